@@ -1,0 +1,198 @@
+"""The command line: thin, one command per question.
+
+Exit codes: 0 fine, 1 the promise that was asked for does not hold, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from affinedp import __version__
+from affinedp.adjacency import Adjacency, CircuitAdjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.errors import AffineDPError
+from affinedp.guarantee import Guarantee
+from affinedp.manifold import AffineManifold
+from affinedp.problem import Problem, read_problem
+from affinedp.verification import verify as verify_noise
+
+app = typer.Typer(
+    help="Differential privacy for data that obeys known linear equations.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+ProblemFile = Annotated[Path, typer.Argument(help="Problem in TOML or JSON.", show_default=False)]
+Epsilon = Annotated[float | None, typer.Option(help="Ask whether this ε is kept.")]
+Delta = Annotated[float | None, typer.Option(help="δ that goes with it (default 0).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"affinedp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Differential privacy for data that obeys known linear equations."""
+
+
+@app.command()
+def verify(
+    problem: ProblemFile,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the noise in PROBLEM really promises once the equations are known.
+
+    With --epsilon (or an epsilon in the problem) the exit code says whether that promise
+    holds: 0 yes, 1 no.
+    """
+    read = read_problem(problem)
+    asked = _asked(read, epsilon, delta)
+    guarantee = verify_problem(read)
+    holds = guarantee.holds(*asked) if asked is not None else None
+    if as_json:
+        typer.echo(json.dumps(_as_json(guarantee, asked, holds), ensure_ascii=False, indent=2))
+    else:
+        _print_table(guarantee, asked, holds)
+    if holds is False:
+        raise typer.Exit(1)
+
+
+def manifold_of(problem: Problem) -> AffineManifold:
+    """Build the manifold that a problem describes."""
+    if problem.equations is not None:
+        return AffineManifold.from_equations(
+            problem.equations, public_entries=problem.public_entries
+        )
+    assert problem.coefficients is not None
+    return AffineManifold(
+        problem.coefficients, problem.offsets, problem.names, problem.public_entries
+    )
+
+
+def adjacency_of(problem: Problem, manifold: AffineManifold) -> Adjacency:
+    """Build the neighbours that a problem describes."""
+    if problem.free_sets is not None:
+        return FreeSetAdjacency(manifold, problem.free_sets, problem.mu)
+    if problem.directions is not None:
+        return DirectionAdjacency(manifold, problem.directions)
+    return CircuitAdjacency(manifold, problem.mu)
+
+
+def verify_problem(problem: Problem) -> Guarantee:
+    """Verify the noise that a problem describes."""
+    if problem.law is None:
+        raise AffineDPError(
+            "the problem has no [noise] section: say law = 'gaussian' or 'laplace' and scale, "
+            "matrix or covariance"
+        )
+    manifold = manifold_of(problem)
+    guarantee = verify_noise(
+        manifold,
+        problem.noise_matrix,
+        covariance=problem.covariance,
+        law=problem.law,
+        query=problem.query,
+        adjacency=adjacency_of(problem, manifold),
+    )
+    return guarantee.with_output_names(problem.output_names)
+
+
+def _asked(
+    problem: Problem, epsilon: float | None, delta: float | None
+) -> tuple[float, float] | None:
+    """The promise that is asked for, if any: options first, then the problem file."""
+    if epsilon is None and delta is not None:
+        raise AffineDPError("--delta asks for a promise only together with --epsilon")
+    if epsilon is not None:
+        wanted = (epsilon, 0.0 if delta is None else delta)
+    elif problem.epsilon is not None:
+        wanted = (problem.epsilon, problem.delta or 0.0)
+    else:
+        return None
+    if not (wanted[0] >= 0.0 and math.isfinite(wanted[0]) and 0.0 <= wanted[1] < 1.0):
+        raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {wanted[0]}, {wanted[1]}")
+    return wanted
+
+
+def _as_json(
+    guarantee: Guarantee, asked: tuple[float, float] | None, holds: bool | None
+) -> dict[str, Any]:
+    deltas = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
+    answer: dict[str, Any] = {
+        "law": guarantee.law,
+        "promise": guarantee.leak is None,
+        "exact": guarantee.exact,
+        "sensitivity": _finite(guarantee.sensitivity),
+        "epsilon_at_delta": {f"{d:g}": _finite(guarantee.epsilon(d)) for d in deltas},
+        "rho": _finite(guarantee.rho),
+        "neighbours": guarantee.neighbours,
+        "rests_on": guarantee.basis,
+        "method": guarantee.method,
+        "worst_direction": _by_name(guarantee.worst_direction, guarantee.names),
+        "leak": _by_name(guarantee.leak, guarantee.output_names),
+        "warnings": list(guarantee.warnings),
+    }
+    if asked is not None:
+        answer["asked"] = {"epsilon": asked[0], "delta": asked[1], "holds": holds}
+    return answer
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _by_name(vector: Any, names: tuple[str, ...]) -> dict[str, float] | None:
+    if vector is None:
+        return None
+    return {name: float(value) for name, value in zip(names, vector) if value != 0.0}
+
+
+def _print_table(
+    guarantee: Guarantee, asked: tuple[float, float] | None, holds: bool | None
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in guarantee.summary():
+        alarming = label in ("leak", "warning") or (
+            label == "promise" and guarantee.leak is not None
+        )
+        table.add_row(label, Text(text, style="red" if alarming else ""))
+    if asked is not None:
+        kept = guarantee.epsilon(asked[1])
+        verdict = "holds" if holds else f"does NOT hold (ε = {kept!r} does)"
+        style = "green" if holds else "bold red"
+        promise = f"ε = {asked[0]:g}, δ = {asked[1]:g}"
+        table.add_row("asked", Text(f"{promise}: {verdict}", style=style))
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the command line; one clear line and exit code 2 for bad input."""
+    try:
+        app()
+    except AffineDPError as error:
+        typer.echo(f"affinedp: {error}", err=True)
+        sys.exit(2)

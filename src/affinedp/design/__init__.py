@@ -1,0 +1,1 @@
+"""Noise with the least error that keeps a given promise."""

@@ -1,0 +1,120 @@
+"""What can be refused, with the data that explains it.
+
+Every refusal is an :class:`AffineDPError`, which is a ``ValueError``.  A subclass
+exists where a caller can do something with the data it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class AffineDPError(ValueError):
+    """Base of every refusal: says what is wrong, where, and what to do."""
+
+
+class EquationError(AffineDPError):
+    """A text equation that is not one linear equation.
+
+    Attributes
+    ----------
+    text : str
+        The equation as it was given.
+    position : int
+        The offset in ``text`` at which reading it failed.
+    """
+
+    def __init__(self, reason: str, text: str, position: int) -> None:
+        self.text = text
+        self.position = position
+        super().__init__(f"{reason}\n    {text}\n    {' ' * position}^")
+
+
+class InconsistentEquationsError(AffineDPError):
+    """Equations that contradict each other.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        The equations involved, counted from 0.
+    residual : float
+        What is left on the right when their left sides cancel.
+    """
+
+    def __init__(self, message: str, rows: Sequence[int], residual: float) -> None:
+        self.rows = tuple(rows)
+        self.residual = residual
+        super().__init__(message)
+
+
+class IdentifiableEntriesError(AffineDPError):
+    """Entries whose value follows from the equations alone.
+
+    Attributes
+    ----------
+    entries : tuple of str
+        Their names.
+    """
+
+    def __init__(self, message: str, entries: Sequence[str]) -> None:
+        self.entries = tuple(entries)
+        super().__init__(message)
+
+
+class AmbiguousRankError(AffineDPError):
+    """Equations that are neither clearly dependent nor clearly independent.
+
+    Attributes
+    ----------
+    pivots : tuple of float
+        The relative pivots around the place where no gap was found.
+    """
+
+    def __init__(self, message: str, pivots: Sequence[float]) -> None:
+        self.pivots = tuple(pivots)
+        super().__init__(message)
+
+
+class TooManyCircuitsError(AffineDPError):
+    """More elementary vectors than can be listed.
+
+    Attributes
+    ----------
+    estimate : float
+        About how many there are, or how many search steps they would take.
+    limit : float
+        How many were allowed.
+    """
+
+    def __init__(self, message: str, estimate: float, limit: float) -> None:
+        self.estimate = estimate
+        self.limit = limit
+        super().__init__(message)
+
+
+class DifferentNeighboursError(AffineDPError):
+    """Guarantees about different neighbours, which do not compose.
+
+    Attributes
+    ----------
+    neighbours : tuple of str
+        The descriptions that differ.
+    """
+
+    def __init__(self, message: str, neighbours: Sequence[str]) -> None:
+        self.neighbours = tuple(neighbours)
+        super().__init__(message)
+
+
+class MissingExtraError(AffineDPError, ImportError):
+    """An optional dependency that is not installed.
+
+    Attributes
+    ----------
+    extra : str
+        The extra that brings it, as in ``pip install "affinedp[extra]"``.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f'this needs the package {package!r}: pip install "affinedp[{extra}]"')

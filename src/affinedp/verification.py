@@ -1,0 +1,307 @@
+"""Theorems 1 and 2 on any noise: what does it really promise under the equations?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp._arrays import FloatArray, Matrix, dense, is_sparse, real_array, real_matrix
+from affinedp.adjacency import Adjacency, CircuitAdjacency
+from affinedp.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.guarantee import Guarantee
+from affinedp.manifold import AffineManifold
+
+if TYPE_CHECKING:
+    import scipy.sparse as sparse
+
+Law = Literal["gaussian", "laplace"]
+
+# What is left of F x outside the noise's range counts as a leak above this share.
+LEAK = 1e-9
+# Up to this many directions the Laplace curve is computed for each of them.
+LISTED_FOR_CURVE = 5_000
+MOST_DENSE = 1e8
+# Λ⁺F from a singular value decomposition is off by this many eps times the condition of Λ.
+ROUNDINGS = 32
+
+
+@dataclass(frozen=True)
+class _Whitened:
+    """The query in units of the noise, and what the noise does not cover."""
+
+    query: Matrix  # Λ⁺F
+    error: float  # its relative rounding error
+    uncovered: Matrix  # the part of F outside range(Λ)
+    full_column_rank: bool
+
+
+def verify(
+    manifold: AffineManifold,
+    noise_matrix: float | ArrayLike | sparse.sparray | None = None,
+    *,
+    covariance: ArrayLike | None = None,
+    law: Law = "gaussian",
+    mu: float | ArrayLike | None = None,
+    query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
+    adjacency: Adjacency | None = None,
+) -> Guarantee:
+    """Return what ``F x + Λ η`` promises to someone who knows the equations.
+
+    Theorem 1 (Gaussian) and Theorem 2 (Laplace) of the paper, which are necessary and
+    sufficient: unless the result says that it is a bound, nothing stronger is true.
+
+    Parameters
+    ----------
+    manifold : AffineManifold
+        The public equations.
+    noise_matrix : float or array_like, shape (m, r), optional
+        Λ; η is i.i.d. standard Gaussian, or Laplace L(0, 1), which has variance 2.  A
+        number is i.i.d. noise of that scale on every output.
+    covariance : array_like, shape (m, m), optional
+        Covariance of Gaussian noise, in place of ``noise_matrix``.
+    law : {"gaussian", "laplace"}
+        The law of η.
+    mu : float or array_like, shape (n,), optional
+        How far an entry moves (default 1), for the neighbours of Definition 4.
+    query : array_like, shape (m, n), or sequence of names, optional
+        F, or the names of the entries to publish; the identity by default.
+    adjacency : Adjacency, optional
+        Other neighbours than those of Definition 4 with ``mu``.
+
+    Returns
+    -------
+    Guarantee
+
+    Examples
+    --------
+    Example 1 of the paper: i.i.d. Laplace noise for ε = 1 protects by 1 + k only.
+
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold([[1, -4]])
+    >>> round(adp.verify(M, 1.0, law="laplace").epsilon(), 9)
+    5.0
+
+    Noise that misses a direction promises nothing, and the leak is shown.
+
+    >>> adp.verify(M, [[1], [1]]).leak
+    array([-1.,  1.])
+    """
+    if law not in ("gaussian", "laplace"):
+        raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
+    neighbours = _neighbours(manifold, mu, adjacency)
+    matrix, output_names = _query(manifold, query)
+    noise = _noise(noise_matrix, covariance, law, matrix.shape[0])
+    whitened = _whiten(noise, matrix)
+    leak = _leak(whitened.uncovered, matrix, neighbours)
+    theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
+    shared: dict[str, Any] = {
+        "law": law,
+        "neighbours": neighbours.neighbours,
+        "neighbours_key": neighbours.key,
+        "names": manifold.names,
+        "output_names": output_names,
+    }
+    if leak is not None:
+        return Guarantee(
+            sensitivity=math.inf,
+            exact=True,
+            basis=f"{theorem}: the noise does not cover the range of the query",
+            curve=NoPromise(),
+            leak=leak,
+            **shared,
+        )
+    found = neighbours.sensitivity(whitened.query, norm=2 if law == "gaussian" else 1)
+    upper = found.upper * (1 + whitened.error)
+    exact = found.exact
+    curve: Curve
+    if law == "gaussian":
+        curve = GaussianCurve(upper)
+    else:
+        curve = LaplaceCurve(upper, _shifts(neighbours, whitened))
+        if not whitened.full_column_rank:
+            exact = False
+            theorem += " for more noise coordinates than outputs: an upper bound"
+    return Guarantee(
+        sensitivity=upper,
+        exact=exact,
+        basis=theorem,
+        curve=curve,
+        worst_direction=found.direction,
+        method=found.method,
+        warnings=found.warnings,
+        **shared,
+    )
+
+
+def _neighbours(
+    manifold: AffineManifold, mu: float | ArrayLike | None, adjacency: Adjacency | None
+) -> Adjacency:
+    if not isinstance(manifold, AffineManifold):
+        raise AffineDPError(f"the first argument must be an AffineManifold, not {manifold!r}")
+    if adjacency is None:
+        return CircuitAdjacency(manifold, 1.0 if mu is None else mu)
+    if mu is not None:
+        raise AffineDPError("give mu or adjacency, not both: the adjacency has its own scale")
+    if not isinstance(adjacency, Adjacency):
+        raise AffineDPError(f"adjacency must be an Adjacency, not {adjacency!r}")
+    if adjacency.manifold is not manifold and (
+        adjacency.manifold.fingerprint != manifold.fingerprint
+    ):
+        raise AffineDPError("the adjacency is about another manifold")
+    return adjacency
+
+
+def _query(
+    manifold: AffineManifold, query: ArrayLike | sparse.sparray | Sequence[str] | None
+) -> tuple[Matrix, tuple[str, ...]]:
+    """F and the names of its outputs."""
+    import scipy.sparse as sparse
+
+    n = manifold.n
+    if query is None:
+        return sparse.csr_array(sparse.eye_array(n)), manifold.names
+    if isinstance(query, Sequence) and query and all(isinstance(name, str) for name in query):
+        place = {name: i for i, name in enumerate(manifold.names)}
+        unknown = [str(name) for name in query if name not in place]
+        if unknown:
+            raise AffineDPError(f"the query names {unknown[0]!r}, which is no entry")
+        rows = [place[str(name)] for name in query]
+        return sparse.csr_array(sparse.eye_array(n, format="csr")[rows]), tuple(map(str, query))
+    matrix = real_matrix(query, "query")
+    if matrix.shape[1] != n or matrix.shape[0] == 0:
+        raise AffineDPError(f"the query has shape {matrix.shape}, but x has {n} entries")
+    return matrix, tuple(f"y{i + 1}" for i in range(matrix.shape[0]))
+
+
+def _noise(
+    noise_matrix: float | ArrayLike | sparse.sparray | None,
+    covariance: ArrayLike | None,
+    law: Law,
+    outputs: int,
+) -> Matrix:
+    """Λ from what was given; diagonal noise stays sparse."""
+    import scipy.sparse as sparse
+
+    if (noise_matrix is None) == (covariance is None):
+        raise AffineDPError("give either noise_matrix or covariance")
+    if covariance is not None:
+        if law != "gaussian":
+            raise AffineDPError("covariance is for Gaussian noise: give noise_matrix")
+        return _root(real_array(covariance, "covariance", 2), outputs)
+    if np.ndim(noise_matrix) == 0 and not is_sparse(noise_matrix):  # type: ignore[arg-type]
+        scale = float(real_array(noise_matrix, "noise_matrix"))  # type: ignore[arg-type]
+        if scale <= 0:
+            raise AffineDPError(f"the scale of the noise must be positive, not {scale}")
+        return sparse.csr_array(scale * sparse.eye_array(outputs))
+    matrix = real_matrix(noise_matrix, "noise_matrix")
+    if matrix.shape[0] != outputs or matrix.shape[1] == 0:
+        raise AffineDPError(
+            f"noise_matrix has shape {matrix.shape}, but there are {outputs} outputs: give one row "
+            "per output, or one number for i.i.d. noise"
+        )
+    return matrix
+
+
+def _root(covariance: FloatArray, outputs: int) -> FloatArray:
+    """Λ with ΛΛᵀ equal to the covariance."""
+    if covariance.shape != (outputs, outputs):
+        raise AffineDPError(
+            f"covariance has shape {covariance.shape}, but there are {outputs} outputs"
+        )
+    deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+    unit = np.where(deviation > 0, deviation, 1.0)
+    correlation = covariance / unit[:, None] / unit
+    if np.abs(correlation - correlation.T).max() > 1e-9:
+        raise AffineDPError("covariance is not symmetric")
+    values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
+    # zero eigenvalues come out as rounding of either sign
+    dust = 16 * outputs * EPS * max(float(values[-1]), 0.0)
+    if values[0] < -max(dust, 1e-12) or np.any(covariance[deviation == 0]):
+        raise AffineDPError(
+            f"covariance is not positive semidefinite (relative eigenvalue {values[0]:.2g})"
+        )
+    kept = values > dust
+    if not kept.any():
+        raise AffineDPError("covariance is zero: there is no noise")
+    return np.asarray(unit[:, None] * vectors[:, kept] * np.sqrt(values[kept]))
+
+
+def _whiten(noise: Matrix, query: Matrix) -> _Whitened:
+    import scipy.sparse as sparse
+
+    diagonal = _positive_diagonal(noise)
+    if diagonal is not None:
+        inverse = sparse.dia_array((1 / diagonal[None], [0]), shape=noise.shape)
+        nothing = sparse.csr_array((1, query.shape[1]))
+        powers_of_two = np.all(np.frexp(diagonal)[0] == 0.5)
+        return _Whitened(inverse @ query, 0.0 if powers_of_two else 4 * EPS, nothing, True)
+    if noise.shape[0] * float(max(noise.shape[1], query.shape[1])) > MOST_DENSE:
+        raise AffineDPError(
+            f"a noise matrix of shape {noise.shape} on {query.shape[1]} entries is too large to "
+            "factor; diagonal noise has no such limit"
+        )
+    dense_noise, dense_query = dense(noise), dense(query)
+    size = np.linalg.norm(dense_noise, axis=0)
+    scaled = dense_noise[:, size > 0] / size[size > 0]
+    if scaled.shape[1] == 0:
+        raise AffineDPError("noise_matrix is zero: there is no noise")
+    left, values, right = np.linalg.svd(scaled, full_matrices=False)
+    kept = values > 16 * max(scaled.shape) * EPS * values[0]
+    left, values, right = left[:, kept], values[kept], right[kept]
+    covered = left.T @ dense_query
+    if len(values) == len(size):
+        inverse = (right.T @ (covered / values[:, None])) / size[:, None]
+        error = ROUNDINGS * EPS * float(values[0] / values[-1])
+        return _Whitened(inverse, error, dense_query - left @ covered, True)
+    # fewer independent noises than columns: for Gaussian noise any root of the same covariance
+    # will do, and its singular directions serve the pseudo-inverse of the 1-norm bound too
+    left, values, right = np.linalg.svd(dense_noise, full_matrices=False)
+    kept = values > 16 * max(dense_noise.shape) * EPS * values[0]
+    left, values, right = left[:, kept], values[kept], right[kept]
+    covered = left.T @ dense_query
+    inverse = right.T @ (covered / values[:, None])
+    error = ROUNDINGS * EPS * float(values[0] / values[-1])
+    return _Whitened(inverse, error, dense_query - left @ covered, False)
+
+
+def _positive_diagonal(noise: Matrix) -> FloatArray | None:
+    """The diagonal, if the noise is independent on every output."""
+    if noise.shape[0] != noise.shape[1]:
+        return None
+    diagonal = np.asarray(noise.diagonal())
+    entries = noise.count_nonzero() if is_sparse(noise) else np.count_nonzero(noise)
+    return np.abs(diagonal) if np.all(diagonal != 0) and entries == len(diagonal) else None
+
+
+def _leak(uncovered: Matrix, query: Matrix, adjacency: Adjacency) -> FloatArray | None:
+    """A combination of outputs with no noise in which neighbours differ, or None."""
+    if is_sparse(uncovered):
+        return None
+    span = adjacency.span()
+    bare, whole = dense(uncovered @ span), dense(query @ span)
+    size = np.abs(whole).max(axis=0, initial=0.0)
+    relative = bare[:, size > 0] / size[size > 0]
+    if relative.size == 0 or np.abs(relative).max() <= LEAK:
+        return None
+    combination = np.linalg.svd(relative, full_matrices=False)[0][:, 0]
+    combination = combination / combination[np.argmax(np.abs(combination))]
+    combination[np.abs(combination) < 1e-9] = 0.0
+    last = combination[np.flatnonzero(combination)[-1]]
+    return np.asarray(combination / math.copysign(1.0, last))
+
+
+def _shifts(adjacency: Adjacency, whitened: _Whitened) -> FloatArray | None:
+    """|Λ⁺F v| for every direction, where there are few enough to list."""
+    try:
+        directions = adjacency.directions(LISTED_FOR_CURVE)
+    except TooManyCircuitsError:
+        return None
+    shifts = np.abs(whitened.query @ directions).T
+    shifts = shifts * (1 + whitened.error + 4 * EPS * len(directions))
+    return np.unique(np.sort(shifts, axis=1), axis=0)

@@ -1,0 +1,85 @@
+"""Independent, slow and obvious computations that the tests compare with."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+
+
+def fundamental_directions(D, mu):
+    """Definition 4 word by word: every basis, every free entry; exact rational arithmetic.
+
+    Yields (support, difference of neighbours as floats).
+    """
+    D = [[Fraction(str(value)) for value in row] for row in np.asarray(D).tolist()]
+    q, n = len(D), len(D[0]) if D else 0
+    for basis in itertools.combinations(range(n), q):
+        solved = _solve([[row[j] for j in basis] for row in D], D)
+        if solved is None:
+            continue
+        for i in range(n):
+            if i in basis:
+                continue
+            v = [Fraction(0)] * n
+            v[i] = Fraction(1)
+            for row, j in enumerate(basis):
+                v[j] = -solved[row][i]
+            support = tuple(j for j in range(n) if v[j] != 0)
+            yield support, np.array([float(x) for x in v]) * mu[i]
+
+
+def _solve(square, right):
+    """square⁻¹ right by Gauss–Jordan over the rationals, or None if singular."""
+    q = len(square)
+    table = [list(a) + list(b) for a, b in zip(square, right)]
+    for column in range(q):
+        pivot = next((r for r in range(column, q) if table[r][column] != 0), None)
+        if pivot is None:
+            return None
+        table[column], table[pivot] = table[pivot], table[column]
+        lead = table[column][column]
+        table[column] = [x / lead for x in table[column]]
+        for r in range(q):
+            if r != column and table[r][column] != 0:
+                f = table[r][column]
+                table[r] = [x - f * y for x, y in zip(table[r], table[column])]
+    return [row[q:] for row in table]
+
+
+def brute_force_sensitivity(D, matrix, norm, mu):
+    """The largest norm over Definition 4, and the number of different circuits."""
+    best, supports = 0.0, set()
+    for support, v in fundamental_directions(D, mu):
+        supports.add(support)
+        best = max(best, float(np.linalg.norm(matrix @ v, ord=norm)))
+    return best, len(supports)
+
+
+def gridded_laplace_delta(shift, epsilon, step=5e-4):
+    """δ between L(0,1)^r and its shift by convolving losses on a grid, to about the step."""
+    masses, start = np.array([1.0]), 0
+    for a in shift:
+        half = int(np.ceil(a / step))
+        grid = np.arange(-half, half + 1) * step
+        mass = np.zeros(2 * half + 1)
+        mass[-1] += 0.5
+        mass[0] += 0.5 * np.exp(-a)
+        edges = np.clip(np.append(grid - step / 2, grid[-1] + step / 2), -a, a)
+        mass += np.diff(0.5 * np.exp((edges - a) / 2))
+        masses = np.convolve(masses, mass)
+        start += half
+    losses = (np.arange(len(masses)) - start) * step
+    return float((masses * np.maximum(0.0, 1 - np.exp(epsilon - losses))).sum())
+
+
+def trajectory_equations(A, horizon, scale=1):
+    """D of x(t+1) = A x(t) over a horizon, with integer coefficients times ``scale``."""
+    A = np.rint(np.asarray(A) * scale).astype(int)
+    m = len(A)
+    D = np.zeros((m * (horizon - 1), m * horizon), dtype=int)
+    for t in range(horizon - 1):
+        D[m * t : m * t + m, m * t : m * t + m] = A
+        D[m * t : m * t + m, m * t + m : m * t + 2 * m] = -scale * np.eye(m, dtype=int)
+    return D

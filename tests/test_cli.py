@@ -1,0 +1,127 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from affinedp import cli
+
+CELLS = """
+equations = ["cells_in + cells_out = cells_total"]
+[privacy]
+mu = 1.0
+[noise]
+law = "laplace"
+scale = 2.0          # i.i.d.
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run the command line as the shell would; returns (exit code, stdout, stderr)."""
+
+    def call(*arguments, problem=None, name="problem.toml"):
+        if problem is not None:
+            (tmp_path / name).write_text(problem)
+        words = [str(tmp_path / name) if word == "PROBLEM" else word for word in arguments]
+        monkeypatch.setattr("sys.argv", ["affinedp", *words])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return call
+
+
+def test_verify(run):
+    code, out, err = run("verify", "PROBLEM", problem=CELLS)
+    assert code == 0, err
+    for piece in ("Laplace", "ε = 1 at δ = 0", "cells_in", "Theorem 2", "Definition 4"):
+        assert piece in out
+
+
+def test_verify_json(run):
+    code, out, _ = run("verify", "PROBLEM", "--json", "--epsilon", "1", problem=CELLS)
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["epsilon_at_delta"]["0"] == 1.0
+    assert answer["asked"] == {"epsilon": 1.0, "delta": 0.0, "holds": True}
+    assert set(answer["worst_direction"]) <= {"cells_in", "cells_out", "cells_total"}
+
+
+def test_exit_code_says_whether_the_promise_holds(run):
+    assert run("verify", "PROBLEM", "--epsilon", "0.999", problem=CELLS)[0] == 1
+    assert run("verify", "PROBLEM", "--epsilon", "0.999", "--delta", "0.01", problem=CELLS)[0] == 0
+    asked_in_file = CELLS.replace("mu = 1.0", "mu = 1.0\nepsilon = 0.5")
+    code, out, _ = run("verify", "PROBLEM", problem=asked_in_file)
+    assert code == 1
+    assert "does NOT hold" in out
+
+
+def test_leak_is_shown(run):
+    problem = CELLS.replace("scale = 2.0", "matrix = [[1, 0], [0, 1], [0, 1]]")
+    code, out, _ = run("verify", "PROBLEM", "--epsilon", "100", problem=problem)
+    assert code == 1
+    assert "NONE" in out
+    assert "cells" in out
+    answer = json.loads(run("verify", "PROBLEM", "--json", problem=problem)[1])
+    assert answer["promise"] is False
+    assert answer["sensitivity"] is None
+
+
+def test_all_ways_to_write_a_problem(run):
+    gaussian = """
+D = [[1, -2, 0]]
+[privacy]
+mu = [1, 1, 2]
+[query]
+outputs = ["x1", "x3"]
+[noise]
+law = "gaussian"
+covariance = [[4, 0], [0, 1]]
+"""
+    answer = json.loads(run("verify", "PROBLEM", "--json", problem=gaussian)[1])
+    assert answer["sensitivity"] == pytest.approx(2.0)
+    free = CELLS.replace("mu = 1.0", 'mu = 1.0\nfree_sets = [["cells_in", "cells_out"]]')
+    answer = json.loads(run("verify", "PROBLEM", "--json", problem=free)[1])
+    assert "free set" in answer["neighbours"]
+    directions = CELLS.replace("mu = 1.0", "directions = [[1, 0, 1]]")
+    answer = json.loads(run("verify", "PROBLEM", "--json", problem=directions)[1])
+    assert answer["epsilon_at_delta"]["0"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("equations = [", "line"),
+        ("", "equations"),
+        (CELLS.replace("law", "lwa"), "law"),
+        (CELLS.replace("= cells_total", "= cells_total = 3"), "="),
+        (CELLS.replace("2.0", "-2.0"), "scale"),
+        (CELLS.replace("mu = 1.0", "mu = nan"), "mu"),
+        (CELLS.split("[noise]")[0], "noise"),
+        ('equations = ["a = 1", "a = 2"]\n' + CELLS.split("]", 1)[1], "contradict"),
+        ('equations = ["a = 1", "b + c = a"]\n' + CELLS.split("]", 1)[1], "fixed by the equations"),
+    ],
+)
+def test_bad_problems_give_one_clear_error(run, problem, message):
+    code, out, err = run("verify", "PROBLEM", problem=problem)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.startswith("affinedp: ")
+    assert "Traceback" not in err
+
+
+def test_bad_options(run):
+    assert run("verify", "nowhere.toml")[0] == 2
+    assert run("verify", "PROBLEM", "--delta", "0.1", problem=CELLS)[0] == 2
+    assert run("verify", "PROBLEM", "--epsilon", "-1", problem=CELLS)[0] == 2
+    assert run("verify", "PROBLEM", "--epsilon", "nan", problem=CELLS)[0] == 2
+    assert run("nonsense")[0] == 2
+
+
+def test_help_and_version(run):
+    assert "verify" in run("--help")[1]
+    assert run("--version")[1].startswith("affinedp ")
+    result = CliRunner().invoke(cli.app, ["verify", "--help"], env={"COLUMNS": "80"})
+    assert max(map(len, result.output.splitlines())) <= 80

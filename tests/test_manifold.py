@@ -1,0 +1,236 @@
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+import affinedp as adp
+from affinedp.errors import (
+    AffineDPError,
+    AmbiguousRankError,
+    IdentifiableEntriesError,
+    InconsistentEquationsError,
+)
+
+INTEGERS = st.integers(-4, 4)
+
+
+@st.composite
+def integer_systems(draw):
+    q, n = draw(st.integers(1, 5)), draw(st.integers(1, 7))
+    D = np.array(draw(st.lists(st.lists(INTEGERS, min_size=n, max_size=n), min_size=q, max_size=q)))
+    x = np.array(draw(st.lists(INTEGERS, min_size=n, max_size=n)))
+    return D, -D @ x
+
+
+def variants(D, b):
+    """The same equations through the exact, the dense and the sparse elimination."""
+    yield adp.AffineManifold(D, b, public_entries="allow")
+    yield adp.AffineManifold(D * np.pi, b * np.pi, public_entries="allow")
+    yield adp.AffineManifold(sparse.csr_array(D * np.pi), b * np.pi, public_entries="allow")
+
+
+@given(integer_systems())
+def test_canonical_form(system):
+    D, b = system
+    rank = np.linalg.matrix_rank(D)
+    for M in variants(D, b):
+        kernel = M.kernel.toarray() if sparse.issparse(M.kernel) else M.kernel
+        assert M.dim == D.shape[1] - rank
+        assert kernel.shape == (M.n, M.dim)
+        assert np.linalg.matrix_rank(kernel) == M.dim
+        np.testing.assert_allclose(D @ kernel, 0, atol=1e-9)
+        np.testing.assert_allclose(D @ M.point + b, 0, atol=1e-9)
+        assert M.D.shape == (rank, M.n)
+        assert M.contains(M.point)
+        hidden = np.flatnonzero(np.abs(kernel).sum(axis=1) < 1e-9)
+        assert M.public_entries == tuple(M.names[i] for i in hidden)
+
+
+@given(integer_systems())
+def test_components_are_those_of_the_circuits(system):
+    D, b = system
+    M = adp.AffineManifold(D, b, public_entries="allow")
+    supports = [set(np.flatnonzero(v)) for v in adp.CircuitAdjacency(M).directions().T]
+    merged: list[set] = []
+    for support in supports:
+        touching = [group for group in merged if group & support]
+        merged = [group for group in merged if not group & support]
+        merged.append(set().union(support, *touching))
+    assert sorted(map(sorted, merged)) == sorted(c.tolist() for c in map(np.sort, M.components))
+
+
+@given(integer_systems(), st.integers(0, 10**6))
+def test_project_is_the_nearest_point(system, seed):
+    D, b = system
+    x = np.random.default_rng(seed).normal(size=(3, D.shape[1]))
+    for M in variants(D, b):
+        projected = M.project(x)
+        assert projected.shape == x.shape
+        np.testing.assert_allclose(projected @ D.T + b, 0, atol=1e-9)
+        kernel = M.kernel.toarray() if sparse.issparse(M.kernel) else M.kernel
+        np.testing.assert_allclose((x - projected) @ kernel, 0, atol=1e-9)
+
+
+def test_contradiction_is_named():
+    D = [[1, 1, 0], [0, 1, 1], [1, 2, 1]]
+    for matrix in (D, np.array(D) * np.pi, sparse.csr_array(np.array(D) * np.pi)):
+        with pytest.raises(InconsistentEquationsError, match="1, 2 and 3 .counting from 1") as e:
+            adp.AffineManifold(matrix, [0, 0, 2])
+        assert e.value.rows == (0, 1, 2)
+        assert abs(e.value.residual) == pytest.approx(2)
+    with pytest.raises(InconsistentEquationsError, match="equation 1 .*contradicts itself"):
+        adp.AffineManifold([[0, 0]], [5])
+
+
+def test_identifiable_entries_are_named():
+    equations = ["p = 3", "q + r = p"]
+    with pytest.raises(IdentifiableEntriesError, match="p is fixed by the equations alone") as e:
+        adp.AffineManifold.from_equations(equations)
+    assert e.value.entries == ("p",)
+    M = adp.AffineManifold.from_equations(equations, public_entries="allow")
+    assert M.public_entries == ("p",)
+    assert M.point[0] == 3
+
+
+def test_no_equations_is_ordinary_privacy():
+    M = adp.AffineManifold(np.zeros((0, 3)))
+    assert (M.dim, M.equations()) == (3, ())
+    assert adp.verify(M, 1.0, law="laplace").epsilon() == 1.0
+    np.testing.assert_array_equal(M.project([1.0, 2.0, 3.0]), [1, 2, 3])
+
+
+def test_rational_equations_need_no_tolerance():
+    """Coefficients 10^12 apart are equations, not noise, when they are exact."""
+    D = [[1, 1, 0], [1, 1, 1e-12]]
+    assert adp.AffineManifold(D, public_entries="allow").dim == 1
+    assert adp.AffineManifold(D, public_entries="allow").rank_tolerance == 0
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
+def test_rank_by_gap(convert):
+    rng = np.random.default_rng(0)
+    D = rng.normal(size=(30, 60)) * 10.0 ** rng.uniform(-8, 8, size=(30, 1))
+    dependent = np.vstack([D, rng.normal(size=(5, 30)) @ (D / np.abs(D).max(axis=1)[:, None])])
+    assert adp.AffineManifold(convert(dependent)).dim == 30
+    nearly = dependent.copy()
+    nearly[-1] += 1e-8 * rng.normal(size=60)
+    with pytest.raises(AmbiguousRankError, match="rank_tolerance"):
+        adp.AffineManifold(convert(nearly))
+    assert adp.AffineManifold(convert(nearly), rank_tolerance=1e-6).dim == 30
+    assert adp.AffineManifold(convert(nearly), rank_tolerance=1e-11).dim == 29
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e6, 1e12])
+def test_scaling_equations_changes_nothing(scale):
+    D = np.array([[1, 1, -1, 0], [0, 2, 1, 1]]) * np.pi
+    rows, columns = np.array([1, scale])[:, None], np.array([1, scale, 1 / scale, 1])
+    M = adp.AffineManifold(D * rows * columns)
+    np.testing.assert_allclose(D @ (M.kernel * columns[:, None]), 0, atol=1e-9)
+    assert M.dim == 2
+
+
+def test_large_network_stays_sparse():
+    """Node balances with injections, 2·10⁴ entries: the kernel is sparse too."""
+    rng = np.random.default_rng(1)
+    nodes, edges = 5_000, 15_000
+    tail = np.arange(edges) % nodes
+    head = (tail + rng.integers(1, nodes, edges)) % nodes
+    incidence = sparse.coo_array(
+        (
+            np.repeat([1.0, -1.0], edges),
+            (np.concatenate([tail, head]), np.tile(np.arange(edges), 2)),
+        ),
+        shape=(nodes, edges),
+    )
+    M = adp.AffineManifold(sparse.hstack([incidence, -sparse.eye_array(nodes)], format="csr"))
+    assert (M.n, M.dim) == (20_000, 15_000)
+    assert sparse.issparse(M.kernel)
+    assert M.kernel.nnz < 10 * M.n
+    assert abs(M.D @ M.kernel).max() == 0
+
+
+def test_pegase_network():
+    networks = pytest.importorskip("pandapower.networks", reason="needs the extra [flows]")
+    net = networks.case9241pegase()
+    place = {bus: i for i, bus in enumerate(net.bus.index)}
+    tail = [place[b] for b in [*net.line.from_bus, *net.trafo.hv_bus]]
+    head = [place[b] for b in [*net.line.to_bus, *net.trafo.lv_bus]]
+    edges, nodes = len(tail), len(place)
+    incidence = sparse.csr_array(
+        (np.repeat([1.0, -1.0], edges), (tail + head, list(range(edges)) * 2)),
+        shape=(nodes, edges),
+    )
+    D = sparse.hstack([incidence, -sparse.eye_array(nodes)], format="csr")
+    assert D.shape == (9241, 25290)
+    M = adp.AffineManifold(D)
+    assert M.dim == 16049
+    # without injections one balance follows from the others
+    assert adp.AffineManifold(incidence, public_entries="allow").dim == edges - (nodes - 1)
+    # with line laws of very different sizes, and some equations said twice in other words
+    reactance = np.concatenate([net.line.x_ohm_per_km * net.line.length_km, net.trafo.vk_percent])
+    laws = sparse.diags_array(1 / (1e-6 + np.abs(reactance))) @ incidence.T
+    full = sparse.block_array(
+        [
+            [sparse.eye_array(edges), -laws, None],
+            [incidence, None, -sparse.eye_array(nodes)],
+        ],
+        format="csr",
+    )
+    again = sparse.vstack([full, full[:100] * 3.7 + full[300:400] * 0.013], format="csr")
+    assert adp.AffineManifold(again).dim == nodes
+
+
+def test_equations_in_words():
+    M = adp.AffineManifold.from_equations(["a + 0.5*b = c", "2 a + b = 2*c"])
+    assert len(M.equations()) == 1
+    again = adp.AffineManifold.from_equations(M.equations(), names=M.names)
+    np.testing.assert_array_equal(again.D, M.D)
+    assert again.fingerprint == M.fingerprint
+
+
+def test_fingerprint_ignores_scale_order_and_offsets():
+    M = adp.AffineManifold([[1, -2, 0], [0, 3, 1]])
+    same = adp.AffineManifold([[0, 6, 2], [-1, 2, 0]], b=[1, 2])
+    other = adp.AffineManifold([[0, 6, 2], [-1, 2.5, 0]])
+    assert M.fingerprint == same.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"D": [[1, np.nan]]}, r"D\[0, 1\] is nan"),
+        ({"D": [[1, np.inf]]}, "finite"),
+        ({"D": [1, 2]}, "must be a matrix"),
+        ({"D": [[1, 2], [3]]}, "rectangular"),
+        ({"D": [["a", "b"]]}, "real numbers"),
+        ({"D": [[True, False]]}, "real numbers"),
+        ({"D": [[1j, 2]]}, "real numbers"),
+        ({"D": np.zeros((2, 0))}, "no entries"),
+        ({"D": [[1, 2]], "b": [1, 2]}, "b has 2 entries"),
+        ({"D": [[1, 2]], "names": ["a"]}, "1 names for 2 entries"),
+        ({"D": [[1, 2]], "names": ["a", "a"]}, "used twice: a"),
+        ({"D": [[1, 2]], "names": "ab"}, "sequence of strings"),
+        ({"D": [[1, 2]], "public_entries": "maybe"}, "'refuse' or 'allow'"),
+        ({"D": [[1, 2]], "rank_tolerance": 2}, r"\(0, 1\)"),
+    ],
+)
+def test_bad_input_is_refused(arguments, message):
+    with pytest.raises(AffineDPError, match=message):
+        adp.AffineManifold(**arguments)
+
+
+def test_bad_points_are_refused():
+    M = adp.AffineManifold([[1, -1]])
+    assert not M.contains([1, 1.001])
+    for x in ([1, 2, 3], [1, np.nan], [[[1, 2]]]):
+        with pytest.raises(AffineDPError):
+            M.contains(x)
+
+
+def test_given_arrays_are_not_shared():
+    D = np.array([[1.0, -1.0]])
+    M = adp.AffineManifold(D)
+    D[0, 0] = 5
+    M.D[0, 0] = 7
+    assert M.D[0, 0] == 1

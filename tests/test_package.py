@@ -1,0 +1,46 @@
+import subprocess
+import sys
+
+import pytest
+
+import affinedp as adp
+from affinedp.errors import MissingExtraError
+
+
+def test_import_is_light():
+    """Heavy parts load when used, so that `import affinedp` stays well under half a second."""
+    code = (
+        "import sys, affinedp\n"
+        "heavy = [m for m in ('numba', 'scipy.linalg', 'scipy.sparse', 'opendp', 'pandas',"
+        " 'rich', 'typer', 'matplotlib', 'networkx', 'dp_accounting') if m in sys.modules]\n"
+        "print(heavy)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names():
+    for name in adp.__all__:
+        assert getattr(adp, name) is not None
+        assert name in dir(adp)
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = adp.nothing
+
+
+def test_submodules_do_not_hide_functions():
+    code = "import affinedp.verification, affinedp.guarantee, affinedp as a; a.verify.__call__"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_missing_extra_says_what_to_install():
+    error = MissingExtraError("dp-accounting", "accounting")
+    assert isinstance(error, ImportError)
+    assert isinstance(error, adp.AffineDPError)
+    assert 'pip install "affinedp[accounting]"' in str(error)
+
+
+def test_missing_accounting(monkeypatch):
+    g = adp.verify(adp.AffineManifold([[1, -1]]), 1.0, law="laplace")
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
+    with pytest.raises(MissingExtraError, match=r"affinedp\[accounting\]"):
+        adp.compose([g, g]).delta(0.5)

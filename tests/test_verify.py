@@ -1,0 +1,276 @@
+"""Theorems 1 and 2 on any noise; the paper's examples; composition."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import brute_force_sensitivity
+
+import affinedp as adp
+from affinedp.errors import AffineDPError, DifferentNeighboursError
+
+
+@pytest.mark.parametrize("k", [0.25, 0.5, 1, 2, 3, 10, -4])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_example_1(k, epsilon):
+    """I.i.d. Laplace noise of scale μ/ε really promises max(1+|k|, 1+1/|k|) ε."""
+    mu = 2.0
+    M = adp.AffineManifold([[1, -k]], b=[7])
+    g = adp.verify(M, mu / epsilon, law="laplace", mu=mu)
+    expected = max(1 + abs(k), 1 + 1 / abs(k)) * epsilon
+    assert g.epsilon() == pytest.approx(expected, rel=1e-14)
+    assert g.epsilon() >= expected * (1 - 1e-15)
+    # the paper's correlated noise keeps ε
+    scale = max(1, 1 / abs(k)) * mu / epsilon
+    correlated = adp.verify(M, np.array([[k], [1]]) * scale, law="laplace", mu=mu)
+    assert correlated.epsilon() == pytest.approx(epsilon, rel=1e-13)
+    assert correlated.exact
+
+
+def test_example_2():
+    M = adp.AffineManifold([[1, -2, 0]])
+    directions = adp.CircuitAdjacency(M, 0.5).directions()
+    assert sorted(map(tuple, directions.T.tolist())) == [(0, 0, 0.5), (1, 0.5, 0)]
+    g = adp.verify(M, 1.0, law="laplace", mu=0.5)
+    assert g.epsilon() == 1.5
+    np.testing.assert_array_equal(np.abs(g.worst_direction), [1, 0.5, 0])
+
+
+@st.composite
+def mechanisms(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    n = draw(st.integers(2, 6))
+    q = draw(st.integers(0, n - 1))
+    D = rng.integers(-2, 3, (q, n)).astype(float)
+    while np.linalg.matrix_rank(D) < q:
+        D = rng.integers(-2, 3, (q, n)).astype(float)
+    F = rng.integers(-2, 3, (draw(st.integers(1, 4)), n)).astype(float)
+    return D, F, rng
+
+
+@settings(max_examples=80)
+@given(mechanisms())
+def test_verify_is_the_theorem(mechanism):
+    D, F, rng = mechanism
+    M = adp.AffineManifold(D, public_entries="allow")
+    square = rng.normal(size=(len(F), len(F)))
+    for law, norm in (("gaussian", 2), ("laplace", 1)):
+        g = adp.verify(M, square, law=law, query=F)
+        expected, _ = brute_force_sensitivity(D, np.linalg.solve(square, F), norm, np.ones(M.n))
+        assert g.sensitivity == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        assert g.sensitivity >= expected * (1 - 1e-12)
+        if law == "laplace":
+            assert g.epsilon() == g.sensitivity
+        elif expected > 1e-9:
+            assert g.delta(1.0) == pytest.approx(adp.gaussian_delta(1.0, expected), rel=1e-6)
+    by_covariance = adp.verify(M, covariance=square @ square.T, query=F)
+    assert by_covariance.sensitivity == pytest.approx(
+        adp.verify(M, square, query=F).sensitivity, rel=1e-6, abs=1e-12
+    )
+
+
+@settings(max_examples=60)
+@given(mechanisms())
+def test_leak_is_bare(mechanism):
+    """Noise of too low a rank leaves a combination that moves with x and has no noise."""
+    D, F, rng = mechanism
+    M = adp.AffineManifold(D, public_entries="allow")
+    noise = rng.normal(size=(len(F), 1))
+    g = adp.verify(M, noise, query=F)
+    covers = np.linalg.matrix_rank(np.hstack([noise, F @ M.kernel]), tol=1e-9) == 1
+    assert (g.leak is None) == covers
+    if g.leak is not None:
+        assert np.abs(g.leak @ noise).max() <= 1e-9 * np.abs(noise).max()
+        assert np.abs(g.leak @ F @ M.kernel).max() > 1e-9
+        assert g.epsilon(0.5) == math.inf
+        assert g.delta(1000.0) == 1.0
+        assert not g.holds(10.0, 0.9)
+        assert "NONE" in str(g)
+
+
+def test_leak_by_name():
+    M = adp.AffineManifold.from_equations(["in + out = total"])
+    g = adp.verify(M, [[1, 0], [0, 1], [1, 0]], law="laplace")
+    assert "in" in str(g)
+    np.testing.assert_allclose(g.leak @ [[1, 0], [0, 1], [1, 0]], 0, atol=1e-12)
+    zero = adp.verify(M, np.diag([1.0, 0.0, 1.0]), law="laplace")
+    assert zero.leak is not None
+
+
+def test_public_part_needs_no_noise():
+    """A combination that the equations fix may come out bare."""
+    M = adp.AffineManifold.from_equations(["a + b = 10"])
+    g = adp.verify(M, [[1], [-1]])
+    assert g.leak is None
+    assert g.sensitivity == pytest.approx(1.0)
+
+
+def test_rank_deficient_noise():
+    M = adp.AffineManifold([[1, -1, 0]])
+    wide = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 2.0]])
+    gaussian = adp.verify(M, wide)
+    assert gaussian.exact
+    assert gaussian.sensitivity == pytest.approx(1 / np.sqrt(2))
+    laplace = adp.verify(M, wide, law="laplace")
+    assert not laplace.exact
+    assert "upper bound" in laplace.basis
+    # L(0,1) + L(0,1) shifted by 1 is dominated by one L(0,1): ε ≤ 1
+    assert laplace.epsilon() == pytest.approx(1.0)
+
+
+def test_other_neighbours():
+    M = adp.AffineManifold([[1, -2, 0]])
+    free = adp.FreeSetAdjacency(M, [["x1", "x3"]])
+    g = adp.verify(M, 1.0, law="laplace", adjacency=free)
+    assert g.epsilon() == pytest.approx(1.5)
+    assert "free set" in g.neighbours
+    given = adp.DirectionAdjacency(M, [[2], [1], [0]])
+    assert adp.verify(M, [[2], [1], [0]], adjacency=given).leak is None
+    assert adp.verify(M, [[2], [1], [0]]).leak is not None
+
+
+def test_query_by_name_and_sparse():
+    M = adp.AffineManifold.from_equations(["in + out = total"])
+    named = adp.verify(M, 1.0, query=["total", "in"])
+    matrix = adp.verify(M, 1.0, query=sparse.csr_array([[0, 0, 1], [1, 0, 0]]))
+    assert named.sensitivity == matrix.sensitivity == pytest.approx(np.sqrt(2))
+    assert named.output_names == ("total", "in")
+    assert matrix.output_names == ("y1", "y2")
+
+
+def test_large_diagonal_noise_stays_sparse():
+    n = 20_000
+    M = adp.AffineManifold(sparse.csr_array(np.ones((1, n))))
+    g = adp.verify(M, 2.0)
+    assert g.sensitivity == pytest.approx(np.sqrt(2) / 2)
+
+
+def test_stacking_is_exact_and_composition_a_bound():
+    """Two sums of parts: the worst directions differ, so √Σs² = 3.606 is not attained."""
+    M = adp.AffineManifold(np.ones((1, 3)))
+    F1, F2 = np.array([[2.0, 0, 0]]), np.array([[0, 1.0, -2.0]])
+    g1, g2 = adp.verify(M, 1.0, query=F1), adp.verify(M, 1.0, query=F2)
+    bound = adp.compose([g1, g2])
+    stacked = adp.verify(M, 1.0, query=np.vstack([F1, F2]))
+    best = max(np.hypot(F1[0] @ v, F2[0] @ v) for v in adp.CircuitAdjacency(M).directions().T)
+    assert stacked.sensitivity == pytest.approx(best)
+    assert bound.sensitivity == pytest.approx(np.hypot(g1.sensitivity, g2.sensitivity))
+    assert bound.sensitivity > stacked.sensitivity + 0.1
+    assert stacked.exact
+    assert not bound.exact
+    assert "upper bound" in bound.basis
+
+
+def test_composition_of_laws():
+    pytest.importorskip("dp_accounting", reason="needs the extra [accounting]")
+    M = adp.AffineManifold([[1, -1]])
+    laplace, gaussian = adp.verify(M, 4.0, law="laplace"), adp.verify(M, 4.0)
+    both = adp.compose([laplace, gaussian])
+    assert both.epsilon() == math.inf
+    assert adp.compose([laplace, laplace]).epsilon() == pytest.approx(1.0)
+    assert both.delta(1.0) >= gaussian.delta(1.0)
+    assert both.epsilon(1e-6) <= laplace.epsilon() + gaussian.epsilon(1e-6)
+    assert "composed" in both.method
+    nested = adp.compose([both, laplace])
+    assert nested.epsilon(1e-6) > both.epsilon(1e-6)
+
+
+def test_leaks_compose_to_leaks():
+    M = adp.AffineManifold([[1, -4]])
+    fine, leaking = adp.verify(M, 1.0), adp.verify(M, [[1], [1]])
+    assert adp.compose([fine, leaking]).leak is not None
+
+
+def test_different_neighbours_do_not_compose():
+    M = adp.AffineManifold([[1, -2, 0]])
+    with pytest.raises(DifferentNeighboursError, match="different neighbours"):
+        adp.compose([adp.verify(M, 1.0), adp.verify(M, 1.0, mu=2.0)])
+    other = adp.AffineManifold([[1, -3, 0]])
+    with pytest.raises(DifferentNeighboursError):
+        adp.compose([adp.verify(M, 1.0), adp.verify(other, 1.0)])
+    with pytest.raises(AffineDPError, match="nothing to compose"):
+        adp.compose([])
+
+
+def test_guarantee_reads_well():
+    M = adp.AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
+    g = adp.verify(M, 2.0, law="laplace")
+    text = str(g)
+    assert max(map(len, text.splitlines())) <= 80
+    for piece in ("Laplace", "Definition 4", "ε = 1 at δ = 0", "cells_in", "Theorem 2"):
+        assert piece in text
+    html = g._repr_html_()
+    assert html.startswith("<table>")
+    assert "cells_in" in html
+    evil = adp.AffineManifold([[1, -4]], names=["<script>", "b"])
+    assert "<script>" not in adp.verify(evil, 1.0)._repr_html_()
+
+
+def test_guarantee_arguments():
+    g = adp.verify(adp.AffineManifold([[1, -4]]), 1.0)
+    assert g.delta([0.5, 1.0]).shape == (2,)
+    assert g.rho == pytest.approx(g.sensitivity**2 / 2)
+    assert g.renyi(2) == pytest.approx(g.sensitivity**2)
+    for call in (
+        lambda: g.epsilon(1.0),
+        lambda: g.epsilon(-0.1),
+        lambda: g.epsilon(math.nan),
+        lambda: g.epsilon("x"),
+        lambda: g.delta(-1.0),
+        lambda: g.delta(math.nan),
+        lambda: g.renyi(0.5),
+        lambda: g.renyi(math.nan),
+    ):
+        with pytest.raises(AffineDPError):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "either noise_matrix or covariance"),
+        ({"noise_matrix": 1.0, "covariance": np.eye(2)}, "either"),
+        ({"noise_matrix": 0.0}, "positive"),
+        ({"noise_matrix": -1.0}, "positive"),
+        ({"noise_matrix": np.nan}, "finite"),
+        ({"noise_matrix": [1.0, 2.0]}, "must be a matrix"),
+        ({"noise_matrix": np.eye(3)}, "one row per output"),
+        ({"noise_matrix": np.zeros((2, 2))}, "no noise"),
+        ({"noise_matrix": "big"}, "real number"),
+        ({"covariance": np.zeros((2, 2))}, "no noise"),
+        ({"covariance": [[1, 2], [0, 1]]}, "not symmetric"),
+        ({"covariance": [[1, 2], [2, 1]]}, "positive semidefinite"),
+        ({"covariance": [[0, 1], [1, 0]]}, "positive semidefinite"),
+        ({"covariance": np.eye(3)}, "2 outputs"),
+        ({"covariance": np.eye(2), "law": "laplace"}, "Gaussian"),
+        ({"noise_matrix": 1.0, "law": "cauchy"}, "'gaussian' or 'laplace'"),
+        ({"noise_matrix": 1.0, "query": [[1, 2, 3]]}, "2 entries"),
+        ({"noise_matrix": 1.0, "query": ["nope"]}, "'nope'"),
+        ({"noise_matrix": 1.0, "mu": -1}, "mu"),
+        ({"noise_matrix": 1.0, "adjacency": "circuits"}, "Adjacency"),
+    ],
+)
+def test_bad_input_is_refused(arguments, message):
+    with pytest.raises(AffineDPError, match=message):
+        adp.verify(adp.AffineManifold([[1, -4]]), **arguments)
+
+
+def test_adjacency_mistakes():
+    M = adp.AffineManifold([[1, -4]])
+    with pytest.raises(AffineDPError, match="not both"):
+        adp.verify(M, 1.0, mu=1.0, adjacency=adp.CircuitAdjacency(M))
+    with pytest.raises(AffineDPError, match="another manifold"):
+        adp.verify(M, 1.0, adjacency=adp.CircuitAdjacency(adp.AffineManifold([[1, -5]])))
+    with pytest.raises(AffineDPError, match="AffineManifold"):
+        adp.verify([[1, -4]], 1.0)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-12, 1e12, 1e150])
+def test_extreme_scales(scale):
+    M = adp.AffineManifold([[1, -1]])
+    assert adp.verify(M, scale, mu=scale, law="laplace").epsilon() == pytest.approx(2.0)
+    assert adp.verify(M, np.eye(2) * scale, mu=scale).sensitivity == pytest.approx(np.sqrt(2))
+    assert adp.verify(M, np.array([[1], [1]]) * scale, mu=scale).sensitivity == pytest.approx(1)
