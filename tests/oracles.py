@@ -13,8 +13,8 @@ def fundamental_directions(D, mu):
 
     Yields (support, difference of neighbours as floats).
     """
+    q, n = np.shape(D)
     D = [[Fraction(str(value)) for value in row] for row in np.asarray(D).tolist()]
-    q, n = len(D), len(D[0]) if D else 0
     for basis in itertools.combinations(range(n), q):
         solved = _solve([[row[j] for j in basis] for row in D], D)
         if solved is None:

@@ -6,11 +6,11 @@ import pytest
 import scipy.sparse as sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import brute_force_sensitivity, trajectory_equations
 
 import affinedp as adp
 from affinedp import circuits
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from oracles import brute_force_sensitivity, trajectory_equations
 
 
 def incidence(graph):

@@ -92,7 +92,7 @@ covariance = [[4, 0], [0, 1]]
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        ("equations = [", "line"),
+        ("equations = 1 2", "line 1"),
         ("", "equations"),
         (CELLS.replace("law", "lwa"), "law"),
         (CELLS.replace("= cells_total", "= cells_total = 3"), "="),

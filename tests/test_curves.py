@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import gridded_laplace_delta
 
 from affinedp.curves import ComposedCurve, GaussianCurve, LaplaceCurve, NoPromise, laplace_delta
+from oracles import gridded_laplace_delta
 
 SHIFTS = st.lists(st.floats(0.02, 3.0), min_size=1, max_size=5)
 
@@ -20,7 +20,7 @@ def test_laplace_delta_is_the_convolution(shift, share):
     assert exact == pytest.approx(gridded_laplace_delta(shift, epsilon), abs=2e-3)
 
 
-@pytest.mark.parametrize("shift", [[1.0], [0.3, 2.0], [0.5, 0.25, 1.5]])
+@pytest.mark.parametrize("shift", [[1.0], [0.3, 2.0]])
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.7])
 def test_laplace_delta_by_integration(shift, epsilon):
     """E max(0, 1 − e^{ε−loss}) over the last coordinate, given exact curves of the others."""

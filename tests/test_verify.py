@@ -7,10 +7,10 @@ import pytest
 import scipy.sparse as sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import brute_force_sensitivity
 
 import affinedp as adp
 from affinedp.errors import AffineDPError, DifferentNeighboursError
+from oracles import brute_force_sensitivity
 
 
 @pytest.mark.parametrize("k", [0.25, 0.5, 1, 2, 3, 10, -4])

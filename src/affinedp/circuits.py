@@ -506,7 +506,7 @@ class _ColumnSide:
         )
 
     def expand(self, values: FloatArray) -> FloatArray:
-        return values / self._length
+        return np.asarray(values / self._length)
 
 
 class _Cycles:

@@ -74,6 +74,34 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command()
+def reproduce(
+    part: Annotated[str, typer.Argument(help="Which part: examples.")] = "examples",
+) -> None:
+    """Compute the paper's numbers again and print them beside the paper's."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from affinedp.reproduce.examples import example_1, example_2
+
+    if part != "examples":
+        raise AffineDPError(f"there is no part {part!r} of the paper to reproduce: examples")
+    first = Table("claim", "paper", "affinedp", title="Example 1: x1 - k x2 = b", box=box.SIMPLE)
+    for claim in example_1():
+        first.add_row(claim.what, f"{claim.paper:.6g}", f"{claim.ours:.6g}")
+    second = Table(
+        "moves together",
+        "neighbours differ at most by",
+        title="Example 2: x1 = 2 x2, x3 free",
+        box=box.SIMPLE,
+    )
+    for row in example_2():
+        second.add_row(*row)
+    console = Console()
+    console.print(first, second)
+
+
 def manifold_of(problem: Problem) -> AffineManifold:
     """Build the manifold that a problem describes."""
     if problem.equations is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+EXCERPT = 60
+
 
 class AffineDPError(ValueError):
     """Base of every refusal: says what is wrong, where, and what to do."""
@@ -27,7 +29,12 @@ class EquationError(AffineDPError):
     def __init__(self, reason: str, text: str, position: int) -> None:
         self.text = text
         self.position = position
-        super().__init__(f"{reason}\n    {text}\n    {' ' * position}^")
+        # an excerpt on one line, so that the caret stands under its place
+        start = max(0, position - EXCERPT)
+        excerpt = "".join(c if c.isprintable() else " " for c in text[start : position + EXCERPT])
+        before, after = "…" if start else "", "…" if position + EXCERPT < len(text) else ""
+        caret = " " * (len(before) + position - start) + "^"
+        super().__init__(f"{reason}\n    {before}{excerpt}{after}\n    {caret}")
 
 
 class InconsistentEquationsError(AffineDPError):

@@ -198,7 +198,7 @@ class _Entries:
 
     @cached_property
     def column_of(self) -> dict[str, int]:
-        return {name: column for column, name in enumerate(self.labels)} if self.named else {}
+        return {name: column for column, name in enumerate(self.labels)}
 
     @property
     def names(self) -> tuple[str, ...] | None:

@@ -1,0 +1,45 @@
+# make demo   runs the main job in a fresh environment
+# make test   runs everything that must pass
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# small matrices everywhere: one BLAS thread is the fastest and the most repeatable
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: demo test check bench lock clean
+
+$(VENV)/demo.stamp: pyproject.toml requirements/constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[all]"
+	touch $@
+
+$(VENV)/test.stamp: $(VENV)/demo.stamp
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[test]"
+	touch $@
+
+$(VENV)/bench.stamp: $(VENV)/test.stamp
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[bench]"
+	touch $@
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/affinedp reproduce examples
+	$(BIN)/affinedp verify examples/cells.toml
+
+check: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/python -m pytest -n 2
+
+bench: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/run.py
+
+# the exact versions of the test environment, for requirements/constraints.txt
+lock: $(VENV)/bench.stamp
+	$(BIN)/python -m pip freeze --exclude-editable > requirements/constraints.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

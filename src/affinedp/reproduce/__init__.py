@@ -1,0 +1,1 @@
+"""Every number and figure of the paper, computed again."""
