@@ -69,7 +69,7 @@ def test_every_search_agrees(problem, norm):
     D, mu, matrix = problem
     mu = mu + 0.5
     M = adp.AffineManifold(independent(D), public_entries="allow")
-    for component in adp.CircuitAdjacency(M)._bound_components:
+    for component in adp.CircuitAdjacency(M).bound_components:
         if component.dim == 1 or component.rank == 0:
             continue
         part, reach = matrix[:, component.entries], mu[component.entries]

@@ -116,7 +116,7 @@ def test_rank_deficient_noise():
     assert gaussian.sensitivity == pytest.approx(1 / np.sqrt(2))
     laplace = adp.verify(M, wide, law="laplace")
     assert not laplace.exact
-    assert "upper bound" in laplace.basis
+    assert "promises at least" in laplace.basis
     # L(0,1) + L(0,1) shifted by 1 is dominated by one L(0,1): ε ≤ 1
     assert laplace.epsilon() == pytest.approx(1.0)
 

@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from affinedp.calibration import gaussian_sensitivity as gaussian_sensitivity
     from affinedp.calibration import gaussian_sigma as gaussian_sigma
     from affinedp.calibration import gaussian_sigma_bound as gaussian_sigma_bound
+    from affinedp.design.gaussian import design_gaussian as design_gaussian
+    from affinedp.design.laplace import design_laplace as design_laplace
+    from affinedp.design.laplace import iid_noise as iid_noise
     from affinedp.errors import AffineDPError as AffineDPError
     from affinedp.guarantee import Guarantee as Guarantee
     from affinedp.guarantee import compose as compose
     from affinedp.manifold import AffineManifold as AffineManifold
+    from affinedp.mechanism import Mechanism as Mechanism
     from affinedp.verification import verify as verify
 
 _HOME = {
@@ -35,13 +39,17 @@ _HOME = {
     "DirectionAdjacency": "adjacency",
     "FreeSetAdjacency": "adjacency",
     "Guarantee": "guarantee",
+    "Mechanism": "mechanism",
     "Sensitivity": "adjacency",
     "compose": "guarantee",
+    "design_gaussian": "design.gaussian",
+    "design_laplace": "design.laplace",
     "gaussian_delta": "calibration",
     "gaussian_epsilon": "calibration",
     "gaussian_sensitivity": "calibration",
     "gaussian_sigma": "calibration",
     "gaussian_sigma_bound": "calibration",
+    "iid_noise": "design.laplace",
     "verify": "verification",
 }
 

@@ -202,10 +202,10 @@ class CircuitAdjacency(Adjacency):
         checked = sparse.csc_array(self._matrix(matrix))
         checked.eliminate_zeros()
         checked.sort_indices()
-        best = self._loose_entries(checked, norm)
+        best = self._worst_loose_entry(checked, norm)
         methods = set()
         with Progress("searching the circuits") as progress:
-            for component in self._bound_components:
+            for component in self.bound_components:
                 local = checked[:, component.entries]
                 mu = self._mu[component.entries]
                 kept = _interchangeable(component, local, norm, mu)
@@ -222,25 +222,27 @@ class CircuitAdjacency(Adjacency):
     def count(self) -> int:
         """Return the number of circuits, up to sign."""
         with Progress("counting the circuits") as progress:
-            total = len(self._loose)
-            for component in self._bound_components:
+            total = len(self.loose_entries)
+            for component in self.bound_components:
                 n = len(component.entries)
                 total += worst_circuits(component, np.zeros((0, n)), 2, np.ones(n), progress).count
         return total
 
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
         """Yield the scaled circuits, n×K at a time; raise beyond ``limit`` of them."""
-        left = limit - len(self._loose)
+        left = limit - len(self.loose_entries)
         if left < 0:
             raise TooManyCircuitsError(
-                f"there are more than {limit:,} circuits", len(self._loose), limit
+                f"there are more than {limit:,} circuits", len(self.loose_entries), limit
             )
-        if len(self._loose):
-            block = np.zeros((self.manifold.n, len(self._loose)))
-            block[self._loose, np.arange(len(self._loose))] = self._mu[self._loose]
+        if len(self.loose_entries):
+            block = np.zeros((self.manifold.n, len(self.loose_entries)))
+            block[self.loose_entries, np.arange(len(self.loose_entries))] = self._mu[
+                self.loose_entries
+            ]
             yield block
         with Progress("listing the circuits") as progress:
-            for component in self._bound_components:
+            for component in self.bound_components:
                 mu = self._mu[component.entries]
                 for circuits in list_circuits(component, left, progress):
                     left -= len(circuits)
@@ -251,12 +253,12 @@ class CircuitAdjacency(Adjacency):
     # ------------------------------------------------------------------ inside
 
     @cached_property
-    def _loose(self) -> IntArray:
+    def loose_entries(self) -> IntArray:
         """Entries in no equation: each is a circuit by itself."""
         return np.array([c[0] for c in self.manifold.components if len(c) == 1], dtype=np.intp)
 
     @cached_property
-    def _bound_components(self) -> tuple[Component, ...]:
+    def bound_components(self) -> tuple[Component, ...]:
         """The components that equations bind together."""
         import scipy.sparse as sparse
 
@@ -286,13 +288,13 @@ class CircuitAdjacency(Adjacency):
             )
         return tuple(found)
 
-    def _loose_entries(self, matrix: sparse.csc_array, norm: Norm) -> Sensitivity:
+    def _worst_loose_entry(self, matrix: sparse.csc_array, norm: Norm) -> Sensitivity:
         """The worst of the entries that no equation binds (zero if there is none)."""
         direction = np.zeros(self.manifold.n)
-        if len(self._loose) == 0:
+        if len(self.loose_entries) == 0:
             return Sensitivity(0.0, 0.0, True, "no directions", direction)
-        columns = matrix[:, self._loose]
-        mu = self._mu[self._loose]
+        columns = matrix[:, self.loose_entries]
+        mu = self._mu[self.loose_entries]
         terms = np.diff(columns.indptr)
         size = abs(columns).sum(axis=0)
         if norm == 2:
@@ -302,7 +304,7 @@ class CircuitAdjacency(Adjacency):
         rounding = np.where(terms > 1, 4 * terms, 0) + np.where(np.frexp(mu)[0] == 0.5, 0, 1)
         upper = scores * (1 + EPS * rounding)
         place = int(np.argmax(upper))
-        direction[self._loose[place]] = mu[place]
+        direction[self.loose_entries[place]] = mu[place]
         return Sensitivity(
             float(scores[place]), float(upper[place]), True, "single entries", direction
         )
@@ -404,6 +406,16 @@ class FreeSetAdjacency(Adjacency):
             raise AffineDPError("free_sets is empty: give at least one set of free entries")
         for entries in self._sets:
             self._coordinates(entries)
+
+    @property
+    def mu(self) -> FloatArray:
+        """How far each entry moves."""
+        return self._mu.copy()
+
+    @property
+    def free_sets(self) -> tuple[tuple[int, ...], ...]:
+        """The chosen sets, as positions."""
+        return tuple(tuple(int(i) for i in entries) for entries in self._sets)
 
     @property
     def neighbours(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,9 +16,12 @@ import typer
 
 from affinedp import __version__
 from affinedp.adjacency import Adjacency, CircuitAdjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.design.gaussian import design_gaussian
+from affinedp.design.laplace import design_laplace
 from affinedp.errors import AffineDPError
 from affinedp.guarantee import Guarantee
 from affinedp.manifold import AffineManifold
+from affinedp.mechanism import Mechanism
 from affinedp.problem import Problem, read_problem
 from affinedp.verification import verify as verify_noise
 
@@ -72,6 +76,51 @@ def verify(
         _print_table(guarantee, asked, holds)
     if holds is False:
         raise typer.Exit(1)
+
+
+@app.command()
+def design(
+    problem: ProblemFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Mechanism file to write.")],
+    law: Annotated[str, typer.Option(help="gaussian or laplace (default: from the problem).")] = "",
+    epsilon: Annotated[float | None, typer.Option(help="ε to keep.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ to keep (Gaussian).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Design the least noise that keeps the promise in PROBLEM, and save it.
+
+    ε and δ come from [privacy] in the problem, or from the options.  Without a law, Gaussian
+    noise is designed when there is a δ, Laplace noise otherwise.
+    """
+    read = read_problem(problem)
+    mechanism = design_problem(read, law or read.law, epsilon, delta)
+    mechanism.save(output)
+    if as_json:
+        answer = _as_json(mechanism.guarantee, None, None)
+        answer["expected_squared_error"] = mechanism.expected_squared_error
+        answer["gap"] = mechanism.gap
+        answer["notes"] = list(mechanism.notes)
+        typer.echo(json.dumps(answer, ensure_ascii=False, indent=2))
+    else:
+        typer.echo(str(mechanism.report()))
+
+
+@app.command()
+def report(
+    mechanism: Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)],
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
+    trust: Annotated[bool, typer.Option(help="Do not verify the guarantee again.")] = False,
+) -> None:
+    """Say what a saved mechanism promises and costs; its guarantee is verified again."""
+    loaded = Mechanism.load(mechanism, reverify=not trust)
+    if html is None:
+        typer.echo(str(loaded.report()))
+        return
+    try:
+        html.write_text(loaded.report().page(), encoding="utf-8")
+    except OSError as error:
+        raise AffineDPError(f"{html} cannot be written: {error.strerror}") from None
+    typer.echo(f"wrote {html}")
 
 
 @app.command()
@@ -140,6 +189,35 @@ def verify_problem(problem: Problem) -> Guarantee:
         adjacency=adjacency_of(problem, manifold),
     )
     return guarantee.with_output_names(problem.output_names)
+
+
+def design_problem(
+    problem: Problem, law: str | None, epsilon: float | None, delta: float | None
+) -> Mechanism:
+    """Design the noise that a problem asks for."""
+    epsilon = problem.epsilon if epsilon is None else epsilon
+    delta = problem.delta if delta is None else delta
+    if epsilon is None:
+        raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
+    law = law or ("gaussian" if delta else "laplace")
+    manifold = manifold_of(problem)
+    shared: dict[str, Any] = {
+        "epsilon": epsilon,
+        "query": problem.query,
+        "adjacency": adjacency_of(problem, manifold),
+    }
+    if law == "gaussian":
+        if not delta:
+            raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
+        designed = design_gaussian(manifold, delta=delta, **shared)
+    elif law == "laplace":
+        if delta:
+            raise AffineDPError("Laplace noise is designed for δ = 0; leave delta out")
+        designed = design_laplace(manifold, **shared)
+    else:
+        raise AffineDPError(f"law must be gaussian or laplace, not {law!r}")
+    named = designed.guarantee.with_output_names(problem.output_names)
+    return replace(designed, guarantee=named, output_names=problem.output_names)
 
 
 def _asked(

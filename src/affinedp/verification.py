@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp._arrays import FloatArray, Matrix, dense, is_sparse, real_array, real_matrix
+from affinedp._arrays import (
+    FloatArray,
+    IntArray,
+    Matrix,
+    dense,
+    is_sparse,
+    real_array,
+    real_matrix,
+)
 from affinedp.adjacency import Adjacency, CircuitAdjacency
 from affinedp.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
@@ -32,13 +40,25 @@ ROUNDINGS = 32
 
 
 @dataclass(frozen=True)
-class _Whitened:
-    """The query in units of the noise, and what the noise does not cover."""
+class Whitened:
+    """The query in units of the noise, and what the noise does not cover.
 
-    query: Matrix  # Λ⁺F
-    error: float  # its relative rounding error
-    uncovered: Matrix  # the part of F outside range(Λ)
+    Attributes
+    ----------
+    query : matrix, shape (r, n)
+        Λ⁺F.
+    error : float
+        Its relative rounding error.
+    full_column_rank : bool
+        Whether Λ has independent columns.
+    uncovered : list of (outputs, matrix)
+        For each block of outputs that share noise, the part of F outside the range of Λ.
+    """
+
+    query: Matrix
+    error: float
     full_column_rank: bool
+    uncovered: list[tuple[IntArray, Matrix]]
 
 
 def verify(
@@ -94,17 +114,36 @@ def verify(
     """
     if law not in ("gaussian", "laplace"):
         raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
-    neighbours = _neighbours(manifold, mu, adjacency)
-    matrix, output_names = _query(manifold, query)
+    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    matrix, output_names = resolve_query(manifold, query)
     noise = _noise(noise_matrix, covariance, law, matrix.shape[0])
-    whitened = _whiten(noise, matrix)
-    leak = _leak(whitened.uncovered, matrix, neighbours)
+    return promise_of(neighbours, noise, matrix, law, output_names)
+
+
+def promise_of(
+    adjacency: Adjacency, noise: Matrix, query: Matrix, law: Law, output_names: tuple[str, ...]
+) -> Guarantee:
+    """Return the guarantee of ``F x + Λ η`` from checked arguments.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whom the promise is about.
+    noise, query : matrices, shapes (m, r) and (m, n)
+        Λ and F.
+    law : {"gaussian", "laplace"}
+        The law of η.
+    output_names : tuple of str
+        Names of the m outputs.
+    """
+    whitened = whiten(noise, query)
+    leak = _leak(whitened, query, adjacency)
     theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
     shared: dict[str, Any] = {
         "law": law,
-        "neighbours": neighbours.neighbours,
-        "neighbours_key": neighbours.key,
-        "names": manifold.names,
+        "neighbours": adjacency.neighbours,
+        "neighbours_key": adjacency.key,
+        "names": adjacency.manifold.names,
         "output_names": output_names,
     }
     if leak is not None:
@@ -116,17 +155,17 @@ def verify(
             leak=leak,
             **shared,
         )
-    found = neighbours.sensitivity(whitened.query, norm=2 if law == "gaussian" else 1)
+    found = adjacency.sensitivity(whitened.query, norm=2 if law == "gaussian" else 1)
     upper = found.upper * (1 + whitened.error)
     exact = found.exact
     curve: Curve
     if law == "gaussian":
         curve = GaussianCurve(upper)
     else:
-        curve = LaplaceCurve(upper, _shifts(neighbours, whitened))
+        curve = LaplaceCurve(upper, _shifts(adjacency, whitened))
         if not whitened.full_column_rank:
             exact = False
-            theorem += " for more noise coordinates than outputs: an upper bound"
+            theorem += " on all the noise that is drawn; its projection promises at least that"
     return Guarantee(
         sensitivity=upper,
         exact=exact,
@@ -139,9 +178,10 @@ def verify(
     )
 
 
-def _neighbours(
+def resolve_adjacency(
     manifold: AffineManifold, mu: float | ArrayLike | None, adjacency: Adjacency | None
 ) -> Adjacency:
+    """Return the adjacency that was given, or Definition 4 with ``mu`` (1 by default)."""
     if not isinstance(manifold, AffineManifold):
         raise AffineDPError(f"the first argument must be an AffineManifold, not {manifold!r}")
     if adjacency is None:
@@ -157,10 +197,10 @@ def _neighbours(
     return adjacency
 
 
-def _query(
+def resolve_query(
     manifold: AffineManifold, query: ArrayLike | sparse.sparray | Sequence[str] | None
 ) -> tuple[Matrix, tuple[str, ...]]:
-    """F and the names of its outputs."""
+    """Return F and the names of its outputs."""
     import scipy.sparse as sparse
 
     n = manifold.n
@@ -232,42 +272,84 @@ def _root(covariance: FloatArray, outputs: int) -> FloatArray:
     return np.asarray(unit[:, None] * vectors[:, kept] * np.sqrt(values[kept]))
 
 
-def _whiten(noise: Matrix, query: Matrix) -> _Whitened:
+def whiten(noise: Matrix, query: Matrix) -> Whitened:
+    """Return the query in units of the noise, block by block of outputs that share noise."""
     import scipy.sparse as sparse
 
     diagonal = _positive_diagonal(noise)
     if diagonal is not None:
         inverse = sparse.dia_array((1 / diagonal[None], [0]), shape=noise.shape)
-        nothing = sparse.csr_array((1, query.shape[1]))
         powers_of_two = np.all(np.frexp(diagonal)[0] == 0.5)
-        return _Whitened(inverse @ query, 0.0 if powers_of_two else 4 * EPS, nothing, True)
+        return Whitened(inverse @ query, 0.0 if powers_of_two else 4 * EPS, True, [])
+    blocks = _noise_blocks(noise)
+    parts, uncovered, places = [], [], []
+    error, full_column_rank = 0.0, True
+    for rows, columns in blocks:
+        if len(columns) == 0:
+            uncovered.append((rows, query[rows]))
+            continue
+        part = _whiten_block(dense(noise[rows][:, columns]), query[rows])
+        parts.append(part.query)
+        places.append(columns)
+        uncovered.append((rows, part.uncovered[0][1]))
+        error = max(error, part.error)
+        full_column_rank &= part.full_column_rank
+    if not parts:
+        raise AffineDPError("noise_matrix is zero: there is no noise")
+    if len(blocks) == 1:
+        return Whitened(parts[0], error, full_column_rank, uncovered)
+    stacked = sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
+    order = np.argsort(np.concatenate(places))
+    return Whitened(stacked[order], error, full_column_rank, uncovered)
+
+
+def _noise_blocks(noise: Matrix) -> list[tuple[IntArray, IntArray]]:
+    """Outputs and noises that are connected through Λ; one block when Λ is dense."""
+    from scipy.sparse.csgraph import connected_components
+
+    m, r = noise.shape
+    if not is_sparse(noise):
+        return [(np.arange(m), np.arange(r))]
+    import scipy.sparse as sparse
+
+    links = sparse.block_array([[None, noise], [noise.T, None]], format="csr")
+    label = connected_components(links, directed=False)[1]
+    order = np.argsort(label, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
+    return [(group[group < m], group[group >= m] - m) for group in groups if group[0] < m]
+
+
+def _whiten_block(noise: FloatArray, query: Matrix) -> Whitened:
+    """Whiten by singular values; columns are scaled first, so that small noise counts too."""
     if noise.shape[0] * float(max(noise.shape[1], query.shape[1])) > MOST_DENSE:
         raise AffineDPError(
             f"a noise matrix of shape {noise.shape} on {query.shape[1]} entries is too large to "
-            "factor; diagonal noise has no such limit"
+            "factor; noise in blocks (a sparse matrix) has no such limit"
         )
-    dense_noise, dense_query = dense(noise), dense(query)
-    size = np.linalg.norm(dense_noise, axis=0)
-    scaled = dense_noise[:, size > 0] / size[size > 0]
-    if scaled.shape[1] == 0:
+    rows = np.arange(noise.shape[0])
+    size = np.linalg.norm(noise, axis=0)
+    if not size.any():
         raise AffineDPError("noise_matrix is zero: there is no noise")
-    left, values, right = np.linalg.svd(scaled, full_matrices=False)
-    kept = values > 16 * max(scaled.shape) * EPS * values[0]
-    left, values, right = left[:, kept], values[kept], right[kept]
-    covered = left.T @ dense_query
-    if len(values) == len(size):
-        inverse = (right.T @ (covered / values[:, None])) / size[:, None]
-        error = ROUNDINGS * EPS * float(values[0] / values[-1])
-        return _Whitened(inverse, error, dense_query - left @ covered, True)
-    # fewer independent noises than columns: for Gaussian noise any root of the same covariance
-    # will do, and its singular directions serve the pseudo-inverse of the 1-norm bound too
-    left, values, right = np.linalg.svd(dense_noise, full_matrices=False)
-    kept = values > 16 * max(dense_noise.shape) * EPS * values[0]
-    left, values, right = left[:, kept], values[kept], right[kept]
-    covered = left.T @ dense_query
+    full = bool(np.all(size > 0))
+    if full:
+        left, values, right = _singular_values(noise / size)
+        full = len(values) == noise.shape[1]
+        right = right / size
+    if not full:
+        # for Gaussian noise any root of the same covariance will do, and the pseudo-inverse
+        # bounds the 1-norm of Laplace noise too
+        left, values, right = _singular_values(noise)
+    covered = left.T @ query
     inverse = right.T @ (covered / values[:, None])
     error = ROUNDINGS * EPS * float(values[0] / values[-1])
-    return _Whitened(inverse, error, dense_query - left @ covered, False)
+    return Whitened(inverse, error, full, [(rows, dense(query) - left @ covered)])
+
+
+def _singular_values(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The singular value decomposition without what is zero up to rounding."""
+    left, values, right = np.linalg.svd(matrix, full_matrices=False)
+    kept = values > 16 * max(matrix.shape) * EPS * values[0]
+    return left[:, kept], values[kept], right[kept]
 
 
 def _positive_diagonal(noise: Matrix) -> FloatArray | None:
@@ -279,29 +361,33 @@ def _positive_diagonal(noise: Matrix) -> FloatArray | None:
     return np.abs(diagonal) if np.all(diagonal != 0) and entries == len(diagonal) else None
 
 
-def _leak(uncovered: Matrix, query: Matrix, adjacency: Adjacency) -> FloatArray | None:
+def _leak(whitened: Whitened, query: Matrix, adjacency: Adjacency) -> FloatArray | None:
     """A combination of outputs with no noise in which neighbours differ, or None."""
-    if is_sparse(uncovered):
+    if not whitened.uncovered:
         return None
     span = adjacency.span()
-    bare, whole = dense(uncovered @ span), dense(query @ span)
-    size = np.abs(whole).max(axis=0, initial=0.0)
-    relative = bare[:, size > 0] / size[size > 0]
-    if relative.size == 0 or np.abs(relative).max() <= LEAK:
-        return None
-    combination = np.linalg.svd(relative, full_matrices=False)[0][:, 0]
-    combination = combination / combination[np.argmax(np.abs(combination))]
-    combination[np.abs(combination) < 1e-9] = 0.0
-    last = combination[np.flatnonzero(combination)[-1]]
-    return np.asarray(combination / math.copysign(1.0, last))
+    for rows, uncovered in whitened.uncovered:
+        bare, whole = dense(uncovered @ span), dense(query[rows] @ span)
+        size = np.abs(whole).max(axis=0, initial=0.0)
+        relative = bare[:, size > 0] / size[size > 0]
+        if relative.size == 0 or np.abs(relative).max() <= LEAK:
+            continue
+        found = np.linalg.svd(relative, full_matrices=False)[0][:, 0]
+        found = found / found[np.argmax(np.abs(found))]
+        found[np.abs(found) < 1e-9] = 0.0
+        found = found / math.copysign(1.0, found[np.flatnonzero(found)[-1]])
+        combination = np.zeros(query.shape[0])
+        combination[rows] = found
+        return combination
+    return None
 
 
-def _shifts(adjacency: Adjacency, whitened: _Whitened) -> FloatArray | None:
+def _shifts(adjacency: Adjacency, whitened: Whitened) -> FloatArray | None:
     """|Λ⁺F v| for every direction, where there are few enough to list."""
     try:
         directions = adjacency.directions(LISTED_FOR_CURVE)
     except TooManyCircuitsError:
         return None
-    shifts = np.abs(whitened.query @ directions).T
+    shifts = np.abs(np.asarray(whitened.query @ directions)).T
     shifts = shifts * (1 + whitened.error + 4 * EPS * len(directions))
     return np.unique(np.sort(shifts, axis=1), axis=0)

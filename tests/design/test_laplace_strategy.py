@@ -190,7 +190,7 @@ def problems(draw: st.DrawFn) -> tuple[FloatArray, FloatArray, list[FloatArray]]
     return directions / 3, factor @ factor.T + np.eye(size), [tall]
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(problems())
 def test_never_worse_than_a_start_and_scaled_on_the_safe_side(
     problem: tuple[FloatArray, FloatArray, list[FloatArray]],
@@ -259,9 +259,9 @@ def test_seeds_agree() -> None:
 
 def test_the_same_seed_gives_the_same_strategy() -> None:
     directions, _ = sum_constraint(4)
-    first, second = (least_laplace(directions, seed=7, starts=2) for _ in range(2))
+    first, second = (least_laplace(directions, seed=7, starts=1) for _ in range(2))
     generator = np.random.default_rng(7)
-    third = least_laplace(directions, seed=generator, starts=2)
+    third = least_laplace(directions, seed=generator, starts=1)
     np.testing.assert_array_equal(first.strategy, second.strategy)
     np.testing.assert_array_equal(first.strategy, third.strategy)
 

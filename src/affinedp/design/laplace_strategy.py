@@ -39,7 +39,7 @@ _CALL_WORK = 1e5  # what one evaluation costs before its first multiply-add, in 
 _LARGE = 40  # dimensions beyond which random starts are square and every other sharpness is skipped
 _MOST_DIRECTIONS = 2000  # with more of them annealing looks at a working set
 _ROUNDS = 4  # how often the working set may grow in one search
-_ELLIPSOID_GAP = 1e-3  # the ellipsoid only provides coordinates and a lower bound
+_GAP, _GAP_WHEN_LARGE = 1e-3, 0.3  # of the ellipsoid, which gives coordinates and lower bound
 _CHUNK = 1 << 21  # entries of N Sᵀ held at a time
 _WORTHWHILE = 1e-9  # relative gain below which a strategy is left as it was given
 _EPS = float(np.finfo(np.float64).eps)
@@ -144,8 +144,9 @@ def least_laplace(
     seed : int or numpy.random.Generator
         The same seed gives the same result on the same machine.
     starts : int, optional
-        Random starts to draw besides the given ones.  By default 16, and down to 2 for large r
-        or K, where every search also gets fewer iterations, so that the time stays bounded.
+        Random starts to draw besides the given ones.  By default 4 + 2r, at most 16, and down to
+        2 for large r or K, where every search also gets fewer iterations, so that the time stays
+        bounded.  In proportion, variations of the best end are tried too.
     progress : callable, optional
         Called as ``progress(done, total)`` after every search.
 
@@ -185,7 +186,8 @@ def least_laplace(
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # several threads cost more than they gain at these sizes
-        ellipsoid = least_trace(directions, weight, tol=_ELLIPSOID_GAP)
+        gap = _GAP if dimension <= _LARGE else _GAP_WHEN_LARGE
+        ellipsoid = least_trace(directions, weight, tol=gap)
         raw = {name: strategy_value(start, directions, weight) for name, start in given.items()}
         name = min(raw, key=raw.__getitem__)
         strategy, tried, agreement = given[name], len(given), 1.0
