@@ -230,16 +230,13 @@ class CircuitAdjacency(Adjacency):
 
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
         """Yield the scaled circuits, n×K at a time; raise beyond ``limit`` of them."""
-        left = limit - len(self.loose_entries)
+        loose = self.loose_entries
+        left = limit - len(loose)
         if left < 0:
-            raise TooManyCircuitsError(
-                f"there are more than {limit:,} circuits", len(self.loose_entries), limit
-            )
-        if len(self.loose_entries):
-            block = np.zeros((self.manifold.n, len(self.loose_entries)))
-            block[self.loose_entries, np.arange(len(self.loose_entries))] = self._mu[
-                self.loose_entries
-            ]
+            raise TooManyCircuitsError(f"there are more than {limit:,} circuits", len(loose), limit)
+        if len(loose):
+            block = np.zeros((self.manifold.n, len(loose)))
+            block[loose, np.arange(len(loose))] = self._mu[loose]
             yield block
         with Progress("listing the circuits") as progress:
             for component in self.bound_components:

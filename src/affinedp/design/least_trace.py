@@ -128,7 +128,7 @@ def least_trace(
 
 def _solve(problem: _Balanced, tol: float, report: Callable[[str, float], None]) -> LeastTrace:
     """Search and certify, with more and more care for rounding errors."""
-    chosen, start = first_working_set(problem.points)
+    chosen, start = first_working_set(problem.points, tol / 3.0)
     iterations, reached = 0, math.inf
     # Fast; accurate; and with a lift that spends part of the tolerance against rounding errors.
     for lift in (0.0, SMALLEST_LIFT, 0.25 * tol / problem.points.shape[1]):

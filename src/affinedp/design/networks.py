@@ -18,7 +18,7 @@ import numpy as np
 
 from affinedp._arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.adjacency import Adjacency, CircuitAdjacency
-from affinedp.circuits import WAYS_OUT, Component
+from affinedp.circuits import WAYS_OUT
 from affinedp.curves import GaussianCurve
 from affinedp.design.blocks import range_basis
 from affinedp.design.least_trace import least_trace
@@ -26,13 +26,14 @@ from affinedp.design.unlisted import certified_weights, domination_factor, top_s
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.guarantee import Guarantee
 from affinedp.mechanism import Mechanism
-from affinedp.network import recognise_network
+from affinedp.network import Network, recognise_network
 from affinedp.progress import Progress
 from affinedp.verification import whiten
 
 # Beyond this many noises the lower bound for comparison would take minutes.
 MOST_COMPARED = 400
-COMPARED_BASES = 4
+COMPARED_BASES = 12
+COMPARED_ROUNDS = 5
 ROUNDING = 1e-10
 
 
@@ -45,6 +46,7 @@ class _Part:
     rank: int
     scale: FloatArray
     reach: float  # κ̄ times the largest scaled μ
+    network: Network | None = None
 
 
 def design_unlisted(
@@ -94,9 +96,8 @@ def design_unlisted(
             moment = scaled.T @ (found.weights[:, None] * scaled)
             root = np.linalg.inv(np.linalg.cholesky(moment)).T * (part.reach / limit)
             columns.append(image @ root)
-            certificate[1 + part.entries] = (
-                found.weights * part.scale**2 * (limit / part.reach) ** 2
-            )
+            unit = part.scale * (limit / part.reach)
+            certificate[1 + part.entries] = found.weights * unit**2
     noise = np.hstack(columns)
     basis = range_basis(noise)
     root = np.linalg.qr((basis.T @ noise).T)[1].T
@@ -177,8 +178,8 @@ def _parts(
         for i in adjacency.loose_entries
     ]
     for component in adjacency.bound_components:
-        scale, factor = _known_scale(component, imbalance)
-        if scale is None:
+        network = recognise_network(component.equations)
+        if imbalance is None and network is None:
             raise TooManyCircuitsError(
                 f"the circuits of a component with {len(component.entries)} entries cannot be "
                 "listed, and it is no network, so nothing bounds them. If you know how much the "
@@ -186,30 +187,50 @@ def _parts(
                 cause.estimate if cause is not None else np.inf,
                 cause.limit if cause is not None else 0,
             )
+        scale, factor = np.ones(len(component.entries)), imbalance or 1.0
+        if imbalance is None and network is not None:
+            scale = np.abs(network.coefficient)
         reach = factor * float((mu[component.entries] * scale).max())
-        parts.append(_Part(component.entries, component.kernel(), component.rank, scale, reach))
+        kernel = component.kernel()
+        parts.append(_Part(component.entries, kernel, component.rank, scale, reach, network))
     return [part for part in parts if part.reach > 0]
 
 
-def _known_scale(component: Component, imbalance: float | None) -> tuple[FloatArray | None, float]:
-    if imbalance is not None:
-        return np.ones(len(component.entries)), imbalance
-    network = recognise_network(component.equations)
-    return (None, 1.0) if network is None else (np.abs(network.coefficient), 1.0)
-
-
 def _compared(mechanism: Mechanism, parts: list[_Part], limit: float, weights: Matrix) -> Mechanism:
-    """Say how far from the least possible this can be, against some of the circuits."""
+    """Say how far from the least possible this can be, against some of the circuits.
+
+    Least noise for some of the neighbours is a lower bound for all of them.  Circuits of many
+    bases are tried, and those that the noise so far protects worst are added.
+    """
     noise = mechanism.noise_matrix
     cost = float((noise * dense(weights @ noise)).sum())
     note = "a promise for circuits that were not listed: conservative"
-    rank = mechanism.basis.shape[1]
-    if rank > MOST_COMPARED:
+    basis = mechanism.basis
+    if basis.shape[1] > MOST_COMPARED:
         return replace(mechanism, notes=(f"{note} (too large to say by how much)",))
-    directions = np.hstack([_some_directions(part, mechanism.adjacency) for part in parts])
-    image = dense(mechanism.query @ directions)
-    weight = mechanism.basis.T @ dense(weights @ mechanism.basis)
-    below = least_trace((mechanism.basis.T @ image).T / limit, weight, tol=1e-2).lower_bound
+    weight = basis.T @ dense(weights @ basis)
+    generator = np.random.default_rng(0)  # a fixed choice: the same design every time
+    inverse = np.linalg.inv(mechanism.root)
+    chosen = np.zeros((0, basis.shape[1]))
+    below = 0.0
+    with Progress("lower bound") as progress:
+        for turn in range(COMPARED_ROUNDS):
+            tried = [chosen]
+            for part in parts:
+                for _ in range(COMPARED_BASES):
+                    moves = _fundamental_circuits(part, mechanism.adjacency, generator)
+                    tried.append((basis.T @ dense(mechanism.query[:, part.entries] @ moves)).T)
+            candidates = np.vstack(tried)
+            scores = np.linalg.norm(candidates @ inverse.T, axis=1)
+            most = 4 * basis.shape[1]
+            kept = np.argsort(-scores[len(chosen) :], kind="stable")[:most] + len(chosen)
+            spanning = np.arange(len(chosen), len(candidates)) if turn == 0 else kept
+            chosen = candidates[np.concatenate([np.arange(len(chosen)), spanning])]
+            found = least_trace(chosen / limit, weight, tol=1e-2)
+            below = max(below, found.lower_bound)
+            inverse = np.linalg.inv(found.root)
+            chosen = chosen[found.weights > 0]
+            progress.update((turn + 1) / COMPARED_ROUNDS)
     return replace(
         mechanism,
         gap=cost / below - 1,
@@ -217,24 +238,41 @@ def _compared(mechanism: Mechanism, parts: list[_Part], limit: float, weights: M
     )
 
 
-def _some_directions(part: _Part, adjacency: Adjacency) -> FloatArray:
-    """Fundamental circuits of a few bases, scaled as neighbours: a fixed choice."""
+def _fundamental_circuits(
+    part: _Part, adjacency: Adjacency, generator: np.random.Generator
+) -> FloatArray:
+    """The circuits of one random basis, scaled as neighbours, local entries × free entries."""
+    assert isinstance(adjacency, CircuitAdjacency)
+    free = _free_of_a_tree(part, generator)
+    mu = adjacency.mu[part.entries]
+    circuits = part.kernel @ np.linalg.inv(part.kernel[free])
+    circuits[np.abs(circuits) < 1e-9] = 0.0
+    size = np.abs(circuits)
+    reach = np.divide(mu[:, None], size, out=np.zeros_like(size), where=size > 0).max(axis=0)
+    return np.asarray(circuits * reach)
+
+
+def _free_of_a_tree(part: _Part, generator: np.random.Generator) -> IntArray:
+    """Free entries of a random basis; depth-first trees of a network have long circuits."""
     from scipy.linalg import qr
 
-    assert isinstance(adjacency, CircuitAdjacency)
-    generator = np.random.default_rng(0)
-    mu = adjacency.mu[part.entries]
-    found = []
-    for _ in range(COMPARED_BASES):
+    if part.network is None or generator.random() < 0.25:
         preference = generator.uniform(0.01, 1.0, len(part.entries))
-        free = qr((part.kernel * preference[:, None]).T, mode="r", pivoting=True)[1]
-        free = free[: part.kernel.shape[1]]
-        circuits = part.kernel @ np.linalg.inv(part.kernel[free])
-        circuits[np.abs(circuits) < 1e-9] = 0.0
-        size = np.abs(circuits)
-        # only what certainly is a neighbour may count in a lower bound
-        reach = np.divide(mu[:, None], size, out=np.zeros_like(size), where=size > 0).max(axis=0)
-        block = np.zeros((adjacency.manifold.n, circuits.shape[1]))
-        block[part.entries] = circuits * reach
-        found.append(block)
-    return np.hstack(found)
+        order = qr((part.kernel * preference[:, None]).T, mode="r", pivoting=True)[1]
+        return np.asarray(order[: part.kernel.shape[1]])
+    import scipy.sparse as sparse
+    from scipy.sparse.csgraph import depth_first_order
+
+    nodes = part.network.nodes
+    label = generator.permutation(nodes)
+    tail, head = label[part.network.tail], label[part.network.head]
+    ends = np.concatenate([[tail, head], [head, tail]], axis=1)
+    graph = sparse.csr_array((np.ones(ends.shape[1]), tuple(ends)), shape=(nodes, nodes))
+    before = depth_first_order(graph, int(tail[0]), directed=False)[1]
+    edge_of = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(tail, head))}
+    tree = {
+        edge_of.get((int(node), int(parent)), edge_of.get((int(parent), int(node)), -1))
+        for node, parent in enumerate(before)
+        if parent >= 0
+    }
+    return np.array([i for i in range(len(part.entries)) if i not in tree], dtype=np.intp)

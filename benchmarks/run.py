@@ -1,0 +1,152 @@
+"""Run the benchmarks of this folder and keep their tables in RESULTS.md.
+
+``python benchmarks/run.py`` runs all; ``python benchmarks/run.py circuits calibration`` runs
+those two and leaves the other sections as they are.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Small matrices everywhere: more threads than free cores only disturb the measurement.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import importlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "RESULTS.md"
+LIBRARIES = ("numpy", "scipy", "numba")
+PEERS = ("autodp", "clarabel", "cvxpy", "diffprivlib", "dp-accounting", "jax-privacy", "mpmath")
+
+
+# ---------------------------------------------------------------------- the machine
+
+
+def processor() -> str:
+    try:
+        facts = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", facts, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def memory() -> str:
+    try:
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    except (AttributeError, ValueError, OSError):
+        return "unknown memory"
+
+
+def blas() -> str:
+    """The BLAS that NumPy has loaded, and how many threads it uses."""
+    import numpy as np  # noqa: F401  (loads its BLAS)
+    from threadpoolctl import threadpool_info
+
+    found = {
+        f"{pool['internal_api']} {pool['version']} with {pool['num_threads']} thread(s)"
+        for pool in threadpool_info()
+        if pool["user_api"] == "blas"
+    }
+    return ", ".join(sorted(found)) or "unknown BLAS"
+
+
+def installed(names: tuple[str, ...]) -> list[str]:
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} (not installed)")
+    return found
+
+
+def version_4ti2() -> str:
+    program = shutil.which("4ti2-circuits") or shutil.which("circuits")
+    if program is None:
+        return "4ti2 (not installed)"
+    shown = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"4ti2 version (\S+)", shown)
+    return f"4ti2 {found[1]}" if found else "4ti2 of unknown version"
+
+
+def header() -> str:
+    return "\n".join(
+        [
+            "# Benchmark results",
+            "",
+            "Written by `python benchmarks/run.py`. The facts below are those of the last run; a",
+            "section that it did not run keeps its older numbers.",
+            "",
+            f"- Machine: {processor()}, {os.cpu_count()} logical cores, {memory()}, "
+            f"{platform.system()}",
+            f"- Python {platform.python_version()}, {', '.join(installed(LIBRARIES))}, {blas()}",
+            f"- Peers: {', '.join([version_4ti2(), *installed(PEERS)])}",
+        ]
+    )
+
+
+# ---------------------------------------------------------------------- the sections
+
+
+def available() -> list[str]:
+    return sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+
+
+def section_of(name: str) -> tuple[str, bool]:
+    """Return the benchmark's section, and whether it succeeded."""
+    try:
+        return importlib.import_module(f"bench_{name}").run().strip(), True
+    except Exception as error:
+        # only its kind is kept: a message may name folders of this machine
+        traceback.print_exc()
+        return f"## {name}\n\nThis benchmark failed with {type(error).__name__}.", False
+
+
+def kept_sections() -> dict[str, str]:
+    """The sections of RESULTS.md whose benchmark still exists."""
+    if not RESULTS.exists():
+        return {}
+    marked = r"<!-- begin (\w+) -->\n(.*?)\n<!-- end \1 -->"
+    found = re.findall(marked, RESULTS.read_text(encoding="utf-8"), re.DOTALL)
+    return {name: text for name, text in found if name in available()}
+
+
+def write(sections: dict[str, str]) -> None:
+    marked = [
+        f"<!-- begin {name} -->\n{sections[name]}\n<!-- end {name} -->" for name in sorted(sections)
+    ]
+    RESULTS.write_text("\n\n".join([header(), *marked]) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the benchmarks and keep their tables.")
+    parser.add_argument("names", nargs="*", help=f"which: {', '.join(available())} (default: all)")
+    names = parser.parse_args().names or available()
+    unknown = sorted(set(names) - set(available()))
+    if unknown:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(available())}")
+    sections = kept_sections()
+    failed = []
+    for name in names:
+        sections[name], succeeded = section_of(name)
+        print(sections[name], end="\n\n", flush=True)
+        write(sections)  # after each, so that stopping a long run loses nothing
+        if not succeeded:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""What people look at: the privacy curve, the covariance, and the noise on every output."""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from affinedp._arrays import FloatArray, dense
+from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.guarantee import SHOWN_DELTAS
+from affinedp.report import Baseline, independent_baseline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from affinedp.guarantee import Guarantee
+    from affinedp.mechanism import Mechanism
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
+OURS, INDEPENDENT = "#0072B2", "#D55E00"
+LEAST_DELTA = 1e-12
+CURVE_POINTS = 81
+LABELLED_COVARIANCE = 20
+LABELLED_NOISE = 30
+MOST_COVARIANCE = 400
+LONGEST_NAME = 16
+# Beyond this ratio of the largest to the smallest noise the axis is logarithmic.
+LINEAR_SPREAD = 300.0
+
+
+def plot(mechanism: Mechanism) -> Figure:
+    """Return a figure of a mechanism: δ(ε), the covariance, the noise on every output.
+
+    The curve is that of Theorem 1 or 2 of the paper.  The figure is not registered with
+    pyplot: save it with ``savefig``, or show it in a notebook after ``%matplotlib inline``.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        Any mechanism, also one that leaks.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> m = adp.design_laplace(adp.AffineManifold([[1, -4]]), epsilon=1.0)
+    >>> [axes.get_title() for axes in plot(m).axes[:3]]
+    ['Promise', 'Covariance of the noise', 'Noise on every output']
+    """
+    return draw(mechanism, independent_baseline(mechanism))
+
+
+def draw(mechanism: Mechanism, baseline: Baseline) -> Figure:
+    """Return the figure, with independent noise that is known already.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        What is drawn.
+    baseline : Baseline
+        What it is compared with.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot") from None
+
+    deviations = np.sqrt(mechanism.expected_squared_errors)
+    figure = Figure(figsize=(13.5, 4.8))
+    figure.set_layout_engine("constrained", w_pad=0.15)
+    promise, covariance, noise = figure.subplots(1, 3)
+    _draw_promise(promise, mechanism.guarantee)
+    _draw_covariance(covariance, mechanism, deviations)
+    _draw_noise(noise, mechanism.output_names, deviations, baseline)
+    return figure
+
+
+def inline_svg(figure: Figure) -> str:
+    """Return a figure as an SVG element for an HTML page.
+
+    Parameters
+    ----------
+    figure : Figure
+        What is written.
+    """
+    written = io.StringIO()
+    metadata = {"Creator": None, "Date": None, "Format": None, "Type": None}
+    figure.savefig(written, format="svg", metadata=metadata)
+    text = written.getvalue()
+    element = text[text.index("<svg") :]
+    # inside HTML the namespaces are implied
+    for namespace in ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"):
+        for prefix in ("xmlns", "xmlns:xlink"):
+            element = element.replace(f' {prefix}="{namespace}"', "", 1)
+    return element
+
+
+def _draw_promise(axes: Axes, guarantee: Guarantee) -> None:
+    axes.set_title("Promise")
+    if guarantee.leak is not None:
+        leak = dict(guarantee.summary())["leak"]
+        _say(axes, f"No promise: this combination comes out without noise: {leak}")
+        return
+    curve = _curve(guarantee)
+    if curve is None:
+        _say(axes, "No curve: ε is 0 or too extreme to draw")
+        return
+    axes.semilogy(*curve, color=OURS, linewidth=2)
+    axes.set_xlabel("ε")
+    axes.set_ylabel("δ" if guarantee.curve_exact else "δ (upper bound)")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    pure = guarantee.epsilon(0.0)
+    if math.isfinite(pure):
+        axes.axvline(pure, color=OURS, linestyle="--", label=f"δ = 0 from ε ≈ {pure:.4g} on")
+        axes.legend(loc="lower left")
+        return
+    for delta in SHOWN_DELTAS:
+        if delta < curve[1][0]:
+            epsilon = guarantee.epsilon(delta)
+            axes.plot(epsilon, delta, "o", color=OURS)
+            axes.annotate(
+                f"ε ≈ {epsilon:.3g}", (epsilon, delta), (6, 6), textcoords="offset points"
+            )
+
+
+def _curve(guarantee: Guarantee) -> tuple[FloatArray, FloatArray] | None:
+    """Points (ε, δ) with δ > 0 down to where it is small; None where there are none."""
+    most = float(guarantee.delta(0.0))
+    end = guarantee.epsilon(0.0)
+    if math.isinf(end):
+        try:
+            end = guarantee.epsilon(min(LEAST_DELTA, most * 1e-6))
+        except AffineDPError:
+            return None
+    if not 0.0 < end < math.inf:
+        return None
+    # denser towards the end, where the curve of Laplace noise falls to 0
+    epsilons = end * (1 - np.linspace(1.0, 0.0, CURVE_POINTS) ** 2)
+    deltas = np.asarray(guarantee.delta(epsilons))
+    return epsilons[deltas > 0], deltas[deltas > 0]
+
+
+def _draw_covariance(axes: Axes, mechanism: Mechanism, deviations: FloatArray) -> None:
+    axes.set_title("Covariance of the noise")
+    shown = np.arange(len(deviations))
+    if len(shown) > MOST_COVARIANCE:
+        shown = np.sort(np.argsort(-deviations, kind="stable")[:MOST_COVARIANCE])
+        axes.set_xlabel(f"the {MOST_COVARIANCE} outputs with the most noise, in their order")
+    noise = mechanism.noise_matrix[shown]
+    covariance = mechanism.variance * dense(noise @ noise.T)
+    most = float(np.abs(covariance).max()) or 1.0
+    image = axes.imshow(covariance, cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest")
+    axes.figure.colorbar(image, ax=axes, label="units of the output, squared", shrink=0.8)
+    if len(shown) <= LABELLED_COVARIANCE:
+        names = [_short(mechanism.output_names[i]) for i in shown]
+        axes.set_xticks(range(len(names)), names, rotation=90, parse_math=False)
+        axes.set_yticks(range(len(names)), names, parse_math=False)
+    elif len(shown) < len(deviations):
+        axes.set_xticks([])
+        axes.set_yticks([])
+    else:
+        axes.set_xlabel("output, counted from 0")
+
+
+def _draw_noise(
+    axes: Axes, names: tuple[str, ...], deviations: FloatArray, baseline: Baseline
+) -> None:
+    axes.set_title("Noise on every output")
+    label = "standard deviation (units of the output)"
+    logarithmic = _wide(deviations)
+    if len(deviations) <= LABELLED_NOISE:
+        places = np.arange(len(deviations))
+        axes.plot(deviations, places, "o", color=OURS, label="this mechanism")
+        axes.set_yticks(places, [_short(name) for name in names], parse_math=False)
+        axes.set_ylim(len(deviations) - 0.5, -0.5)
+        axes.set_xlabel(label)
+        scale, limit, line = axes.set_xscale, axes.set_xlim, axes.axvline
+    else:
+        axes.plot(
+            np.arange(1, len(deviations) + 1), -np.sort(-deviations), color=OURS, linewidth=2,
+            label="this mechanism",
+        )  # fmt: skip
+        axes.set_xlabel(f"{len(deviations):,} outputs, sorted by their noise")
+        axes.set_ylabel(label)
+        scale, limit, line = axes.set_yscale, axes.set_ylim, axes.axhline
+    if baseline.deviation is not None:
+        line(baseline.deviation, color=INDEPENDENT, linestyle="--", label="i.i.d., same promise")
+    if logarithmic:
+        scale("log")
+    else:
+        limit(0, 1.08 * max(float(deviations.max()), baseline.deviation or 0.0, 1e-300))
+    axes.grid(alpha=0.3)
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False,
+        title="" if baseline.deviation is not None else "i.i.d. noise: not available",
+    )  # fmt: skip
+
+
+def _wide(deviations: FloatArray) -> bool:
+    positive = deviations[deviations > 0]
+    return bool(len(positive) and positive.max() > LINEAR_SPREAD * positive.min())
+
+
+def _say(axes: Axes, text: str) -> None:
+    """Put a sentence where a panel would be."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.text(
+        0.5, 0.5, textwrap.fill(text, 38), ha="center", va="center", transform=axes.transAxes,
+        parse_math=False,
+    )  # fmt: skip
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
