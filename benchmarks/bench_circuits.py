@@ -226,13 +226,13 @@ def starting(start_4ti2: float | None) -> list[str]:
     imported = min(imported, *(seconds for seconds, _ in again))
     cached = min(seconds for _, seconds in again)
     rows = [
-        f"| `import affinedp` | {milliseconds(imported)} |",
-        f"| first use of the three searches, compiled before | {milliseconds(cached)} |",
-        f"| first use of the three searches, compiled then | {milliseconds(compiling)} |",
+        ["`import affinedp`", milliseconds(imported)],
+        ["first use of the three searches, compiled before", milliseconds(cached)],
+        ["first use of the three searches, compiled then", milliseconds(compiling)],
     ]
     if start_4ti2 is not None:
-        rows.append(f"| 4ti2 on the equation x = 0: one process | {milliseconds(start_4ti2)} |")
-    return ["| starting, once | ms |", "|---|---:|", *rows, ""]
+        rows.append(["4ti2 on the equation x = 0: one process", milliseconds(start_4ti2)])
+    return table(("starting, once", "ms"), rows)
 
 
 # ---------------------------------------------------------------------- the section
@@ -249,23 +249,35 @@ def times(peer: Peer, seconds: float, less: float = 0.0) -> str:
     return f"{'> ' if peer.circuits is None else ''}{ratio:,.{digits}f}"
 
 
-def row_of(case: Case, start_4ti2: float | None) -> str:
-    ours = measure_ours(case.equations)
+def start_of_4ti2() -> float:
+    """Seconds of one process on the equation x = 0."""
+    return measure_4ti2(np.ones((1, 1), dtype=int), "arb", LIMIT).seconds
+
+
+def our_cells(case: Case, ours: Ours) -> list[str]:
     rows, columns = case.equations.shape
-    cells = [case.name, f"{rows}×{columns}", f"{ours.circuits:,}"]
-    cells += map(milliseconds, (ours.build, ours.count, ours.sensitivity))
-    if start_4ti2 is None:
-        return f"| {' | '.join(cells)} |"
-    exact = measure_4ti2(case.equations, "arb", LIMIT)
-    short = measure_4ti2(case.equations, "64", max(LEAST_LIMIT, exact.seconds))
+    spent = (ours.build, ours.count, ours.sensitivity)
+    return [case.name, f"{rows}×{columns}", f"{ours.circuits:,}", *map(milliseconds, spent)]
+
+
+def peer_cells(case: Case, ours: Ours, exact: Peer, short: Peer, start: float) -> list[str]:
     counted = {peer.circuits for peer in (exact, short)} - {None}
-    agree = "not counted" if not counted else "yes" if counted == {ours.circuits} else "**no**"
     wanted = WANTED_GRAPH if case.graph else WANTED
     met = exact.seconds >= wanted * ours.search
-    cells += [exact.text(), times(exact, ours.search), times(exact, ours.search, start_4ti2)]
-    cells += [times(exact, ours.build + ours.sensitivity), short.text(), agree]
-    cells += [f"{wanted:.0f}×: {'yes' if met else '**no**'}"]
-    return f"| {' | '.join(cells)} |"
+    return [
+        exact.text(),
+        times(exact, ours.search),
+        times(exact, ours.search, start),
+        times(exact, ours.build + ours.sensitivity),
+        short.text(),
+        "not counted" if not counted else "yes" if counted == {ours.circuits} else "**no**",
+        f"{wanted:.0f}×: {'yes' if met else '**no**'}",
+    ]
+
+
+def table(columns: tuple[str, ...], rows: list[list[str]]) -> list[str]:
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines] + [""]
 
 
 OUR_COLUMNS = ("case", "equations × entries", "circuits", "build", "count", "sensitivity")
@@ -273,28 +285,36 @@ PEER_COLUMNS = (
     "4ti2 `-p arb`", "times build + count", "less its start", "times build + sensitivity",
     "4ti2 `-p 64`", "counts agree", "wanted",
 )  # fmt: skip
-EXPLAINED = """\
+EXPLAINED = f"""\
 Milliseconds, best of several runs. `count` visits every circuit; `sensitivity` (of the identity,
 2-norm) also finds the worst one and evaluates the leading ones again in rational arithmetic. 4ti2
-lists the circuits in a file: `-p arb` in exact arithmetic, which is what is compared, and `-p 64`,
-which is faster but does not end where 64 bits overflow and then was stopped. Its time includes
-starting a process, most of it on small cases; the column *less its start* leaves that out (and what
-is left of small cases is within the noise)."""
+lists the circuits in a file: with `-p arb` in exact arithmetic, which is what is compared, and with
+`-p 64`, mostly faster, which on some cases does not end (its integers presumably overflow) and was
+stopped after the time of `-p arb`, or {LEAST_LIMIT:.0f} s. 4ti2's times include starting a process,
+which is most of them on small cases; the column *less its start* leaves that out, and is mostly
+noise there. *Wanted* is how many times faster than `-p arb` build + count should be."""
 
 
 def run() -> str:
     """Return the benchmark as a Markdown section."""
-    start_4ti2 = None
-    columns: tuple[str, ...] = OUR_COLUMNS
-    if program() is not None:
-        start_4ti2 = measure_4ti2(np.ones((1, 1), dtype=int), "arb", LIMIT).seconds
-        columns += PEER_COLUMNS
     lines = ["## Circuits", "", EXPLAINED, ""]
-    if start_4ti2 is None:
+    if program() is None:
+        rows = [our_cells(case, measure_ours(case.equations)) for case in cases()]
         lines += ["4ti2 is not installed here (Debian package 4ti2).", ""]
-    lines += [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
-    lines += [row_of(case, start_4ti2) for case in cases()]
-    return "\n".join([*lines, "", *starting(start_4ti2)])
+        return "\n".join([*lines, *table(OUR_COLUMNS, rows), *starting(None)])
+    start = start_of_4ti2()
+    measured = []
+    for case in cases():
+        ours = measure_ours(case.equations)
+        exact = measure_4ti2(case.equations, "arb", LIMIT)
+        short = measure_4ti2(case.equations, "64", max(LEAST_LIMIT, exact.seconds))
+        measured.append((case, ours, exact, short))
+    start = min(start, start_of_4ti2())
+    rows = [
+        our_cells(case, ours) + peer_cells(case, ours, exact, short, start)
+        for case, ours, exact, short in measured
+    ]
+    return "\n".join([*lines, *table(OUR_COLUMNS + PEER_COLUMNS, rows), *starting(start)])
 
 
 if __name__ == "__main__":

@@ -81,7 +81,8 @@ def test_every_search_agrees(problem, norm):
         results = []
         for search in searches:
             records = circuits.Records.empty(search.width, 4, 0)
-            circuits._run(search, norm, records, circuits.Progress(""))
+            for _ in circuits._calls(search, norm, records, circuits.Progress("")):
+                pass
             results.append((records.counters[1], records.top_scores[-1]))
         assert results[0][0] == results[1][0]
         assert results[0][1] == pytest.approx(results[1][1], rel=1e-9)
@@ -315,3 +316,47 @@ def test_search_works_without_a_cache(monkeypatch):
 
     monkeypatch.setattr(numba, "njit", njit)
     assert search.compiled(lambda x: x + 1)(1) == 2
+
+
+def test_units_of_equations_do_not_fold_entries():
+    """Columns that are nearly parallel in some units are not parallel."""
+    c = np.array([31, 34, 53, 40, 48, 16, 30, 38])
+    expected = None
+    for unit in (1, 1e-14, 1e14):
+        M = adp.AffineManifold([[1] * 8, (c * unit).tolist()])
+        found = adp.CircuitAdjacency(M).sensitivity(np.eye(8), 1)
+        expected = expected or found.value
+        assert found.value == pytest.approx(expected, rel=1e-9)
+    assert expected == pytest.approx(46)
+
+
+@pytest.mark.parametrize("tiny", [1e-9, 1e-10, 1e-11])
+def test_tiny_irrational_coefficients_count_or_are_refused(tiny):
+    D = np.array([[1, tiny, 0, 1, 0], [0, 1, 1, 1, 2]]) * np.pi
+    try:
+        found = adp.CircuitAdjacency(adp.AffineManifold(D)).sensitivity(np.eye(5), 1)
+    except AffineDPError:
+        return
+    assert found.upper >= 2 / tiny
+
+
+def test_nearly_dependent_float_equations():
+    """What elimination rounds is part of the bound."""
+    rng = np.random.default_rng(31)
+    for closeness in (1e-6, 1e-4, 1e-2):
+        for _ in range(15):
+            D = rng.normal(size=(2, 5))
+            D[1] = D[0] + closeness * D[1]
+            found = adp.CircuitAdjacency(adp.AffineManifold(D)).sensitivity(np.eye(5), 1)
+            expected, _ = brute_force_sensitivity(D, np.eye(5), 1, np.ones(5))
+            assert expected <= found.upper <= expected * (1 + 1e-4)
+
+
+@pytest.mark.parametrize(("factor", "steps"), [(1000, 120), (2, 1100), (0.001, 110), (1000, 60)])
+def test_unstable_tanks_end(factor, steps):
+    """x(t+1) = a x(t) + u(t) leaves the range of floats: an answer or a refusal, no hang."""
+    D = np.zeros((steps, 2 * steps + 1))
+    for t in range(steps):
+        D[t, t], D[t, t + 1], D[t, steps + 1 + t] = factor, -1, 1
+    with pytest.raises(AffineDPError):
+        adp.CircuitAdjacency(adp.AffineManifold(D)).sensitivity(np.eye(2 * steps + 1), 2)

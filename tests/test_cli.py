@@ -57,6 +57,12 @@ def test_exit_code_says_whether_the_promise_holds(run):
     assert "does NOT hold" in out
 
 
+def test_delta_of_the_file_goes_with_the_epsilon_option(run):
+    gaussian = CELLS.replace("laplace", "gaussian").replace("mu = 1.0", "mu = 1.0\ndelta = 0.5")
+    assert run("verify", "PROBLEM", "--epsilon", "1", problem=gaussian)[0] == 0
+    assert run("verify", "PROBLEM", problem=gaussian)[0] == 2
+
+
 def test_leak_is_shown(run):
     problem = CELLS.replace("scale = 2.0", "matrix = [[1, 0], [0, 1], [0, 1]]")
     code, out, _ = run("verify", "PROBLEM", "--epsilon", "100", problem=problem)

@@ -234,3 +234,10 @@ def test_given_arrays_are_not_shared():
     D[0, 0] = 5
     M.D[0, 0] = 7
     assert M.D[0, 0] == 1
+
+
+def test_exact_contradictions():
+    with pytest.raises(InconsistentEquationsError, match="1 and 2"):
+        adp.AffineManifold.from_equations(["a + b = 10000000000", "a + b = 10000000001"])
+    again = adp.AffineManifold.from_equations(["0.1*a + 0.2*b = 0.3", "a + 2*b = 3"])
+    assert again.dim == 1

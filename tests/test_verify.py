@@ -223,6 +223,10 @@ def test_guarantee_arguments():
         lambda: g.delta(math.nan),
         lambda: g.renyi(0.5),
         lambda: g.renyi(math.nan),
+        lambda: g.delta("a"),
+        lambda: g.delta(1j),
+        lambda: g.holds(1.0, 2.0),
+        lambda: g.holds("x", 0.1),
     ):
         with pytest.raises(AffineDPError):
             call()
@@ -274,3 +278,35 @@ def test_extreme_scales(scale):
     assert adp.verify(M, scale, mu=scale, law="laplace").epsilon() == pytest.approx(2.0)
     assert adp.verify(M, np.eye(2) * scale, mu=scale).sensitivity == pytest.approx(np.sqrt(2))
     assert adp.verify(M, np.array([[1], [1]]) * scale, mu=scale).sensitivity == pytest.approx(1)
+
+
+def test_units_do_not_hide_leaks():
+    M = adp.AffineManifold(np.zeros((0, 1)))
+    for unit in (1e-10, 1e-100, 1e100):
+        g = adp.verify(M, [[1.0], [0.0]], query=[[1.0], [unit]], law="laplace")
+        np.testing.assert_array_equal(g.leak, [0, 1])
+
+
+def test_covariance_close_to_singular():
+    mpmath = pytest.importorskip("mpmath")
+    B = np.array([[4, 2, 2], [-1, 4, -4], [1, 2, 4], [0, -1, -2], [-1, 0, 2.0]])
+    M = adp.AffineManifold(np.ones((1, 5)))
+    for jitter in (1e-12, 1e-9, 1e-6, 1e-3):
+        covariance = B @ B.T + jitter * np.eye(5)
+        try:
+            g = adp.verify(M, covariance=covariance)
+        except AffineDPError:
+            continue
+        with mpmath.workdps(50):
+            C = mpmath.matrix(covariance.tolist())
+            worst = max(
+                (mpmath.matrix(v).T * mpmath.lu_solve(C, mpmath.matrix(v)))[0]
+                for v in adp.CircuitAdjacency(M).directions().T.tolist()
+            )
+            assert g.sensitivity >= mpmath.sqrt(worst)
+
+
+def test_laplace_curve_agrees_with_the_sensitivity():
+    D = [[5, 5, 0, -4, -8, -7, 3], [4998, 4998.001, -9, -4006, -8007, -6992, 2999]]
+    g = adp.verify(adp.AffineManifold(D), 1.0, law="laplace")
+    assert g.delta(g.sensitivity * (1 - 2e-12)) > 0

@@ -338,10 +338,10 @@ class CircuitAdjacency(Adjacency):
         support = np.flatnonzero(circuit)
         mu = self._mu[component.entries]
         if self.manifold.exact_rows is None:
-            step = circuit * _farthest(circuit[None], mu)[0]
+            refined, error = _refined(component, circuit)
+            step = refined * _farthest(refined[None], mu)[0]
             value, upper = _norm_with_bound(matrix, step, norm)
-            spread = np.abs(circuit).max() / np.abs(circuit[support]).min()
-            return step, value, upper * (1 + 64 * EPS * float(spread))
+            return step, value, upper * (1 + error)
         exact = exact_circuit(self._local_exact_rows(component), support)
         if exact is None:
             raise AffineDPError(
@@ -637,6 +637,33 @@ def _norm_with_bound(matrix: FloatArray, vector: FloatArray, norm: Norm) -> tupl
     value = float(np.abs(wide).sum() if norm == 1 else np.sqrt((wide * wide).sum()))
     spread = float(np.linalg.norm(np.abs(matrix) @ np.abs(vector), ord=norm))
     return value, value * (1 + 2 * EPS) + 4 * EPS * spread
+
+
+def _refined(component: Component, circuit: FloatArray) -> tuple[FloatArray, float]:
+    """The circuit from the equations themselves, and its relative error (also of its scale).
+
+    The null vector of the equations on the circuit's entries is off by eps times their
+    condition, and its smallest entry, which sets the scale, by as much of the largest.
+    """
+    support = np.flatnonzero(circuit)
+    rows = component.equations[:, support].toarray()
+    size = np.abs(rows).max(axis=1)
+    rows = rows[size > 0] / size[size > 0, None]
+    refined = circuit.copy()
+    if len(support) > 1:
+        # entries in units of the circuit, so that different units do not count as ill-conditioned
+        unit = np.abs(circuit[support])
+        _, values, right = np.linalg.svd(rows * unit)
+        refined[support] = right[-1] * unit * np.sign(right[-1] @ np.sign(circuit[support]))
+        weakest = float(values[len(support) - 2] * np.abs(right[-1]).min())
+        amplified = float(values[0] * np.abs(right[-1]).max()) / weakest if weakest else np.inf
+        if not amplified < 1e12:
+            raise AffineDPError(
+                "a neighbour direction is too ill-conditioned to be computed from these equations. "
+                "Give exact (integer, decimal or text) coefficients, or rescale the entries"
+            )
+        return refined, 64 * EPS * amplified
+    return refined, 4 * EPS
 
 
 def _exact_norm(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from affinedp._arrays import FloatArray, IntArray
-from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsError
 from affinedp.network import Network, recognise_network
 from affinedp.progress import Progress
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 Norm = Literal[1, 2]
 
-# Below TOLERANCE (rows and columns have unit length) a value is zero.  Rounding leaves true
-# zeros far below it; a "zero" above DOUBTFUL cannot be told from a tiny coefficient.
+# Below TOLERANCE (rows and columns have unit length) a value counts as zero.  Rounding leaves
+# true zeros below DOUBTFUL; a value between the two may be a tiny coefficient, and is refused.
 TOLERANCE = 1e-9
-DOUBTFUL = 1e-11
+DOUBTFUL = 1e-12
 LEADING = 16
 STEPS_PER_CALL = 500_000
 BUFFER_VALUES = 4_000_000
@@ -170,10 +170,13 @@ def worst_circuits(
     """
     if component.rank == 1:
         return _worst_pair(component, matrix, norm, reach, progress)
-    search = _choose(component, matrix, reach)
-    records = Records.empty(_width(search), LEADING, 0)
-    _run(search, norm, records, progress)
-    found = np.isfinite(records.top_scores)
+    search, records = _first_certain(component, matrix, norm, reach, progress)
+    found = records.top_scores > -np.inf
+    if np.isposinf(records.top_scores).any():
+        raise AffineDPError(
+            "the neighbours' differences overflow floating point: the coefficients of the "
+            "equations or of the noise differ too much in size. Rescale the entries"
+        )
     order = np.argsort(-records.top_scores[found], kind="stable")
     return Leading(
         search.expand(records.top_values[found][order]),
@@ -186,7 +189,7 @@ def worst_circuits(
 def list_circuits(component: Component, limit: int, progress: Progress) -> Iterator[FloatArray]:
     """Yield all circuits in blocks of rows; raise when there are more than ``limit``."""
     width = len(component.entries)
-    search = _choose(component, np.zeros((0, width)), np.ones(width))
+    search = next(_searches(component, np.zeros((0, width)), np.ones(width)))
     buffered = max(1, min(limit + 1, BUFFER_VALUES // _width(search)))
     records = Records.empty(_width(search), 1, buffered)
     for _ in _calls(search, 2, records, progress):
@@ -201,6 +204,24 @@ def list_circuits(component: Component, limit: int, progress: Progress) -> Itera
         records.counters[2] = 0
         if len(block):
             yield search.expand(block)
+
+
+def _first_certain(
+    component: Component, matrix: FloatArray, norm: Norm, reach: FloatArray, progress: Progress
+) -> tuple[Search, Records]:
+    """Run the cheapest search; where its rounding leaves doubtful zeros, the next one."""
+    doubt: DoubtfulZeroError | None = None
+    for search in _searches(component, matrix, reach):
+        records = Records.empty(_width(search), LEADING, 0)
+        try:
+            for _ in _calls(search, norm, records, progress):
+                pass
+        except DoubtfulZeroError as error:
+            doubt = error
+            continue
+        return search, records
+    assert doubt is not None
+    raise doubt
 
 
 def exact_circuit(
@@ -266,12 +287,13 @@ def _nonzero_row(component: Component) -> int:
 # ---------------------------------------------------------------------- choosing and running
 
 
-def _choose(component: Component, matrix: FloatArray, reach: FloatArray) -> Search:
-    """Pick the search that needs the fewest steps, or refuse before it starts."""
+def _searches(component: Component, matrix: FloatArray, reach: FloatArray) -> Iterator[Search]:
+    """Yield the possible searches, cheapest first, or refuse before any starts."""
     n, q, k = len(component.entries), component.rank, component.dim
     r = matrix.shape[0]
     if q == 0 or k == 1:
-        return _Single(component)
+        yield _Single(component)
+        return
     candidates: list[tuple[float, Callable[[], Search]]] = []
     network = recognise_network(component.equations)
     if network is not None and (n + 1.0) * max(r, 1) < MOST_NUMBERS:
@@ -285,12 +307,14 @@ def _choose(component: Component, matrix: FloatArray, reach: FloatArray) -> Sear
         steps_by_column = sum(math.exp(_log_binomial(n, t)) for t in range(1, q + 2))
         cost = steps_by_column * (q + r)
         candidates.append((cost, lambda: _ColumnSide(component, matrix, reach, steps_by_column)))
+    fewest = math.inf
     for _, build in sorted(candidates, key=lambda candidate: candidate[0]):
         search = build()
+        fewest = min(fewest, search.steps())
         if search.steps() <= MOST_STEPS:
-            return search
-    fewest = min((c[1]().steps() for c in candidates), default=math.inf)
-    raise _too_many(fewest, f"a component with {n} entries and {q} equations")
+            yield search
+    if fewest > MOST_STEPS:
+        raise _too_many(fewest, f"a component with {n} entries and {q} equations")
 
 
 def _refuse_if_too_many(steps: float, where: str) -> None:
@@ -308,11 +332,6 @@ def _too_many(estimate: float, where: str) -> TooManyCircuitsError:
     )
 
 
-def _run(search: Search, norm: Norm, records: Records, progress: Progress) -> None:
-    for _ in _calls(search, norm, records, progress):
-        pass
-
-
 def _calls(search: Search, norm: Norm, records: Records, progress: Progress) -> Iterator[None]:
     """Advance the search call by call, watching its length and its zeros."""
     expected = search.steps()
@@ -324,14 +343,17 @@ def _calls(search: Search, norm: Norm, records: Records, progress: Progress) -> 
             raise _too_many(done, f"{search.method} gave {int(records.counters[1]):,} so far")
         progress.update(min(0.99, done / expected))
         yield
-    zero, nonzero = records.extremes
-    if zero > DOUBTFUL:
-        raise AffineDPError(
-            f"some coefficients of the neighbour directions cannot be told from zero (one of "
-            f"relative size {zero:.1e} was met; the smallest certain one is {nonzero:.1e}). The "
-            "promise would rest on rounding errors. Rescale the entries, or protect them with "
-            "FreeSetAdjacency or DirectionAdjacency"
-        )
+    if records.extremes[0] > DOUBTFUL:
+        raise _doubtful(float(records.extremes[0]))
+
+
+def _doubtful(size: float) -> DoubtfulZeroError:
+    return DoubtfulZeroError(
+        "some coefficients of the neighbour directions cannot be told from zero (one of relative "
+        f"size {size:.1e} was met). The promise would rest on rounding errors. Rescale the "
+        "entries, or protect them with FreeSetAdjacency or DirectionAdjacency",
+        size,
+    )
 
 
 def _width(search: Search) -> int:
@@ -364,7 +386,10 @@ def _parallel_rows(basis: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]
             continue
         for j in np.flatnonzero(close[i] & (group < 0)):
             sign = 1.0 if unit[i] @ unit[j] > 0 else -1.0
-            if np.linalg.norm(unit[j] - sign * unit[i]) <= TOLERANCE:
+            apart = float(np.linalg.norm(unit[j] - sign * unit[i]))
+            if DOUBTFUL < apart <= TOLERANCE:
+                raise _doubtful(apart)
+            if apart <= DOUBTFUL:
                 group[j] = len(leaders)
                 factor[j] = sign * length[j]
         leaders.append(i)
@@ -596,7 +621,7 @@ def parallel_columns(equations: sparse.csc_array) -> tuple[IntArray, FloatArray]
         values = equations.data[start:stop]
         if stop > start:
             factor[j] = values[np.argmax(np.abs(values))]
-        shape = np.round(values / factor[j], 12) + 0.0
-        key = (equations.indices[start:stop].tobytes(), shape.tobytes())
+        # bit for bit: columns that are only nearly parallel are not
+        key = (equations.indices[start:stop].tobytes(), (values / factor[j]).tobytes())
         group[j] = groups.setdefault(key, len(groups))
     return group, factor

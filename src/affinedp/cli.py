@@ -89,7 +89,7 @@ def design(
 ) -> None:
     """Design the least noise that keeps the promise in PROBLEM, and save it.
 
-    ε and δ come from [privacy] in the problem, or from the options.  Without a law, Gaussian
+    ε and δ come from the problem's privacy section, or from the options.  Without a law, Gaussian
     noise is designed when there is a δ, Laplace noise otherwise.
     """
     read = read_problem(problem)
@@ -224,12 +224,12 @@ def _asked(
     problem: Problem, epsilon: float | None, delta: float | None
 ) -> tuple[float, float] | None:
     """The promise that is asked for, if any: options first, then the problem file."""
-    if epsilon is None and delta is not None:
-        raise AffineDPError("--delta asks for a promise only together with --epsilon")
+    if epsilon is None and problem.epsilon is None and (delta or problem.delta) is not None:
+        raise AffineDPError("δ asks for a promise only together with ε: give epsilon too")
     if epsilon is not None:
-        wanted = (epsilon, 0.0 if delta is None else delta)
+        wanted = (epsilon, (problem.delta or 0.0) if delta is None else delta)
     elif problem.epsilon is not None:
-        wanted = (problem.epsilon, problem.delta or 0.0)
+        wanted = (problem.epsilon, (problem.delta or 0.0) if delta is None else delta)
     else:
         return None
     if not (wanted[0] >= 0.0 and math.isfinite(wanted[0]) and 0.0 <= wanted[1] < 1.0):
@@ -288,7 +288,8 @@ def _print_table(
         table.add_row(label, Text(text, style="red" if alarming else ""))
     if asked is not None:
         kept = guarantee.epsilon(asked[1])
-        verdict = "holds" if holds else f"does NOT hold (ε = {kept!r} does)"
+        instead = f"ε = {kept!r} does" if math.isfinite(kept) else "no ε does"
+        verdict = "holds" if holds else f"does NOT hold ({instead})"
         style = "green" if holds else "bold red"
         promise = f"ε = {asked[0]:g}, δ = {asked[1]:g}"
         table.add_row("asked", Text(f"{promise}: {verdict}", style=style))

@@ -60,19 +60,27 @@ class Canonical:
     tolerance: float
 
 
-def eliminate_exactly(rows: Sequence[Mapping[int, Fraction]], n: int) -> Canonical:
-    """Canonical form in rational arithmetic; no tolerance is involved."""
-    tableau = _Tableau([dict(row) for row in rows])
-    order, _ = _gauss_jordan(tableau)
+def eliminate_exactly(
+    rows: Sequence[Mapping[int, Fraction]], offsets: Sequence[Fraction], n: int
+) -> tuple[Canonical, tuple[int, ...]]:
+    """Canonical form in rational arithmetic; no tolerance is involved.
+
+    Also returns the equations that contradict earlier ones: what is left of them is 0 = c.
+    """
+    constants = ({n: b} if b else {} for b in offsets)
+    tableau = _Tableau([{**row, **constant} for row, constant in zip(rows, constants)])
+    order, left = _gauss_jordan(tableau, constant=n)
+    contradicting = tuple(sorted(i for i in left if tableau.rows[i]))
     pivots = _indices(column for _, column in order)
     free = np.setdiff1d(np.arange(n), pivots)
     place = {int(column): j for j, column in enumerate(free)}
     matrix = np.zeros((len(pivots), len(free)))
     for i, (row, column) in enumerate(order):
         for j, value in tableau.rows[row].items():
-            if j != column:
+            if j not in (column, n):
                 matrix[i, place[j]] = float(value)
-    return Canonical(pivots, free, matrix, np.sort(_indices(row for row, _ in order)), 0.0)
+    kept = np.sort(_indices(row for row, _ in order))
+    return Canonical(pivots, free, matrix, kept, 0.0), contradicting
 
 
 def reduce_exactly(
@@ -180,13 +188,15 @@ class _Tableau:
                     self.columns[j].add(other)
 
 
-def _gauss_jordan(tableau: _Tableau, small: float = 0.0) -> tuple[list[tuple[int, int]], list[int]]:
+def _gauss_jordan(
+    tableau: _Tableau, small: float = 0.0, constant: int = -1
+) -> tuple[list[tuple[int, int]], list[int]]:
     """Reduce the equations in place to ``[I | X]`` form.
 
     The shortest row is taken first, and in it the large entry whose column is shortest,
-    which keeps network matrices sparse.  A row whose entries are all at most ``small`` is
-    postponed: it may be a dependent one in rounding.  Returns the (row, pivot column)
-    pairs and the rows postponed.
+    which keeps network matrices sparse.  The column ``constant`` is never a pivot.  A row whose
+    entries are all at most ``small`` is postponed: it may be a dependent one in rounding.
+    Returns the (row, pivot column) pairs and the rows postponed.
     """
     rows, columns = tableau.rows, tableau.columns
     heap = [(len(row), i) for i, row in enumerate(rows)]
@@ -199,12 +209,13 @@ def _gauss_jordan(tableau: _Tableau, small: float = 0.0) -> tuple[list[tuple[int
         if len(row) != length:
             heapq.heappush(heap, (len(row), i))
             continue
-        largest = max(map(abs, row.values()), default=0)
+        sizes = {j: abs(value) for j, value in row.items() if j != constant}
+        largest = max(sizes.values(), default=0)
         if largest <= small:
             postponed.append(i)
             continue
         pivot = min(
-            (j for j in row if 10 * abs(row[j]) >= largest), key=lambda j: (len(columns[j]), j)
+            (j for j in sizes if 10 * sizes[j] >= largest), key=lambda j: (len(columns[j]), j)
         )
         tableau.clear_column(i, pivot)
         order.append((i, pivot))

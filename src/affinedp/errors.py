@@ -99,6 +99,20 @@ class TooManyCircuitsError(AffineDPError):
         super().__init__(message)
 
 
+class DoubtfulZeroError(AffineDPError):
+    """A coefficient that is too small to be told from a rounding error.
+
+    Attributes
+    ----------
+    size : float
+        Its relative size.
+    """
+
+    def __init__(self, message: str, size: float) -> None:
+        self.size = size
+        super().__init__(message)
+
+
 class DifferentNeighboursError(AffineDPError):
     """Guarantees about different neighbours, which do not compose.
 

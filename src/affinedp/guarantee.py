@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp._arrays import FloatArray
+from affinedp._arrays import FloatArray, real_array
 from affinedp.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
 from affinedp.errors import AffineDPError, DifferentNeighboursError
 
@@ -97,7 +97,7 @@ class Guarantee:
         epsilon : float or array_like
             ε, at least 0.
         """
-        values: NDArray[np.float64] = np.asarray(epsilon, dtype=np.float64)
+        values: NDArray[np.float64] = real_array(epsilon, "epsilon")
         if values.size and not np.all(values >= 0.0):
             raise AffineDPError(f"epsilon must be at least 0, not {epsilon!r}")
         found = [self.curve.delta(float(value)) for value in values.ravel()]
@@ -136,6 +136,8 @@ class Guarantee:
         delta : float
             δ in [0, 1).
         """
+        if not 0.0 <= _number(delta, "delta") < 1.0:
+            raise AffineDPError(f"delta must lie in [0, 1), not {delta!r}")
         return bool(self.delta(epsilon) <= delta)
 
     def with_output_names(self, names: Sequence[str]) -> Guarantee:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 PublicEntries = Literal["refuse", "allow"]
 ExactRows = tuple[Mapping[int, Fraction], ...]
+# coefficients and offsets
+ExactEquations = tuple[Sequence[Mapping[int, Fraction]], Sequence[Fraction]]
 
 # Up to this many coefficients, and this many times the number of equations, exact
 # elimination takes well under a second.
@@ -95,7 +97,8 @@ class AffineManifold:
     ) -> None:
         matrix = real_matrix(D, "D")
         offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1)
-        exact = _rational_rows(matrix) if rank_tolerance is None else None
+        rows = _rational_rows(matrix) if rank_tolerance is None else None
+        exact = None if rows is None else (rows, [Fraction(value) for value in offsets.tolist()])
         self._build(matrix, offsets, exact, names, public_entries, rank_tolerance)
 
     @classmethod
@@ -137,14 +140,21 @@ class AffineManifold:
                 matrix[i, j] = float(value)
         offsets = np.array([float(value) for value in parsed.offsets])
         manifold = cls.__new__(cls)
-        manifold._build(matrix, offsets, parsed.coefficients, parsed.names, public_entries, None)
+        manifold._build(
+            matrix,
+            offsets,
+            (parsed.coefficients, parsed.offsets),
+            parsed.names,
+            public_entries,
+            None,
+        )
         return manifold
 
     def _build(
         self,
         matrix: Matrix,
         offsets: FloatArray,
-        exact: Sequence[Mapping[int, Fraction]] | None,
+        exact: ExactEquations | None,
         names: Sequence[str] | None,
         public_entries: PublicEntries,
         rank_tolerance: float | None,
@@ -161,8 +171,9 @@ class AffineManifold:
         if rank_tolerance is not None and not 0 < rank_tolerance < 1:
             raise AffineDPError(f"rank_tolerance must lie in (0, 1), not {rank_tolerance!r}")
         self._names = _checked_names(names, n)
-        if exact is not None and _cheap_exactly(exact):
-            canonical = eliminate_exactly(exact, n)
+        contradicting: tuple[int, ...] | None = None
+        if exact is not None and _cheap_exactly(exact[0]):
+            canonical, contradicting = eliminate_exactly(*exact, n)
         elif is_sparse(matrix):
             canonical = eliminate_sparse(matrix, rank_tolerance)
         else:
@@ -171,9 +182,9 @@ class AffineManifold:
         self._matrix: Matrix = matrix[canonical.rows]
         self._offsets: FloatArray = offsets[canonical.rows]
         self._exact: ExactRows | None = (
-            tuple(exact[i] for i in canonical.rows) if exact is not None else None
+            tuple(exact[0][i] for i in canonical.rows) if exact is not None else None
         )
-        self._check_consistent(matrix, offsets)
+        self._check_consistent(matrix, offsets, contradicting)
         if public_entries == "refuse":
             self._refuse_identifiable()
 
@@ -396,8 +407,13 @@ class AffineManifold:
             )
         return np.linalg.solve(basis.T if transposed else basis, right)
 
-    def _check_consistent(self, matrix: Matrix, offsets: FloatArray) -> None:
-        """Refuse an equation whose left side follows from others but whose offset does not."""
+    def _check_consistent(
+        self, matrix: Matrix, offsets: FloatArray, contradicting: tuple[int, ...] | None
+    ) -> None:
+        """Refuse an equation whose left side follows from others but whose offset does not.
+
+        ``contradicting`` says which ones those are where the arithmetic was exact.
+        """
         kept = self._canonical.rows
         dropped = np.setdiff1d(np.arange(matrix.shape[0]), kept)
         if len(dropped) == 0:
@@ -406,7 +422,10 @@ class AffineManifold:
         factors = self._solve_basis(left.T, transposed=True) if len(kept) else left.T
         residual = offsets[dropped] - factors.T @ self._offsets
         scale = np.abs(offsets[dropped]) + np.abs(factors.T) @ np.abs(self._offsets)
-        for d in np.flatnonzero(np.abs(residual) > ON_MANIFOLD * scale):
+        wrong = np.abs(residual) > ON_MANIFOLD * scale
+        if contradicting is not None:
+            wrong = np.isin(dropped, contradicting)
+        for d in np.flatnonzero(wrong):
             share = np.abs(factors[:, d])
             involved = [*kept[share > 1e-9 * share.max(initial=0.0)], dropped[d]]
             numbers = sorted(int(j) for j in involved)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 RELATIVE = 1e-12
+SMALLEST = 1e-100
 
 
 @dataclass(frozen=True)
@@ -69,17 +70,20 @@ def _row_scales(
         neighbours[i].append((j, -a / c))
         neighbours[j].append((i, -c / a))
     scale = np.zeros(q)
+    reached = np.zeros(q, dtype=bool)
     for root in range(q):
-        if scale[root] != 0.0:
+        if reached[root]:
             continue
-        scale[root] = 1.0
+        scale[root], reached[root] = 1.0, True
         queue = [root]
         while queue:
             i = queue.pop()
             for j, ratio in neighbours[i]:
-                if scale[j] == 0.0:
-                    scale[j] = scale[i] * ratio
+                if not reached[j]:
+                    scale[j], reached[j] = float(scale[i]) * ratio, True
                     queue.append(j)
+    if not np.all((np.abs(scale) > SMALLEST) & (np.abs(scale) < 1 / SMALLEST)):
+        return None  # out of the range of floating point
     mismatch = np.abs(scale[first] * at_first + scale[last] * at_last)
     if np.any(mismatch > RELATIVE * np.abs(scale[first] * at_first)):
         return None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from affinedp._arrays import FloatArray, dense
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.guarantee import SHOWN_DELTAS
-from affinedp.report import Baseline, independent_baseline
+from affinedp.report import Baseline, independent_baseline, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +28,7 @@ CURVE_POINTS = 81
 LABELLED_COVARIANCE = 20
 LABELLED_NOISE = 30
 MOST_COVARIANCE = 400
+INSTEAD_COVARIANCE = 100
 LONGEST_NAME = 16
 # Beyond this ratio of the largest to the smallest noise the axis is logarithmic.
 LINEAR_SPREAD = 300.0
@@ -109,14 +110,17 @@ def _draw_promise(axes: Axes, guarantee: Guarantee) -> None:
         leak = dict(guarantee.summary())["leak"]
         _say(axes, f"No promise: this combination comes out without noise: {leak}")
         return
+    if guarantee.sensitivity == 0.0:
+        _say(axes, "ε = 0 at δ = 0: neighbours do not differ in the outputs")
+        return
     curve = _curve(guarantee)
     if curve is None:
-        _say(axes, "No curve: ε is 0 or too extreme to draw")
+        _say(axes, f"A sensitivity of {guarantee.sensitivity:.3g} is too extreme to draw")
         return
     axes.semilogy(*curve, color=OURS, linewidth=2)
     axes.set_xlabel("ε")
     axes.set_ylabel("δ" if guarantee.curve_exact else "δ (upper bound)")
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.12 * curve[0][-1])
     axes.grid(alpha=0.3)
     pure = guarantee.epsilon(0.0)
     if math.isfinite(pure):
@@ -153,12 +157,14 @@ def _draw_covariance(axes: Axes, mechanism: Mechanism, deviations: FloatArray) -
     axes.set_title("Covariance of the noise")
     shown = np.arange(len(deviations))
     if len(shown) > MOST_COVARIANCE:
-        shown = np.sort(np.argsort(-deviations, kind="stable")[:MOST_COVARIANCE])
-        axes.set_xlabel(f"the {MOST_COVARIANCE} outputs with the most noise, in their order")
+        # in single precision, so that rounding does not shuffle equal noise
+        order = np.argsort(-deviations.astype(np.float32), kind="stable")
+        shown = np.sort(order[:INSTEAD_COVARIANCE])
     noise = mechanism.noise_matrix[shown]
     covariance = mechanism.variance * dense(noise @ noise.T)
     most = float(np.abs(covariance).max()) or 1.0
-    image = axes.imshow(covariance, cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest")
+    image = axes.imshow(covariance, cmap="RdBu_r", vmin=-most, vmax=most)
+    axes.set_anchor("N")
     axes.figure.colorbar(image, ax=axes, label="units of the output, squared", shrink=0.8)
     if len(shown) <= LABELLED_COVARIANCE:
         names = [_short(mechanism.output_names[i]) for i in shown]
@@ -167,6 +173,7 @@ def _draw_covariance(axes: Axes, mechanism: Mechanism, deviations: FloatArray) -
     elif len(shown) < len(deviations):
         axes.set_xticks([])
         axes.set_yticks([])
+        axes.set_xlabel(f"the {len(shown)} outputs with the most noise")
     else:
         axes.set_xlabel("output, counted from 0")
 
@@ -175,33 +182,35 @@ def _draw_noise(
     axes: Axes, names: tuple[str, ...], deviations: FloatArray, baseline: Baseline
 ) -> None:
     axes.set_title("Noise on every output")
+    axes.grid(alpha=0.3)
     label = "standard deviation (units of the output)"
-    logarithmic = _wide(deviations)
+    independent = baseline.deviation
+    dashed: dict[str, Any] = {
+        "color": INDEPENDENT,
+        "linestyle": "--",
+        "label": "i.i.d., same promise",
+    }
+    ours: dict[str, Any] = {"color": OURS, "linewidth": 2, "label": "this mechanism"}
+    most = 1.08 * max(float(deviations.max()), independent or 0.0) or 1.0
     if len(deviations) <= LABELLED_NOISE:
-        places = np.arange(len(deviations))
-        axes.plot(deviations, places, "o", color=OURS, label="this mechanism")
+        places = range(len(deviations))
+        axes.plot(deviations, places, "o", **ours)
+        if independent is not None:
+            axes.axvline(independent, **dashed)
         axes.set_yticks(places, [_short(name) for name in names], parse_math=False)
         axes.set_ylim(len(deviations) - 0.5, -0.5)
         axes.set_xlabel(label)
-        scale, limit, line = axes.set_xscale, axes.set_xlim, axes.axvline
+        axes.set_xscale("log") if _wide(deviations) else axes.set_xlim(0, most)
     else:
-        axes.plot(
-            np.arange(1, len(deviations) + 1), -np.sort(-deviations), color=OURS, linewidth=2,
-            label="this mechanism",
-        )  # fmt: skip
+        axes.plot(range(1, len(deviations) + 1), np.sort(deviations)[::-1], **ours)
+        if independent is not None:
+            axes.axhline(independent, **dashed)
         axes.set_xlabel(f"{len(deviations):,} outputs, sorted by their noise")
         axes.set_ylabel(label)
-        scale, limit, line = axes.set_yscale, axes.set_ylim, axes.axhline
-    if baseline.deviation is not None:
-        line(baseline.deviation, color=INDEPENDENT, linestyle="--", label="i.i.d., same promise")
-    if logarithmic:
-        scale("log")
-    else:
-        limit(0, 1.08 * max(float(deviations.max()), baseline.deviation or 0.0, 1e-300))
-    axes.grid(alpha=0.3)
+        axes.set_yscale("log") if _wide(deviations) else axes.set_ylim(0, most)
     axes.legend(
         loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False,
-        title="" if baseline.deviation is not None else "i.i.d. noise: not available",
+        title="" if independent is not None else "i.i.d. noise: not available",
     )  # fmt: skip
 
 
@@ -215,10 +224,11 @@ def _say(axes: Axes, text: str) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.text(
-        0.5, 0.5, textwrap.fill(text, 38), ha="center", va="center", transform=axes.transAxes,
+        0.5, 0.5, textwrap.fill(printable(text), 38), ha="center", va="center", transform=axes.transAxes,
         parse_math=False,
     )  # fmt: skip
 
 
 def _short(name: str) -> str:
+    name = printable(name)
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"

@@ -9,8 +9,6 @@ from decimal import ROUND_CEILING, Context
 from html import escape
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.output_equations import MOST_OUTPUTS
 
@@ -123,7 +121,10 @@ class Report:
         yield self._outputs_heading(), self._text_outputs()
         yield "All outputs together", _text_rows(self.totals)
         if self.equations:
-            yield "Every release obeys", _text_rows([(e,) for e in _shown_equations(self.equations)])
+            yield (
+                "Every release obeys",
+                _text_rows([(e,) for e in _shown_equations(self.equations)]),
+            )
 
     def _text_outputs(self) -> Table:
         from rich.table import Table
@@ -143,8 +144,8 @@ class Report:
 
     def html(self) -> str:
         """Return a fragment for notebooks: escaped, in the colours of its surroundings."""
-        body = "".join(self._html_sections("p"))
-        return f"<div class='affinedp-report'><p><strong>{escape(self.title)}</strong></p>{body}</div>"
+        body = "".join(self._html_sections("h4"))
+        return f"<div class='affinedp-report'><h3>{escape(self.title)}</h3>{body}</div>"
 
     def page(self) -> str:
         """Return a complete page that needs nothing from elsewhere, with a figure if possible."""
@@ -164,7 +165,10 @@ class Report:
                 f"<li style='{_BREAK}'><code>{escape(line)}</code></li>"
                 for line in _shown_equations(self.equations)
             )
-            yield section("Every release obeys", f"<ul>{items}</ul>")
+            yield section(
+                "Every release obeys",
+                f"<ul style='list-style:none;padding:0;margin:0'>{items}</ul>",
+            )
         yield f"<p><small>{escape(SOURCE)}</small></p>"
 
     def _html_outputs(self) -> str:
@@ -247,7 +251,7 @@ def report(mechanism: Mechanism) -> Report:
     independent = baseline.deviation
     rows = tuple(
         OutputRow(
-            _printable(name),
+            printable(name),
             math.sqrt(error),
             independent,
             None if independent is None else error / independent**2,
@@ -261,12 +265,12 @@ def report(mechanism: Mechanism) -> Report:
     return Report(
         title=f"{law} noise on {_count(len(rows), 'output')} under "
         f"{_count(given, 'public equation')}",
-        promise=tuple((label, _printable(text)) for label, text in promise),
+        promise=tuple((label, printable(text)) for label, text in promise),
         outputs=rows,
         totals=tuple(
-            (label, _printable(text)) for label, text in _totals(mechanism, baseline, equations)
+            (label, printable(text)) for label, text in _totals(mechanism, baseline, equations)
         ),
-        equations=tuple(map(_printable, equations)),
+        equations=tuple(map(printable, equations)),
         baseline=baseline,
         mechanism=mechanism,
     )
@@ -288,9 +292,10 @@ def independent_baseline(mechanism: Mechanism) -> Baseline:
         return Baseline(None, "there is no promise that other noise could keep too")
     if sensitivity == 0.0:
         return Baseline(None, "neighbours do not differ in the outputs, so no noise is needed")
-    norm = 2 if mechanism.law == "gaussian" else 1
     try:
-        found = mechanism.adjacency.sensitivity(mechanism.query, norm)
+        found = mechanism.adjacency.sensitivity(
+            mechanism.query, norm=2 if mechanism.law == "gaussian" else 1
+        )
     except AffineDPError as error:
         return Baseline(None, str(error).partition(". ")[0])
     return Baseline(found.upper / sensitivity * math.sqrt(mechanism.variance))
@@ -330,7 +335,7 @@ def _scope(manifold: AffineManifold) -> Iterator[tuple[str, str]]:
         names = ", ".join(manifold.public_entries[:8])
         more = len(manifold.public_entries) - 8
         tail = f" and {more:,} more" if more > 0 else ""
-        yield "not protected", f"{names}{tail}: the equations alone reveal it"
+        yield "not protected", f"what the equations alone reveal: {names}{tail}"
 
 
 def _totals(
@@ -401,8 +406,14 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _printable(text: str) -> str:
-    """Names come from elsewhere: nothing in them may steer a terminal or break a line."""
+def printable(text: str) -> str:
+    """Return a text from elsewhere without what could steer a terminal or break a line.
+
+    Parameters
+    ----------
+    text : str
+        Names of outputs, for example.
+    """
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -432,8 +443,9 @@ def _html_rows(rows: Sequence[tuple[str, str]]) -> str:
     return f"<table>{body}</table>"
 
 
-_LEFT = "text-align:left;vertical-align:top"
-_RIGHT = "text-align:right;vertical-align:top;font-variant-numeric:tabular-nums"
+_CELL = "vertical-align:top;padding:3px 16px 3px 0"
+_LEFT = f"{_CELL};text-align:left"
+_RIGHT = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
 _BREAK = "overflow-wrap:anywhere"
 
 _STYLE = """
@@ -443,9 +455,7 @@ main { max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.5rem; line-height: 1.25; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 table { border-collapse: collapse; }
-th, td { padding: .25rem 1.25rem .25rem 0; border-bottom: 1px solid #8886; }
-section:nth-of-type(odd) th { font-weight: 600; }
-ul { list-style: none; padding: 0; }
+th, td { border-bottom: 1px solid #8886; }
 figure { margin: 2rem 0; padding: .5rem; background: #fff; border-radius: 4px; }
 figure svg { display: block; width: 100%; height: auto; }
 @media print {

@@ -66,6 +66,8 @@ def _offer(
     if norm == 2:
         size = math.sqrt(size)
     score = size * farthest
+    if not score < np.inf:  # overflow, or 0 · inf: the caller refuses
+        score = np.inf
     if score > top_scores[0]:
         place = 0
         while place + 1 < top_scores.shape[0] and top_scores[place + 1] < score:

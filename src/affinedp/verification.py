@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Law = Literal["gaussian", "laplace"]
 
 # What is left of F x outside the noise's range counts as a leak above this share.
-LEAK = 1e-9
+LEAK = 1e-12
 # Up to this many directions the Laplace curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000
 MOST_DENSE = 1e8
@@ -116,12 +116,17 @@ def verify(
         raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
     neighbours = resolve_adjacency(manifold, mu, adjacency)
     matrix, output_names = resolve_query(manifold, query)
-    noise = _noise(noise_matrix, covariance, law, matrix.shape[0])
-    return promise_of(neighbours, noise, matrix, law, output_names)
+    noise, error = _noise(noise_matrix, covariance, law, matrix.shape[0])
+    return promise_of(neighbours, noise, matrix, law, output_names, error)
 
 
 def promise_of(
-    adjacency: Adjacency, noise: Matrix, query: Matrix, law: Law, output_names: tuple[str, ...]
+    adjacency: Adjacency,
+    noise: Matrix,
+    query: Matrix,
+    law: Law,
+    output_names: tuple[str, ...],
+    noise_error: float = 0.0,
 ) -> Guarantee:
     """Return the guarantee of ``F x + Λ η`` from checked arguments.
 
@@ -135,9 +140,12 @@ def promise_of(
         The law of η.
     output_names : tuple of str
         Names of the m outputs.
+    noise_error : float
+        Relative error of Λ, where it had to be computed.
     """
-    whitened = whiten(noise, query)
-    leak = _leak(whitened, query, adjacency)
+    unit = _output_units(query, adjacency)
+    whitened = whiten(unit @ noise, unit @ query)
+    leak = _leak(whitened, unit @ query, adjacency)
     theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
     shared: dict[str, Any] = {
         "law": law,
@@ -152,17 +160,17 @@ def promise_of(
             exact=True,
             basis=f"{theorem}: the noise does not cover the range of the query",
             curve=NoPromise(),
-            leak=leak,
+            leak=_normalised(leak @ unit),
             **shared,
         )
     found = adjacency.sensitivity(whitened.query, norm=2 if law == "gaussian" else 1)
-    upper = found.upper * (1 + whitened.error)
+    upper = found.upper * (1 + whitened.error + noise_error)
     exact = found.exact
     curve: Curve
     if law == "gaussian":
         curve = GaussianCurve(upper)
     else:
-        curve = LaplaceCurve(upper, _shifts(adjacency, whitened))
+        curve = LaplaceCurve(upper, _shifts(adjacency, whitened, upper))
         if not whitened.full_column_rank:
             exact = False
             theorem += " on all the noise that is drawn; its projection promises at least that"
@@ -224,8 +232,8 @@ def _noise(
     covariance: ArrayLike | None,
     law: Law,
     outputs: int,
-) -> Matrix:
-    """Λ from what was given; diagonal noise stays sparse."""
+) -> tuple[Matrix, float]:
+    """Λ from what was given (diagonal noise stays sparse), and its relative error."""
     import scipy.sparse as sparse
 
     if (noise_matrix is None) == (covariance is None):
@@ -238,18 +246,21 @@ def _noise(
         scale = float(real_array(noise_matrix, "noise_matrix"))  # type: ignore[arg-type]
         if scale <= 0:
             raise AffineDPError(f"the scale of the noise must be positive, not {scale}")
-        return sparse.csr_array(scale * sparse.eye_array(outputs))
+        return sparse.csr_array(scale * sparse.eye_array(outputs)), 0.0
     matrix = real_matrix(noise_matrix, "noise_matrix")
     if matrix.shape[0] != outputs or matrix.shape[1] == 0:
         raise AffineDPError(
             f"noise_matrix has shape {matrix.shape}, but there are {outputs} outputs: give one row "
             "per output, or one number for i.i.d. noise"
         )
-    return matrix
+    return matrix, 0.0
 
 
-def _root(covariance: FloatArray, outputs: int) -> FloatArray:
-    """Λ with ΛΛᵀ equal to the covariance."""
+def _root(covariance: FloatArray, outputs: int) -> tuple[FloatArray, float]:
+    """Λ with ΛΛᵀ equal to the covariance, and its relative error.
+
+    Small eigenvalues are off by eps times the largest one.
+    """
     if covariance.shape != (outputs, outputs):
         raise AffineDPError(
             f"covariance has shape {covariance.shape}, but there are {outputs} outputs"
@@ -269,7 +280,26 @@ def _root(covariance: FloatArray, outputs: int) -> FloatArray:
     kept = values > dust
     if not kept.any():
         raise AffineDPError("covariance is zero: there is no noise")
-    return np.asarray(unit[:, None] * vectors[:, kept] * np.sqrt(values[kept]))
+    error = ROUNDINGS * outputs * EPS * float(values[-1] / values[kept][0])
+    if error > 1e-3:
+        raise AffineDPError(
+            "covariance is too close to singular to tell what it promises (relative eigenvalue "
+            f"{values[kept][0] / values[-1]:.1e}). Give the noise_matrix that it was made from"
+        )
+    return unit[:, None] * vectors[:, kept] * np.sqrt(values[kept]), error
+
+
+def _output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
+    """Diagonal powers of two that make neighbours move every output by about 1.
+
+    The promise does not change, and an output in small units cannot hide a leak.
+    """
+    import scipy.sparse as sparse
+
+    moved = abs(query @ adjacency.span())
+    size = dense(moved.max(axis=1)).ravel() if 0 not in moved.shape else np.zeros(query.shape[0])
+    exponent = np.where(size > 0, np.frexp(size)[1], 0)
+    return sparse.csr_array(sparse.diags_array(np.ldexp(1.0, -exponent)))
 
 
 def whiten(noise: Matrix, query: Matrix) -> Whitened:
@@ -370,24 +400,30 @@ def _leak(whitened: Whitened, query: Matrix, adjacency: Adjacency) -> FloatArray
         bare, whole = dense(uncovered @ span), dense(query[rows] @ span)
         size = np.abs(whole).max(axis=0, initial=0.0)
         relative = bare[:, size > 0] / size[size > 0]
-        if relative.size == 0 or np.abs(relative).max() <= LEAK:
+        if relative.size == 0 or np.abs(relative).max() <= max(LEAK, 32 * whitened.error):
             continue
-        found = np.linalg.svd(relative, full_matrices=False)[0][:, 0]
-        found = found / found[np.argmax(np.abs(found))]
-        found[np.abs(found) < 1e-9] = 0.0
-        found = found / math.copysign(1.0, found[np.flatnonzero(found)[-1]])
         combination = np.zeros(query.shape[0])
-        combination[rows] = found
+        combination[rows] = np.linalg.svd(relative, full_matrices=False)[0][:, 0]
+        combination[np.abs(combination) < 1e-9 * np.abs(combination).max()] = 0.0
         return combination
     return None
 
 
-def _shifts(adjacency: Adjacency, whitened: Whitened) -> FloatArray | None:
+def _normalised(vector: FloatArray) -> FloatArray:
+    """Scale to a largest entry of 1, the last nonzero one positive."""
+    last = vector[np.flatnonzero(vector)[-1]]
+    return np.asarray(vector / math.copysign(np.abs(vector).max(), last)) + 0.0
+
+
+def _shifts(adjacency: Adjacency, whitened: Whitened, upper: float) -> FloatArray | None:
     """|Λ⁺F v| for every direction, where there are few enough to list."""
     try:
         directions = adjacency.directions(LISTED_FOR_CURVE)
     except TooManyCircuitsError:
         return None
     shifts = np.abs(np.asarray(whitened.query @ directions)).T
-    shifts = shifts * (1 + whitened.error + 4 * EPS * len(directions))
+    # listed directions are less accurate than the worst one, which was evaluated again
+    largest = float(shifts.sum(axis=1).max(initial=0.0))
+    if largest > 0:
+        shifts = shifts * max(1 + whitened.error + 4 * EPS * len(directions), upper / largest)
     return np.unique(np.sort(shifts, axis=1), axis=0)

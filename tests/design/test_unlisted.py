@@ -103,6 +103,11 @@ def test_top_sum_is_an_upper_bound_and_close(weights, most):
     assert exact <= Fraction(top_sum(weights, most)) <= exact * (1 + Fraction(1, 2**51)) + 1e-300
 
 
+def test_top_sum_refuses_what_overflows():
+    with pytest.raises(AffineDPError, match="too large to be added"):
+        top_sum([1e308, 1e308], 2)
+
+
 # --- the promise for all circuits -----------------------------------------------------------------
 
 

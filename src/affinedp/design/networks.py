@@ -210,7 +210,7 @@ def _compared(mechanism: Mechanism, parts: list[_Part], limit: float, weights: M
         return replace(mechanism, notes=(f"{note} (too large to say by how much)",))
     weight = basis.T @ dense(weights @ basis)
     generator = np.random.default_rng(0)  # a fixed choice: the same design every time
-    inverse = np.linalg.inv(mechanism.root)
+    inverse: FloatArray = np.asarray(np.linalg.inv(mechanism.root))
     chosen = np.zeros((0, basis.shape[1]))
     below = 0.0
     with Progress("lower bound") as progress:
@@ -228,7 +228,7 @@ def _compared(mechanism: Mechanism, parts: list[_Part], limit: float, weights: M
             chosen = candidates[np.concatenate([np.arange(len(chosen)), spanning])]
             found = least_trace(chosen / limit, weight, tol=1e-2)
             below = max(below, found.lower_bound)
-            inverse = np.linalg.inv(found.root)
+            inverse = np.asarray(np.linalg.inv(found.root))
             chosen = chosen[found.weights > 0]
             progress.update((turn + 1) / COMPARED_ROUNDS)
     return replace(

@@ -42,7 +42,6 @@ from affinedp.design.rounding import UNIT_ROUNDOFF, gamma, row_exponents
 from affinedp.errors import AffineDPError
 
 MOST_STEPS = 100
-LARGE = 1000  # entries from which a second thread pays
 NEGLIGIBLE = 1e-200  # relative; far above what underflow can do, far below what rounding does
 NORM_ROUNDING = 1.01  # covers the rounding of a norm of small numbers
 
@@ -103,7 +102,10 @@ def top_sum(weights: ArrayLike, most: SupportsIndex) -> float:
     True
     """
     values, count = _nonnegative(weights), _positive(most)
-    return math.nextafter(math.fsum(np.sort(values)[::-1][:count]), math.inf)
+    try:
+        return math.nextafter(math.fsum(np.sort(values)[::-1][:count]), math.inf)
+    except OverflowError:
+        raise AffineDPError("the weights are too large to be added: change their units") from None
 
 
 def certified_weights(
@@ -124,8 +126,8 @@ def certified_weights(
     kernel : array_like of shape (n, k)
         K, of full column rank, without zero rows: a kernel basis of one matroid component.
     cost : array_like of shape (k, k)
-        C, symmetric positive semidefinite and not zero.  Negative eigenvalues of the size of
-        rounding errors are taken as zero.
+        C, symmetric positive semidefinite and not zero.  Eigenvalues of the size of rounding
+        errors are taken as zero; value and bound are those of the computed root, ``L Lᵀ ≈ C``.
     most : int
         How many of the largest weights must sum to at most 1: the rank of the component's
         equations, plus 1.  With n or more it is the sum of all weights.
@@ -167,7 +169,8 @@ def certified_weights(
         raise AffineDPError(f"tol is a relative gap, at least 1e-8 and less than 1, not {tol}")
     report = progress or (lambda stage, gap: None)
     points, count = real_array(kernel, "kernel", 2), _positive(most)
-    with threadpool_limits(limits=1 if len(points) < LARGE else 2, user_api="blas"):
+    # A second thread gains little on idle cores, and costs ten times the time on busy ones.
+    with threadpool_limits(limits=1, user_api="blas"):
         points, exponents = _balanced_kernel(points)
         _refuse_if_no_basis(points)
         root, cost_exponent = _root(real_array(cost, "cost", 2), exponents)
@@ -241,7 +244,7 @@ def domination_factor(kernel: ArrayLike, weights: ArrayLike, whitened: ArrayLike
     values = np.ldexp(values, -weight_exponent)
     values[values < NEGLIGIBLE] = 0.0
     query = np.ldexp(query, -query_exponent)
-    with threadpool_limits(limits=1 if len(points) < LARGE else 2, user_api="blas"):
+    with threadpool_limits(limits=1, user_api="blas"):
         inverse, shrink = _inverse_root(points, values)
         product = query @ points @ inverse.T
         error = _norm(np.abs(query) @ np.abs(points) @ np.abs(inverse.T))
