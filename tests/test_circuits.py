@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
-from affinedp import circuits
+from affinedp.circuit_searches import ColumnSide, KernelSide, Records, orthonormal, parallel_rows
+from affinedp.circuits import _calls
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.progress import Progress
 from oracles import brute_force_sensitivity, trajectory_equations
 
 
@@ -73,15 +75,15 @@ def test_every_search_agrees(problem, norm):
         if component.dim == 1 or component.rank == 0:
             continue
         part, reach = matrix[:, component.entries], mu[component.entries]
-        folded = circuits._parallel_rows(circuits._orthonormal(component.kernel()))
+        folded = parallel_rows(orthonormal(component.kernel()))
         searches = [
-            circuits._KernelSide(component, folded, part, reach, 1e9),
-            circuits._ColumnSide(component, part, reach, 1e9),
+            KernelSide(component, folded, part, reach, 1e9),
+            ColumnSide(component, part, reach, 1e9),
         ]
         results = []
         for search in searches:
-            records = circuits.Records.empty(search.width, 4, 0)
-            for _ in circuits._calls(search, norm, records, circuits.Progress("")):
+            records = Records.empty(search.width, 4, 0)
+            for _ in _calls(search, norm, records, Progress("")):
                 pass
             results.append((records.counters[1], records.top_scores[-1]))
         assert results[0][0] == results[1][0]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from affinedp.adjacency import Adjacency as Adjacency
-    from affinedp.adjacency import CircuitAdjacency as CircuitAdjacency
     from affinedp.adjacency import DirectionAdjacency as DirectionAdjacency
     from affinedp.adjacency import FreeSetAdjacency as FreeSetAdjacency
     from affinedp.adjacency import Sensitivity as Sensitivity
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from affinedp.calibration import gaussian_sensitivity as gaussian_sensitivity
     from affinedp.calibration import gaussian_sigma as gaussian_sigma
     from affinedp.calibration import gaussian_sigma_bound as gaussian_sigma_bound
+    from affinedp.circuit_adjacency import CircuitAdjacency as CircuitAdjacency
     from affinedp.design.gaussian import design_gaussian as design_gaussian
     from affinedp.design.laplace import design_laplace as design_laplace
     from affinedp.design.laplace import iid_noise as iid_noise
@@ -35,7 +35,7 @@ _HOME = {
     "Adjacency": "adjacency",
     "AffineDPError": "errors",
     "AffineManifold": "manifold",
-    "CircuitAdjacency": "adjacency",
+    "CircuitAdjacency": "circuit_adjacency",
     "DirectionAdjacency": "adjacency",
     "FreeSetAdjacency": "adjacency",
     "Guarantee": "guarantee",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 # A dense array or a SciPy sparse array: what the linear algebra here accepts.
 Matrix: TypeAlias = Any
+# The norm of the difference of neighbours: 1 for Laplace, 2 for Gaussian noise.
+Norm = Literal[1, 2]
 
 
 def is_sparse(value: object) -> bool:

@@ -7,31 +7,17 @@ guarantees about different neighbours never mix.
 from __future__ import annotations
 
 import hashlib
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp._arrays import FloatArray, IntArray, Matrix, dense, real_array, real_matrix
-from affinedp.circuits import (
-    WAYS_OUT,
-    Component,
-    Leading,
-    Norm,
-    exact_circuit,
-    list_circuits,
-    parallel_columns,
-    worst_circuits,
-)
+from affinedp._arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array, real_matrix
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.manifold import ON_MANIFOLD, AffineManifold
-from affinedp.progress import Progress
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -108,8 +94,9 @@ class Adjacency(ABC):
 
         Examples
         --------
-        >>> M = AffineManifold([[1, -2, 0]])          # Example 2 of the paper
-        >>> CircuitAdjacency(M).directions()
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold([[1, -2, 0]])          # Example 2 of the paper
+        >>> adp.CircuitAdjacency(M).directions()
         array([[0., 2.],
                [0., 1.],
                [1., 0.]])
@@ -132,7 +119,8 @@ class Adjacency(ABC):
         """Return vectors that span the directions (the kernel, unless directions are given)."""
         return self.manifold.kernel
 
-    def _matrix(self, matrix: ArrayLike | sparse.sparray) -> Matrix:
+    def checked_matrix(self, matrix: ArrayLike | sparse.sparray) -> Matrix:
+        """Return a matrix with one column per entry, dense or CSR, or refuse it."""
         checked = real_matrix(matrix, "matrix")
         if checked.shape[1] != self.manifold.n:
             raise AffineDPError(
@@ -140,230 +128,6 @@ class Adjacency(ABC):
                 f"{self.manifold.n} entries"
             )
         return checked
-
-
-class CircuitAdjacency(Adjacency):
-    """Definition 4 of the paper: one free entry of any basis moves by at most its μ.
-
-    The other free entries stay and the basis follows, so ``x`` moves along a circuit of
-    ``ker D``; all circuits count.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The public equations.
-    mu : float or array_like, shape (n,)
-        How far an entry moves, one number or one per entry.  An entry with μ = 0 does not
-        move first but may follow; to make it public, add the equation.
-
-    Examples
-    --------
-    >>> M = AffineManifold([[1, -4]])                 # Example 1 of the paper, k = 4
-    >>> CircuitAdjacency(M).sensitivity([[1, 0], [0, 1]], norm=1).value
-    5.0
-    """
-
-    def __init__(self, manifold: AffineManifold, mu: float | ArrayLike = 1.0) -> None:
-        self.manifold = manifold
-        self._mu = _checked_mu(mu, manifold.n)
-
-    @property
-    def mu(self) -> FloatArray:
-        """How far each entry moves."""
-        return self._mu.copy()
-
-    @property
-    def neighbours(self) -> str:
-        """Who counts as a neighbour, in words."""
-        return f"Definition 4: one free entry of any basis moves by at most {_mu_words(self._mu)}"
-
-    @property
-    def key(self) -> str:
-        """A hash that is equal only for the same neighbours on the same manifold."""
-        return _hash("circuits", self.manifold.fingerprint, self._mu)
-
-    def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
-        """Return the largest norm of ``matrix @ v`` over all scaled circuits v, exactly.
-
-        Parameters
-        ----------
-        matrix : array_like or sparse matrix, shape (r, n)
-            What is applied to the difference of neighbours.
-        norm : {1, 2}
-            1 for Laplace noise, 2 for Gaussian noise.
-
-        Returns
-        -------
-        Sensitivity
-        """
-        import scipy.sparse as sparse
-
-        _check_norm(norm)
-        checked = sparse.csc_array(self._matrix(matrix))
-        checked.eliminate_zeros()
-        checked.sort_indices()
-        best = self._worst_loose_entry(checked, norm)
-        methods = set()
-        with Progress("searching the circuits") as progress:
-            for component in self.bound_components:
-                local = checked[:, component.entries]
-                mu = self._mu[component.entries]
-                kept = _interchangeable(component, local, norm, mu)
-                part = component.restricted(kept)
-                image = _dense_rows(local[:, kept])
-                leading = worst_circuits(part, image, norm, mu[kept], progress)
-                folded = ", interchangeable entries folded" if len(kept) < len(mu) else ""
-                methods.add(leading.method + folded)
-                found = self._evaluate(part, image, norm, leading)
-                if found.upper > best.upper:
-                    best = found
-        return replace(best, method="; ".join(sorted(methods)) or best.method)
-
-    def count(self) -> int:
-        """Return the number of circuits, up to sign."""
-        with Progress("counting the circuits") as progress:
-            total = len(self.loose_entries)
-            for component in self.bound_components:
-                n = len(component.entries)
-                total += worst_circuits(component, np.zeros((0, n)), 2, np.ones(n), progress).count
-        return total
-
-    def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
-        """Yield the scaled circuits, n×K at a time; raise beyond ``limit`` of them."""
-        loose = self.loose_entries
-        left = limit - len(loose)
-        if left < 0:
-            raise TooManyCircuitsError(f"there are more than {limit:,} circuits", len(loose), limit)
-        if len(loose):
-            block = np.zeros((self.manifold.n, len(loose)))
-            block[loose, np.arange(len(loose))] = self._mu[loose]
-            yield block
-        with Progress("listing the circuits") as progress:
-            for component in self.bound_components:
-                mu = self._mu[component.entries]
-                for circuits in list_circuits(component, left, progress):
-                    left -= len(circuits)
-                    block = np.zeros((self.manifold.n, len(circuits)))
-                    block[component.entries] = (circuits * _farthest(circuits, mu)[:, None]).T
-                    yield block
-
-    # ------------------------------------------------------------------ inside
-
-    @cached_property
-    def loose_entries(self) -> IntArray:
-        """Entries in no equation: each is a circuit by itself."""
-        return np.array([c[0] for c in self.manifold.components if len(c) == 1], dtype=np.intp)
-
-    @cached_property
-    def bound_components(self) -> tuple[Component, ...]:
-        """The components that equations bind together."""
-        import scipy.sparse as sparse
-
-        canonical = self.manifold.canonical
-        equations = sparse.csc_array(self.manifold.D)
-        reduced = sparse.csr_array(canonical.reduced)
-        position = np.full(self.manifold.n, -1)
-        pivot_rank = {int(p): i for i, p in enumerate(canonical.pivots)}
-        free_rank = {int(f): i for i, f in enumerate(canonical.free)}
-        found = []
-        for entries in self.manifold.components:
-            if len(entries) == 1:
-                continue
-            position[entries] = np.arange(len(entries))
-            pivots = [int(i) for i in entries if int(i) in pivot_rank]
-            free = [int(i) for i in entries if int(i) in free_rank]
-            columns = sparse.csc_array(equations[:, entries])
-            rows = np.unique(columns.indices)
-            part = reduced[[pivot_rank[i] for i in pivots]][:, [free_rank[i] for i in free]]
-            columns = sparse.csc_array(columns[rows])
-            columns.eliminate_zeros()
-            columns.sort_indices()
-            found.append(
-                Component(
-                    entries, columns, position[pivots], position[free], sparse.csr_array(part)
-                )
-            )
-        return tuple(found)
-
-    def _worst_loose_entry(self, matrix: sparse.csc_array, norm: Norm) -> Sensitivity:
-        """The worst of the entries that no equation binds (zero if there is none)."""
-        direction = np.zeros(self.manifold.n)
-        if len(self.loose_entries) == 0:
-            return Sensitivity(0.0, 0.0, True, "no directions", direction)
-        columns = matrix[:, self.loose_entries]
-        mu = self._mu[self.loose_entries]
-        terms = np.diff(columns.indptr)
-        size = abs(columns).sum(axis=0)
-        if norm == 2:
-            size = np.where(terms > 1, np.sqrt((columns * columns).sum(axis=0)), size)
-        scores = size * mu
-        # a single coefficient times a power of two is not rounded
-        rounding = np.where(terms > 1, 4 * terms, 0) + np.where(np.frexp(mu)[0] == 0.5, 0, 1)
-        upper = scores * (1 + EPS * rounding)
-        place = int(np.argmax(upper))
-        direction[self.loose_entries[place]] = mu[place]
-        return Sensitivity(
-            float(scores[place]), float(upper[place]), True, "single entries", direction
-        )
-
-    def _evaluate(
-        self, component: Component, matrix: FloatArray, norm: Norm, leading: Leading
-    ) -> Sensitivity:
-        """Evaluate the leading circuits again, exactly where the equations are rational.
-
-        The search's scores carry its rounding.  Circuits that are not evaluated again score
-        at most as much as the last leading one, and the rounding seen on the leading ones is
-        allowed for on them.
-        """
-        best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
-        drift = 64 * EPS
-        for circuit, score in zip(leading.circuits, leading.scores):
-            step, value, upper = self._measure(component, matrix, norm, circuit)
-            if upper > best.upper:
-                direction = np.zeros(self.manifold.n)
-                direction[component.entries] = step
-                warnings = _tiny_coefficient(direction, self.manifold.names)
-                best = Sensitivity(value, upper, True, "", direction, warnings)
-            if value > 0:
-                drift = max(drift, abs(score - value) / value)
-        if leading.count > len(leading.scores):
-            others = float(leading.scores[-1]) * (1 + 4 * drift)
-            best = replace(best, upper=max(best.upper, others))
-        return best
-
-    def _measure(
-        self, component: Component, matrix: FloatArray, norm: Norm, circuit: FloatArray
-    ) -> tuple[FloatArray, float, float]:
-        """The scaled circuit, the norm of its image, and what that is at most."""
-        support = np.flatnonzero(circuit)
-        mu = self._mu[component.entries]
-        if self.manifold.exact_rows is None:
-            refined, error = _refined(component, circuit)
-            step = refined * _farthest(refined[None], mu)[0]
-            value, upper = _norm_with_bound(matrix, step, norm)
-            return step, value, upper * (1 + error)
-        exact = exact_circuit(self._local_exact_rows(component), support)
-        if exact is None:
-            raise AffineDPError(
-                "a neighbour direction found in floating point is none in exact arithmetic; "
-                "the coefficients differ too much in size. Rescale the entries, or use "
-                "FreeSetAdjacency or DirectionAdjacency"
-            )
-        farthest = max(Fraction(float(mu[i])) / abs(value) for i, value in exact.items())
-        moved = {i: farthest * value for i, value in exact.items()}
-        step = np.zeros(len(circuit))
-        for i, move in moved.items():
-            step[i] = float(move)
-        if matrix.shape[0] * len(support) > EXACT_PRODUCTS:
-            return step, *_norm_with_bound(matrix, step, norm)
-        return step, *_exact_norm(matrix, moved, norm)
-
-    def _local_exact_rows(self, component: Component) -> list[dict[int, Any]]:
-        rows = self.manifold.exact_rows
-        assert rows is not None
-        place = {int(i): p for p, i in enumerate(component.entries)}
-        local = ({place[j]: row[j] for j in row if j in place} for row in rows)
-        return [row for row in local if row]
 
 
 class FreeSetAdjacency(Adjacency):
@@ -397,7 +161,7 @@ class FreeSetAdjacency(Adjacency):
         mu: float | ArrayLike = 1.0,
     ) -> None:
         self.manifold = manifold
-        self._mu = _checked_mu(mu, manifold.n)
+        self._mu = checked_mu(mu, manifold.n)
         self._sets = tuple(_entry_positions(manifold, entries) for entries in free_sets)
         if not self._sets:
             raise AffineDPError("free_sets is empty: give at least one set of free entries")
@@ -418,13 +182,13 @@ class FreeSetAdjacency(Adjacency):
     def neighbours(self) -> str:
         """Who counts as a neighbour, in words."""
         sets = f"{len(self._sets)} chosen free sets" if len(self._sets) > 1 else "a chosen free set"
-        return f"one entry of {sets} moves by at most {_mu_words(self._mu)}"
+        return f"one entry of {sets} moves by at most {mu_words(self._mu)}"
 
     @property
     def key(self) -> str:
         """A hash that is equal only for the same neighbours on the same manifold."""
         sets = sorted({tuple(sorted(s.tolist())) for s in self._sets})
-        return _hash("free sets", self.manifold.fingerprint, self._mu, repr(sets))
+        return hashed("free sets", self.manifold.fingerprint, self._mu, repr(sets))
 
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
         """Yield the scaled directions of one free set at a time."""
@@ -445,8 +209,8 @@ class FreeSetAdjacency(Adjacency):
         norm : {1, 2}
             1 for Laplace noise, 2 for Gaussian noise.
         """
-        _check_norm(norm)
-        checked = self._matrix(matrix)
+        check_norm(norm)
+        checked = self.checked_matrix(matrix)
         image = dense(checked @ self.manifold.kernel)
         best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
         for entries in self._sets:
@@ -457,7 +221,7 @@ class FreeSetAdjacency(Adjacency):
             place = int(np.argmax(upper))
             if upper[place] > best.upper:
                 direction = np.asarray(self.manifold.kernel @ coordinates[:, place])
-                warnings = _tiny_coefficient(direction, self.manifold.names)
+                warnings = tiny_coefficient(direction, self.manifold.names)
                 value, high = float(lengths[place]), float(upper[place])
                 best = Sensitivity(value, high, True, "", direction, warnings)
         return replace(best, method=f"{len(self._sets)} free sets, closed form")
@@ -522,7 +286,7 @@ class DirectionAdjacency(Adjacency):
     @property
     def key(self) -> str:
         """A hash that is equal only for the same neighbours on the same manifold."""
-        return _hash("directions", self.manifold.fingerprint, self._directions)
+        return hashed("directions", self.manifold.fingerprint, self._directions)
 
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
         """Yield the directions."""
@@ -545,8 +309,8 @@ class DirectionAdjacency(Adjacency):
         norm : {1, 2}
             1 for Laplace noise, 2 for Gaussian noise.
         """
-        _check_norm(norm)
-        checked: Any = self._matrix(matrix)
+        check_norm(norm)
+        checked: Any = self.checked_matrix(matrix)
         vectors = self._directions
         lengths = np.linalg.norm(checked @ vectors, ord=norm, axis=0)
         spread = np.linalg.norm(abs(checked) @ np.abs(vectors), ord=norm, axis=0)
@@ -564,7 +328,8 @@ class DirectionAdjacency(Adjacency):
 # ---------------------------------------------------------------------- shared pieces
 
 
-def _checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
+def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
+    """Return one μ per entry, none negative and not all zero."""
     values = real_array(mu, "mu")
     if values.ndim == 0:
         values = np.full(n, float(values))
@@ -577,13 +342,15 @@ def _checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
     return values
 
 
-def _mu_words(mu: FloatArray) -> str:
+def mu_words(mu: FloatArray) -> str:
+    """Say how far entries move."""
     if np.all(mu == mu[0]):
         return f"μ = {mu[0]:g}"
     return f"its μ (from {mu.min():g} to {mu.max():g})"
 
 
-def _hash(*parts: str | FloatArray) -> str:
+def hashed(*parts: str | FloatArray) -> str:
+    """Return one hash of several texts and arrays."""
     digest = hashlib.sha256()
     for part in parts:
         data = (
@@ -593,7 +360,8 @@ def _hash(*parts: str | FloatArray) -> str:
     return digest.hexdigest()
 
 
-def _check_norm(norm: int) -> None:
+def check_norm(norm: int) -> None:
+    """Refuse norms other than 1 and 2."""
     if norm not in (1, 2):
         raise AffineDPError(f"norm must be 1 (Laplace) or 2 (Gaussian), not {norm!r}")
 
@@ -620,71 +388,8 @@ def _entry_positions(manifold: AffineManifold, entries: Sequence[int | str]) -> 
     return np.array(sorted(found), dtype=np.intp)
 
 
-def _farthest(circuits: FloatArray, mu: FloatArray) -> FloatArray:
-    """How far along each circuit (a row) neighbours may differ: max of μ_i / |v_i|."""
-    size = np.abs(circuits)
-    ratio = np.divide(mu, size, out=np.zeros_like(size), where=size > 0)
-    return np.asarray(ratio.max(axis=1))
-
-
-def _norm_with_bound(matrix: FloatArray, vector: FloatArray, norm: Norm) -> tuple[float, float]:
-    """The norm of ``matrix @ vector``, and what it is at most in view of rounding.
-
-    Products and sums are carried in extended precision, so what remains is the rounding
-    of the vector itself (a few eps per entry, also in its scale) and of the result.
-    """
-    wide = matrix.astype(np.longdouble) @ vector.astype(np.longdouble)
-    value = float(np.abs(wide).sum() if norm == 1 else np.sqrt((wide * wide).sum()))
-    spread = float(np.linalg.norm(np.abs(matrix) @ np.abs(vector), ord=norm))
-    return value, value * (1 + 2 * EPS) + 4 * EPS * spread
-
-
-def _refined(component: Component, circuit: FloatArray) -> tuple[FloatArray, float]:
-    """The circuit from the equations themselves, and its relative error (also of its scale).
-
-    The null vector of the equations on the circuit's entries is off by eps times their
-    condition, and its smallest entry, which sets the scale, by as much of the largest.
-    """
-    support = np.flatnonzero(circuit)
-    rows = component.equations[:, support].toarray()
-    size = np.abs(rows).max(axis=1)
-    rows = rows[size > 0] / size[size > 0, None]
-    refined = circuit.copy()
-    if len(support) > 1:
-        # entries in units of the circuit, so that different units do not count as ill-conditioned
-        unit = np.abs(circuit[support])
-        _, values, right = np.linalg.svd(rows * unit)
-        refined[support] = right[-1] * unit * np.sign(right[-1] @ np.sign(circuit[support]))
-        weakest = float(values[len(support) - 2] * np.abs(right[-1]).min())
-        amplified = float(values[0] * np.abs(right[-1]).max()) / weakest if weakest else np.inf
-        if not amplified < 1e12:
-            raise AffineDPError(
-                "a neighbour direction is too ill-conditioned to be computed from these equations. "
-                "Give exact (integer, decimal or text) coefficients, or rescale the entries"
-            )
-        return refined, 64 * EPS * amplified
-    return refined, 4 * EPS
-
-
-def _exact_norm(
-    matrix: FloatArray, vector: Mapping[int, Fraction], norm: Norm
-) -> tuple[float, float]:
-    """The norm in rational arithmetic (floats are rational), and the next float not below it."""
-    total = Fraction(0)
-    for row in matrix[:, list(vector)].tolist():
-        entry = sum((Fraction(a) * v for a, v in zip(row, vector.values()) if a), Fraction(0))
-        total += abs(entry) if norm == 1 else entry * entry
-    try:
-        value = float(total) if norm == 1 else math.sqrt(total)
-    except OverflowError:
-        return math.inf, math.inf
-    upper = value
-    while Fraction(upper) ** norm < total:
-        upper = math.nextafter(upper, math.inf)
-    return value, upper
-
-
-def _tiny_coefficient(direction: FloatArray, names: Sequence[str]) -> tuple[str, ...]:
+def tiny_coefficient(direction: FloatArray, names: Sequence[str]) -> tuple[str, ...]:
+    """Return a warning if one entry of a direction is tiny against another."""
     size = np.abs(direction)
     if not size.any():
         return ()
@@ -696,45 +401,3 @@ def _tiny_coefficient(direction: FloatArray, names: Sequence[str]) -> tuple[str,
         f"only {size[smallest] / size.max():.1e} as far as {names[int(np.argmax(size))]}. If that "
         "coefficient should be zero, correct the equations",
     )
-
-
-def _interchangeable(
-    component: Component, columns: sparse.csc_array, norm: Norm, mu: FloatArray
-) -> IntArray:
-    """Entries that remain when parallel, interchangeable ones are dropped.
-
-    Entries whose columns in D are parallel replace each other in every circuit.  If the norm
-    and μ cannot tell them apart either, two of them stand for all (two, because a pair of
-    them is a circuit too).
-    """
-    group, factor = parallel_columns(component.equations)
-    if group.max() + 1 == len(group):
-        return np.arange(len(group))
-    touched = np.bincount(columns.indices, minlength=columns.shape[0])
-    basis = set(component.pivots.tolist())
-    seen: dict[Any, int] = {}
-    keep = []
-    for j, (start, stop) in enumerate(zip(columns.indptr[:-1], columns.indptr[1:])):
-        rows, values = columns.indices[start:stop], columns.data[start:stop] / factor[j]
-        alone = touched[rows] == 1  # rows that only this entry touches count by their norm
-        own = np.linalg.norm(values[alone], ord=norm) if alone.any() else 0.0
-        shared = (rows[~alone].tobytes(), (values[~alone] + 0.0).tobytes())
-        key = (int(group[j]), shared, float(own), float(mu[j] * abs(factor[j])))
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] <= 2 or j in basis:
-            keep.append(j)
-    return np.array(keep, dtype=np.intp)
-
-
-def _dense_rows(columns: sparse.csc_array) -> FloatArray:
-    """The columns as a dense matrix without its zero rows, which change no norm."""
-    rows = columns.tocsr()
-    used = np.flatnonzero(np.diff(rows.indptr))
-    if len(used) * float(columns.shape[1]) > DENSE_NUMBERS:
-        raise TooManyCircuitsError(
-            f"a component of {columns.shape[1]:,} entries and {len(used):,} outputs does not fit "
-            f"in memory. {WAYS_OUT}",
-            math.inf,
-            DENSE_NUMBERS,
-        )
-    return np.asarray(rows[used].toarray())

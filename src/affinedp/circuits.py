@@ -11,32 +11,31 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from affinedp._arrays import FloatArray, IntArray
+from affinedp._arrays import FloatArray, IntArray, Norm
+from affinedp.circuit_searches import (
+    DOUBTFUL,
+    ColumnSide,
+    Cycles,
+    KernelSide,
+    Records,
+    Search,
+    SingleCircuit,
+    doubtful,
+    orthonormal,
+    parallel_rows,
+)
+from affinedp.component import Component
 from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsError
-from affinedp.network import Network, recognise_network
+from affinedp.network import recognise_network
 from affinedp.progress import Progress
 
-if TYPE_CHECKING:
-    import scipy.sparse as sparse
-
-Norm = Literal[1, 2]
-
-# Below TOLERANCE (rows and columns have unit length) a value counts as zero.  Rounding leaves
-# true zeros below DOUBTFUL; a value between the two may be a tiny coefficient, and is refused.
-TOLERANCE = 1e-9
-DOUBTFUL = 1e-12
 LEADING = 16
-STEPS_PER_CALL = 500_000
 BUFFER_VALUES = 4_000_000
 # Steps a search may take, found to be minutes at the most.
 MOST_STEPS = 3e8
-# Steps that are tried when no good estimate says that the search is short.
-TRIAL_STEPS = 4_000_000
 # Numbers in a working array before a component counts as too large to search.
 MOST_NUMBERS = 3e8
 
@@ -48,59 +47,6 @@ WAYS_OUT = (
 
 
 @dataclass(frozen=True)
-class Component:
-    """One matroid component, in local numbering.
-
-    Attributes
-    ----------
-    entries : array of int
-        The entries of x it is made of.
-    equations : sparse matrix, CSC
-        The columns of D for these entries.
-    pivots, free : arrays of int
-        Local positions of the basis and of the free entries.
-    reduced : q×k matrix
-        X of the row-equivalent form ``[I | X]``, sparse.
-    """
-
-    entries: IntArray
-    equations: sparse.csc_array
-    pivots: IntArray
-    free: IntArray
-    reduced: sparse.csr_array
-
-    @property
-    def rank(self) -> int:
-        """Number of independent equations in the component."""
-        return len(self.pivots)
-
-    @property
-    def dim(self) -> int:
-        """Number of free entries."""
-        return len(self.free)
-
-    def kernel(self) -> FloatArray:
-        """Dense kernel basis of the component, entries × free."""
-        basis = np.zeros((len(self.entries), self.dim))
-        basis[self.free] = np.eye(self.dim)
-        basis[self.pivots] = -self.reduced.toarray()
-        return basis
-
-    def restricted(self, keep: IntArray) -> Component:
-        """The component without some entries that hang on a kept parallel entry."""
-        position = np.full(len(self.entries), -1)
-        position[keep] = np.arange(len(keep))
-        free = position[self.free] >= 0
-        return Component(
-            self.entries[keep],
-            self.equations[:, keep],
-            position[self.pivots],
-            position[self.free[free]],
-            self.reduced[:, free],
-        )
-
-
-@dataclass(frozen=True)
 class Leading:
     """The circuits with the highest scores, best first, and how they were found."""
 
@@ -108,43 +54,6 @@ class Leading:
     scores: FloatArray
     count: int
     method: str
-
-
-class Search(Protocol):
-    """A resumable search over the circuits of one component."""
-
-    method: str
-
-    def steps(self) -> float:
-        """Upper bound or estimate of the number of steps; inf when unknown."""
-
-    def advance(self, norm: Norm, records: Records) -> bool:
-        """Run for a while; True when finished."""
-
-    def expand(self, values: FloatArray) -> FloatArray:
-        """Circuits in local entries from the search's own coordinates."""
-
-
-@dataclass
-class Records:
-    """What a search has found so far."""
-
-    counters: IntArray
-    extremes: FloatArray
-    top_scores: FloatArray
-    top_values: FloatArray
-    buffer: FloatArray
-
-    @classmethod
-    def empty(cls, width: int, leading: int, buffered: int) -> Records:
-        """Fresh records for circuits of ``width`` values."""
-        return cls(
-            np.zeros(4, dtype=np.int64),
-            np.array([0.0, np.inf]),
-            np.full(leading, -np.inf),
-            np.zeros((leading, width)),
-            np.zeros((buffered, width)),
-        )
 
 
 # ---------------------------------------------------------------------- the two questions
@@ -190,8 +99,8 @@ def list_circuits(component: Component, limit: int, progress: Progress) -> Itera
     """Yield all circuits in blocks of rows; raise when there are more than ``limit``."""
     width = len(component.entries)
     search = next(_searches(component, np.zeros((0, width)), np.ones(width)))
-    buffered = max(1, min(limit + 1, BUFFER_VALUES // _width(search)))
-    records = Records.empty(_width(search), 1, buffered)
+    buffered = max(1, min(limit + 1, BUFFER_VALUES // search.width))
+    records = Records.empty(search.width, 1, buffered)
     for _ in _calls(search, 2, records, progress):
         if records.counters[1] > limit:
             raise TooManyCircuitsError(
@@ -212,7 +121,7 @@ def _first_certain(
     """Run the cheapest search; where its rounding leaves doubtful zeros, the next one."""
     doubt: DoubtfulZeroError | None = None
     for search in _searches(component, matrix, reach):
-        records = Records.empty(_width(search), LEADING, 0)
+        records = Records.empty(search.width, LEADING, 0)
         try:
             for _ in _calls(search, norm, records, progress):
                 pass
@@ -292,21 +201,21 @@ def _searches(component: Component, matrix: FloatArray, reach: FloatArray) -> It
     n, q, k = len(component.entries), component.rank, component.dim
     r = matrix.shape[0]
     if q == 0 or k == 1:
-        yield _Single(component)
+        yield SingleCircuit(component)
         return
     candidates: list[tuple[float, Callable[[], Search]]] = []
     network = recognise_network(component.equations)
     if network is not None and (n + 1.0) * max(r, 1) < MOST_NUMBERS:
-        candidates.append((1e5, lambda: _Cycles(component, network, matrix, reach)))
+        candidates.append((1e5, lambda: Cycles(component, network, matrix, reach)))
     if (n + r) * float(k) * k < MOST_NUMBERS and n * float(n) < MOST_NUMBERS:
-        folded = _parallel_rows(_orthonormal(component.kernel()))
+        folded = parallel_rows(orthonormal(component.kernel()))
         steps = math.exp(_log_binomial(len(folded[0]), k - 1))
         cost = steps * (len(folded[0]) + r) * 2
-        candidates.append((cost, lambda: _KernelSide(component, folded, matrix, reach, steps)))
+        candidates.append((cost, lambda: KernelSide(component, folded, matrix, reach, steps)))
     if float(n) * q * (q + 1) < MOST_NUMBERS:
         steps_by_column = sum(math.exp(_log_binomial(n, t)) for t in range(1, q + 2))
         cost = steps_by_column * (q + r)
-        candidates.append((cost, lambda: _ColumnSide(component, matrix, reach, steps_by_column)))
+        candidates.append((cost, lambda: ColumnSide(component, matrix, reach, steps_by_column)))
     fewest = math.inf
     for _, build in sorted(candidates, key=lambda candidate: candidate[0]):
         search = build()
@@ -344,284 +253,10 @@ def _calls(search: Search, norm: Norm, records: Records, progress: Progress) -> 
         progress.update(min(0.99, done / expected))
         yield
     if records.extremes[0] > DOUBTFUL:
-        raise _doubtful(float(records.extremes[0]))
-
-
-def _doubtful(size: float) -> DoubtfulZeroError:
-    return DoubtfulZeroError(
-        "some coefficients of the neighbour directions cannot be told from zero (one of relative "
-        f"size {size:.1e} was met). The promise would rest on rounding errors. Rescale the "
-        "entries, or protect them with FreeSetAdjacency or DirectionAdjacency",
-        size,
-    )
-
-
-def _width(search: Search) -> int:
-    return int(search.width)  # type: ignore[attr-defined]
+        raise doubtful(float(records.extremes[0]))
 
 
 def _log_binomial(n: int, k: int) -> float:
     if k < 0 or k > n:
         return -math.inf
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-
-
-def _orthonormal(basis: FloatArray) -> FloatArray:
-    return np.asarray(np.linalg.qr(basis)[0])
-
-
-def _parallel_rows(basis: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Merge parallel rows: unit rows, each entry's factor, each entry's group.
-
-    Entry i of ``basis @ ξ`` is ``factor[i] · (unit[group[i]] @ ξ)``.
-    """
-    length = np.linalg.norm(basis, axis=1)
-    unit = basis / length[:, None]
-    close = np.abs(unit @ unit.T) > 1 - 1e-6
-    group = np.full(len(basis), -1)
-    factor = length.copy()
-    leaders: list[int] = []
-    for i in range(len(basis)):
-        if group[i] >= 0:
-            continue
-        for j in np.flatnonzero(close[i] & (group < 0)):
-            sign = 1.0 if unit[i] @ unit[j] > 0 else -1.0
-            apart = float(np.linalg.norm(unit[j] - sign * unit[i]))
-            if DOUBTFUL < apart <= TOLERANCE:
-                raise _doubtful(apart)
-            if apart <= DOUBTFUL:
-                group[j] = len(leaders)
-                factor[j] = sign * length[j]
-        leaders.append(i)
-    return unit[leaders], factor, group
-
-
-# ---------------------------------------------------------------------- the searches
-
-
-class _Single:
-    """No equation (the entry alone) or one degree of freedom: exactly one circuit."""
-
-    method = "one circuit"
-
-    def __init__(self, component: Component) -> None:
-        self.width = len(component.entries)
-        self._circuit = component.kernel()[:, 0]
-
-    def steps(self) -> float:
-        return 1.0
-
-    def advance(self, norm: Norm, records: Records) -> bool:
-        records.counters[:3] += 1
-        records.top_scores[-1] = 1.0
-        records.top_values[-1] = self._circuit
-        if len(records.buffer):
-            records.buffer[0] = self._circuit
-        return True
-
-    def expand(self, values: FloatArray) -> FloatArray:
-        return values
-
-
-class _KernelSide:
-    """Flats of the kernel's rows, parallel rows merged."""
-
-    method = "kernel side"
-
-    def __init__(
-        self,
-        component: Component,
-        folded: tuple[FloatArray, FloatArray, IntArray],
-        matrix: FloatArray,
-        reach: FloatArray,
-        steps: float,
-    ) -> None:
-        unit, self._factor, self._group = folded
-        basis = _orthonormal(component.kernel())
-        k = unit.shape[1]
-        self.width = len(unit)
-        self._steps = steps
-        image = _compressed(matrix @ basis)
-        self._stack = np.zeros((k, len(unit) + len(image), k))
-        self._stack[0] = np.vstack([unit, image])
-        self._active = np.zeros((k, len(unit)), dtype=np.bool_)
-        self._active[0] = True
-        self._position = np.zeros(k, dtype=np.int64)
-        # the member that may move farthest speaks for its group
-        self._reach = np.zeros(len(unit))
-        np.maximum.at(self._reach, self._group, reach / np.abs(self._factor))
-
-    def steps(self) -> float:
-        return self._steps * 2
-
-    def advance(self, norm: Norm, records: Records) -> bool:
-        from affinedp.search import kernel_side
-
-        return bool(
-            kernel_side(
-                self._stack,
-                self._active,
-                self._position,
-                self.width,
-                TOLERANCE,
-                self._reach,
-                norm,
-                STEPS_PER_CALL,
-                records.counters,
-                records.extremes,
-                records.top_scores,
-                records.top_values,
-                records.buffer,
-            )
-        )
-
-    def expand(self, values: FloatArray) -> FloatArray:
-        return np.asarray(values[:, self._group] * self._factor)
-
-
-class _ColumnSide:
-    """Independent sets of the equations' columns, scaled to unit length."""
-
-    method = "column side"
-
-    def __init__(
-        self, component: Component, matrix: FloatArray, reach: FloatArray, steps: float
-    ) -> None:
-        q, n = component.rank, len(component.entries)
-        rows = np.zeros((q, n))
-        rows[:, component.pivots] = np.eye(q)
-        rows[:, component.free] = component.reduced.toarray()
-        rows = np.linalg.qr(rows.T)[0].T
-        self._length = np.linalg.norm(rows, axis=0)
-        self.width = n
-        self._steps = steps
-        self._tableau = np.zeros((q + 1, q, n))
-        self._tableau[0] = rows / self._length
-        self._image = np.ascontiguousarray(matrix / self._length)
-        self._chosen = np.zeros(q + 1, dtype=np.int64)
-        self._pivot_row = np.zeros(q + 1, dtype=np.int64)
-        self._used = np.zeros((q + 1, q), dtype=np.bool_)
-        self._position = np.zeros(q + 2, dtype=np.int64)
-        self._reach = reach * self._length
-
-    def steps(self) -> float:
-        return self._steps
-
-    def advance(self, norm: Norm, records: Records) -> bool:
-        from affinedp.search import column_side
-
-        return bool(
-            column_side(
-                self._tableau,
-                self._image,
-                self._chosen,
-                self._pivot_row,
-                self._used,
-                self._position,
-                TOLERANCE,
-                self._reach,
-                norm,
-                STEPS_PER_CALL,
-                records.counters,
-                records.extremes,
-                records.top_scores,
-                records.top_values,
-                records.buffer,
-            )
-        )
-
-    def expand(self, values: FloatArray) -> FloatArray:
-        return np.asarray(values / self._length)
-
-
-class _Cycles:
-    """Simple cycles of the graph behind network equations."""
-
-    method = "cycles of the network"
-
-    def __init__(
-        self, component: Component, network: Network, matrix: FloatArray, reach: FloatArray
-    ) -> None:
-        n = len(component.entries)
-        self.width = n
-        self._coefficient = network.coefficient
-        ends = np.concatenate([network.tail, network.head])
-        order = np.argsort(ends, kind="stable")
-        self._first_arc = np.searchsorted(ends[order], np.arange(network.nodes + 1))
-        self._arc_head = np.concatenate([network.head, network.tail])[order]
-        self._arc_edge = np.concatenate([np.arange(n), np.arange(n)])[order]
-        # along the edge from its tail the balance is +, against it −
-        self._arc_sign = np.repeat([1.0, -1.0], n)[order]
-        self._image = np.ascontiguousarray(matrix / self._coefficient)
-        self._reach = reach * np.abs(self._coefficient)
-        nodes = network.nodes
-        self._path_node = np.zeros(nodes + 1, dtype=np.int64)
-        self._path_arc = np.zeros(nodes + 1, dtype=np.int64)
-        self._images = np.zeros((nodes + 1, len(matrix)))
-        self._on_path = np.zeros(nodes, dtype=np.bool_)
-        self._mark = np.zeros(nodes, dtype=np.int64)
-        self._root_and_stamp = np.zeros(2, dtype=np.int64)
-        self._started = False
-        self._steps: float | None = None
-
-    def steps(self) -> float:
-        from affinedp.search import probe_cycles
-
-        if self._steps is None:
-            cycles = float(probe_cycles(self._first_arc, self._arc_head, 4000, 1))
-            # found to be a few steps per node of each cycle
-            self._steps = max(TRIAL_STEPS, cycles * 2 * len(self._mark))
-        return self._steps
-
-    def advance(self, norm: Norm, records: Records) -> bool:
-        from affinedp.search import cycles
-
-        if not self._started:
-            records.counters[3] = -1
-            self._started = True
-        return bool(
-            cycles(
-                self._first_arc,
-                self._arc_head,
-                self._arc_edge,
-                self._arc_sign,
-                self._image,
-                self._path_node,
-                self._path_arc,
-                self._images,
-                self._on_path,
-                self._mark,
-                self._root_and_stamp,
-                self._reach,
-                norm,
-                STEPS_PER_CALL,
-                records.counters,
-                records.top_scores,
-                records.top_values,
-                records.buffer,
-            )
-        )
-
-    def expand(self, values: FloatArray) -> FloatArray:
-        return values / self._coefficient
-
-
-def _compressed(matrix: FloatArray) -> FloatArray:
-    """Drop zero rows: they change no norm."""
-    return np.asarray(matrix[np.any(matrix != 0.0, axis=1)])
-
-
-def parallel_columns(equations: sparse.csc_array) -> tuple[IntArray, FloatArray]:
-    """Group the columns that are multiples of each other: group and factor of each column."""
-    groups: dict[Any, int] = {}
-    group = np.zeros(equations.shape[1], dtype=np.intp)
-    factor = np.ones(equations.shape[1])
-    pointers = equations.indptr.tolist()
-    for j, (start, stop) in enumerate(pairwise(pointers)):
-        values = equations.data[start:stop]
-        if stop > start:
-            factor[j] = values[np.argmax(np.abs(values))]
-        # bit for bit: columns that are only nearly parallel are not
-        key = (equations.indices[start:stop].tobytes(), (values / factor[j]).tobytes())
-        group[j] = groups.setdefault(key, len(groups))
-    return group, factor

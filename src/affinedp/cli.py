@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from affinedp import __version__
-from affinedp.adjacency import Adjacency, CircuitAdjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.circuit_adjacency import CircuitAdjacency
 from affinedp.design.gaussian import design_gaussian
 from affinedp.design.laplace import design_laplace
 from affinedp.errors import AffineDPError

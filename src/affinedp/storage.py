@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from affinedp._arrays import FloatArray, Matrix, is_sparse
-from affinedp.adjacency import Adjacency, CircuitAdjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.circuit_adjacency import CircuitAdjacency
 from affinedp.curves import GaussianCurve, LaplaceCurve
 from affinedp.equations import LinearEquations
 from affinedp.errors import AffineDPError

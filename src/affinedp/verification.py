@@ -19,7 +19,8 @@ from affinedp._arrays import (
     real_array,
     real_matrix,
 )
-from affinedp.adjacency import Adjacency, CircuitAdjacency
+from affinedp.adjacency import Adjacency
+from affinedp.circuit_adjacency import CircuitAdjacency
 from affinedp.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.guarantee import Guarantee

@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sparse
 
 import affinedp as adp
-from affinedp.adjacency import CircuitAdjacency
 from affinedp.calibration import gaussian_sensitivity
+from affinedp.circuit_adjacency import CircuitAdjacency
 from affinedp.design.blocks import checked_weights
 from affinedp.design.networks import design_unlisted
 from affinedp.errors import AffineDPError, TooManyCircuitsError

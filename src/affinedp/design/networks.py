@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from affinedp._arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.adjacency import Adjacency, CircuitAdjacency
+from affinedp.adjacency import Adjacency
+from affinedp.circuit_adjacency import CircuitAdjacency
 from affinedp.circuits import WAYS_OUT
 from affinedp.curves import GaussianCurve
 from affinedp.design.blocks import range_basis

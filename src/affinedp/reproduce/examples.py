@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from affinedp.adjacency import CircuitAdjacency
+from affinedp.circuit_adjacency import CircuitAdjacency
 from affinedp.manifold import AffineManifold
 from affinedp.verification import verify
 
