@@ -272,7 +272,7 @@ def test_adjacency_mistakes():
         adp.verify([[1, -4]], 1.0)
 
 
-@pytest.mark.parametrize("scale", [1e-150, 1e-12, 1e12, 1e150])
+@pytest.mark.parametrize("scale", [1e-200, 1e-150, 1e-12, 1e12, 1e150, 1e200])
 def test_extreme_scales(scale):
     M = adp.AffineManifold([[1, -1]])
     assert adp.verify(M, scale, mu=scale, law="laplace").epsilon() == pytest.approx(2.0)
@@ -310,3 +310,18 @@ def test_laplace_curve_agrees_with_the_sensitivity():
     D = [[5, 5, 0, -4, -8, -7, 3], [4998, 4998.001, -9, -4006, -8007, -6992, 2999]]
     g = adp.verify(adp.AffineManifold(D), 1.0, law="laplace")
     assert g.delta(g.sensitivity * (1 - 2e-12)) > 0
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e200, 1e300])
+def test_noise_far_from_the_data(scale):
+    """Hardly any noise, or nothing but noise: an answer, not a hang."""
+    g = adp.verify(adp.AffineManifold([[1, -1]]), scale)
+    assert g.sensitivity == pytest.approx(np.sqrt(2) / scale, rel=1e-9)
+
+
+def test_printed_numbers_are_rounded_up():
+    M = adp.AffineManifold(np.zeros((0, 1)))
+    for scale in np.random.default_rng(0).uniform(0.1, 10, 50):
+        g = adp.verify(M, scale, law="laplace")
+        printed = float(str(g).split("ε = ")[1].split(" at")[0])
+        assert printed >= g.epsilon() * (1 - 1e-11)

@@ -322,13 +322,22 @@ def _exact_norm(
         entry = sum((Fraction(a) * v for a, v in zip(row, vector.values()) if a), Fraction(0))
         total += abs(entry) if norm == 1 else entry * entry
     try:
-        value = float(total) if norm == 1 else math.sqrt(total)
+        value = upper = float(total) if norm == 1 else _square_root(total)
     except OverflowError:
         return math.inf, math.inf
-    upper = value
     while Fraction(upper) ** norm < total:
         upper = math.nextafter(upper, math.inf)
     return value, upper
+
+
+def _square_root(square: Fraction) -> float:
+    """The square root of a rational number of any size, to the last bit or next to it."""
+    if square == 0:
+        return 0.0
+    # 120 bits or more in the integer root, whatever the size of the number
+    shift = 120 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2
+    scaled = square * Fraction(2) ** (2 * shift)
+    return math.ldexp(math.isqrt(scaled.numerator // scaled.denominator), -shift)
 
 
 def _interchangeable(

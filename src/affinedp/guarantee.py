@@ -162,7 +162,9 @@ class Guarantee:
         else:
             how = "exact" if self.exact else "upper bound"
             method = f"{how}; {self.method}" if self.method else how
-            rows.append(("sensitivity", f"{self.sensitivity:.6g} in units of the noise ({method})"))
+            rows.append(
+                ("sensitivity", f"{_up(self.sensitivity, 6)} in units of the noise ({method})")
+            )
             rows.append(("promise", self._promise()))
         if self.worst_direction is not None:
             moves = _combination(self.worst_direction, self.names, "moves")
@@ -174,12 +176,12 @@ class Guarantee:
     def _promise(self) -> str:
         pure = self.curve.epsilon(0.0)
         if math.isfinite(pure):
-            return f"ε = {pure:.6g} at δ = 0"
+            return f"ε = {_up(pure, 6)} at δ = 0"
         try:
-            points = [f"ε = {self.curve.epsilon(d):.4g} at δ = {d:.0e}" for d in SHOWN_DELTAS]
+            points = [f"ε = {_up(self.curve.epsilon(d), 4)} at δ = {d:.0e}" for d in SHOWN_DELTAS]
         except AffineDPError:
             points = []
-        return "; ".join([*points, f"{self.rho:.4g}-zCDP"])
+        return "; ".join([*points, f"{_up(self.rho, 4)}-zCDP"])
 
     def __str__(self) -> str:
         import textwrap
@@ -286,6 +288,15 @@ def _number(value: float, name: str) -> float:
     if math.isnan(number):
         raise AffineDPError(f"{name} must be a number, not NaN")
     return number
+
+
+def _up(value: float, digits: int) -> str:
+    """Write a number with a few digits, rounded up unless only a rounding error is dropped."""
+    text = f"{value:.{digits}g}"
+    if not math.isfinite(value) or float(text) >= value * (1 - 1e-12):
+        return text
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{value + step / 2:.{digits}g}"
 
 
 def _combination(vector: FloatArray, names: Sequence[str], style: str = "sum") -> str:

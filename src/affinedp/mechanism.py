@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,8 @@ from affinedp.verification import Law, promise_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from affinedp.ledger import Ledger
+    from affinedp.release import Plan
     from affinedp.report import Report
 
 # Numbers in a matrix that is still put together on demand.
@@ -150,6 +154,87 @@ class Mechanism:
         else:
             drawn = generator.laplace(0.0, 1.0, shape)
         return np.asarray((self.basis @ (self.root @ drawn.T)).T)
+
+    def release(
+        self,
+        x: Any,
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        bound: float | None = None,
+    ) -> Any:
+        """Publish ``F x`` with this noise: cryptographic randomness, safe in floating point.
+
+        Each row of data gets noise of its own, and the guarantee holds for each row.  Data
+        that is missing, malformed or off the manifold is refused; nothing is drawn or charged
+        then.  That membership in the manifold is checked is public by assumption.
+
+        Parameters
+        ----------
+        x : array_like, shape (n,) or (rows, n), or pandas Series or DataFrame
+            The data; pandas objects are matched by name.
+        ledger : Ledger, optional
+            Charged before any noise is drawn.
+        label : str, optional
+            For the ledger.
+        bound : float, optional
+            A public bound on |x|.  If given, neighbours whose records are off by the rounding of
+            double precision are covered too.
+
+        Returns
+        -------
+        The outputs, in the form of ``x``.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
+        >>> m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+        >>> y = m.release([30, 70, 100])
+        >>> bool(abs(y[0] + y[1] - y[2]) < 1e-9)
+        True
+        """
+        from affinedp.release import release
+
+        return release(self, x, ledger=ledger, label=label, bound=bound)
+
+    def release_plan(self, bound: float | None = None) -> Plan:
+        """Return the public part of a release, prepared once for each bound."""
+        from affinedp.release import plan_of
+
+        if bound not in self._plans:
+            self._plans[bound] = plan_of(self, bound)
+        return self._plans[bound]
+
+    @cached_property
+    def _plans(self) -> dict[float | None, Plan]:
+        return {}
+
+    def make_measurement(self) -> Any:
+        """Return an OpenDP measurement that releases with this mechanism.
+
+        Its input distance is the number of neighbour steps between two data sets (d_in = 1:
+        neighbours); its privacy map gives ρ of zCDP for Gaussian and ε for Laplace noise.
+        """
+        from affinedp.interoperate import make_measurement
+
+        return make_measurement(self)
+
+    def dp_event(self) -> Any:
+        """Return the ``DpEvent`` of one release, for dp_accounting."""
+        from affinedp.interoperate import dp_event
+
+        return dp_event(self)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what is released: query, noise, law, neighbours."""
+        digest = hashlib.sha256()
+        for matrix in (self.query, self.noise_matrix):
+            digest.update(dense(matrix).tobytes() + repr(matrix.shape).encode())
+        digest.update(f"{self.law} {self.adjacency.key}".encode())
+        digest.update(self.manifold.point.tobytes())
+        return digest.hexdigest()
 
     def stack(self, *others: Mechanism) -> Mechanism:
         """Return the mechanism that releases this and the others with independent noise.

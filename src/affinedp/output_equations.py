@@ -15,7 +15,7 @@ MOST_OUTPUTS = 2_000
 def output_equations(
     manifold: AffineManifold, query: Matrix, basis: Matrix, names: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return independent equations of all ``F x_p + basis @ z``, in words.
+    """Return independent equations of all ``F x + basis @ z``, in words.
 
     Parameters
     ----------
@@ -29,12 +29,12 @@ def output_equations(
         Names of the outputs.
     """
     outputs = query.shape[0]
-    if outputs > MOST_OUTPUTS:
-        return ()
-    if basis.shape[1] == manifold.dim and _is_identity(query):
+    if outputs > MOST_OUTPUTS or basis.shape[1] == outputs:
+        return ()  # too many to write down, or noise in every direction
+    if _is_identity(query) and basis.shape[1] == manifold.dim and _along(manifold, basis):
         return manifold.equations()
-    spanned = dense(basis)
-    # y − F x_p lies in the column space: eliminate the transposed system
+    # y − F x_p lies in what x and the noise span together: eliminate the transposed system
+    spanned = np.hstack([dense(basis), dense(query @ manifold.kernel)])
     canonical = eliminate_dense(np.ascontiguousarray(spanned.T), 1e-10)
     point = np.asarray(query @ manifold.point).ravel()
     found = []
@@ -44,8 +44,10 @@ def output_equations(
         for pivot, value in zip(canonical.pivots, coefficients):
             if value != 0.0:
                 row[int(pivot)] = -_tidy(float(value))
+        sign = 1.0 if row[min(row)] > 0 else -1.0
+        row = {i: sign * value for i, value in sorted(row.items())}
         offset = -sum(value * point[i] for i, value in row.items())
-        found.append(format_equation(dict(sorted(row.items())), _tidy(float(offset)), names))
+        found.append(format_equation(row, _tidy(float(offset)), names))
     return tuple(found)
 
 
@@ -53,6 +55,12 @@ def _is_identity(matrix: Matrix) -> bool:
     return matrix.shape[0] == matrix.shape[1] and bool(
         np.all(dense(matrix) == np.eye(len(dense(matrix))))
     )
+
+
+def _along(manifold: AffineManifold, basis: Matrix) -> bool:
+    """Whether the noise stays on the manifold."""
+    off = dense(abs(manifold.D @ basis)).max(initial=0.0)
+    return bool(off <= 1e-10 * dense(abs(manifold.D) @ abs(basis)).max(initial=0.0))
 
 
 def _tidy(value: float) -> float:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 OURS, INDEPENDENT = "#0072B2", "#D55E00"
 LEAST_DELTA = 1e-12
-CURVE_POINTS = 81
+CURVE_POINTS = 61
 LABELLED_COVARIANCE = 20
 LABELLED_NOISE = 30
 MOST_COVARIANCE = 400
@@ -53,7 +53,7 @@ def plot(mechanism: Mechanism) -> Figure:
     --------
     >>> import affinedp as adp
     >>> m = adp.design_laplace(adp.AffineManifold([[1, -4]]), epsilon=1.0)
-    >>> [axes.get_title() for axes in plot(m).axes[:3]]
+    >>> [axes.get_title() for axes in plot(m).axes]
     ['Promise', 'Covariance of the noise', 'Noise on every output']
     """
     return draw(mechanism, independent_baseline(mechanism))
@@ -75,9 +75,10 @@ def draw(mechanism: Mechanism, baseline: Baseline) -> Figure:
         raise MissingExtraError("matplotlib", "plot") from None
 
     deviations = np.sqrt(mechanism.expected_squared_errors)
-    figure = Figure(figsize=(13.5, 4.8))
+    crowded = 12 < len(deviations) <= LABELLED_NOISE
+    figure = Figure(figsize=(13.5, 5.6 if crowded else 4.8))
     figure.set_layout_engine("constrained", w_pad=0.15)
-    promise, covariance, noise = figure.subplots(1, 3)
+    promise, covariance, noise = figure.subplots(1, 3, width_ratios=(1, 1.25, 1))
     _draw_promise(promise, mechanism.guarantee)
     _draw_covariance(covariance, mechanism, deviations)
     _draw_noise(noise, mechanism.output_names, deviations, baseline)
@@ -120,7 +121,7 @@ def _draw_promise(axes: Axes, guarantee: Guarantee) -> None:
     axes.semilogy(*curve, color=OURS, linewidth=2)
     axes.set_xlabel("ε")
     axes.set_ylabel("δ" if guarantee.curve_exact else "δ (upper bound)")
-    axes.set_xlim(0, 1.12 * curve[0][-1])
+    axes.set_xlim(0, 1.2 * curve[0][-1])
     axes.grid(alpha=0.3)
     pure = guarantee.epsilon(0.0)
     if math.isfinite(pure):
@@ -165,11 +166,14 @@ def _draw_covariance(axes: Axes, mechanism: Mechanism, deviations: FloatArray) -
     most = float(np.abs(covariance).max()) or 1.0
     image = axes.imshow(covariance, cmap="RdBu_r", vmin=-most, vmax=most)
     axes.set_anchor("N")
-    axes.figure.colorbar(image, ax=axes, label="units of the output, squared", shrink=0.8)
+    beside = axes.inset_axes((1.03, 0.0, 0.05, 1.0))  # as high as the image, whatever its size
+    axes.figure.colorbar(image, cax=beside, label="units of the output, squared")
     if len(shown) <= LABELLED_COVARIANCE:
         names = [_short(mechanism.output_names[i]) for i in shown]
-        axes.set_xticks(range(len(names)), names, rotation=90, parse_math=False)
-        axes.set_yticks(range(len(names)), names, parse_math=False)
+        style: dict[str, Any] = {"parse_math": False, "fontsize": min(10.0, 180 / len(names))}
+        axes.set_yticks(range(len(names)), names, **style)
+        axes.set_xticks([])
+        axes.set_xlabel("the outputs in the same order")
     elif len(shown) < len(deviations):
         axes.set_xticks([])
         axes.set_yticks([])
@@ -197,7 +201,8 @@ def _draw_noise(
         axes.plot(deviations, places, "o", **ours)
         if independent is not None:
             axes.axvline(independent, **dashed)
-        axes.set_yticks(places, [_short(name) for name in names], parse_math=False)
+        labels = [_short(name) for name in names]
+        axes.set_yticks(places, labels, parse_math=False, fontsize=min(10.0, 240 / len(names)))
         axes.set_ylim(len(deviations) - 0.5, -0.5)
         axes.set_xlabel(label)
         axes.set_xscale("log") if _wide(deviations) else axes.set_xlim(0, most)
@@ -223,10 +228,9 @@ def _say(axes: Axes, text: str) -> None:
     """Put a sentence where a panel would be."""
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.text(
-        0.5, 0.5, textwrap.fill(printable(text), 38), ha="center", va="center", transform=axes.transAxes,
-        parse_math=False,
-    )  # fmt: skip
+    lines = textwrap.fill(printable(text), 32)
+    center: dict[str, Any] = {"ha": "center", "va": "center", "transform": axes.transAxes}
+    axes.text(0.5, 0.5, lines, parse_math=False, **center)
 
 
 def _short(name: str) -> str:

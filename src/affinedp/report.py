@@ -26,6 +26,7 @@ LONGEST_EQUATION = 400
 SOURCE = (
     "Definitions and theorems: Ren, Wang, Yuan, Shi, “Differential Privacy on Affine Manifolds”."
 )
+OUTPUTS = "Noise on every output (standard deviation, units of the output)"
 _ALARMING = ("leak", "warning", "not protected")
 
 
@@ -118,7 +119,7 @@ class Report:
 
     def _text_sections(self) -> Iterator[tuple[str, Table]]:
         yield "What is promised", _text_rows(self.promise)
-        yield self._outputs_heading(), self._text_outputs()
+        yield OUTPUTS, self._text_outputs()
         yield "All outputs together", _text_rows(self.totals)
         if self.equations:
             yield (
@@ -158,7 +159,7 @@ class Report:
             return f"<section><{heading}>{escape(title)}</{heading}>{content}</section>"
 
         yield section("What is promised", _html_rows(self.promise))
-        yield section(self._outputs_heading(), self._html_outputs())
+        yield section(OUTPUTS, self._html_outputs())
         yield section("All outputs together", _html_rows(self.totals))
         if self.equations:
             items = "".join(
@@ -205,9 +206,6 @@ class Report:
         if self.baseline.deviation is None:
             return ("output", "noise")
         return ("output", "noise", "i.i.d.", "squared error ratio")
-
-    def _outputs_heading(self) -> str:
-        return "Noise on every output (standard deviation, units of the output)"
 
     def _shown_outputs(self) -> tuple[Sequence[OutputRow], int]:
         """All rows in their order, or those with the most noise; and how many are left out."""
@@ -313,7 +311,7 @@ def round_up(value: float, digits: int = 2) -> str:
 
     Examples
     --------
-    >>> round_up(1.2301), round_up(2e-14)
+    >>> round_up(1.2301), round_up(2.01e-14)
     ('1.3', '2.1e-14')
     """
     rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)

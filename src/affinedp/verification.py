@@ -358,9 +358,11 @@ def _whiten_block(noise: FloatArray, query: Matrix) -> Whitened:
             "factor; noise in blocks (a sparse matrix) has no such limit"
         )
     rows = np.arange(noise.shape[0])
-    size = np.linalg.norm(noise, axis=0)
-    if not size.any():
+    largest = np.abs(noise).max(axis=0)
+    if not largest.any():
         raise AffineDPError("noise_matrix is zero: there is no noise")
+    # squares of tiny or huge noise must not leave the range of floating point
+    size = largest * np.linalg.norm(noise / np.where(largest > 0, largest, 1.0), axis=0)
     full = bool(np.all(size > 0))
     if full:
         left, values, right = _singular_values(noise / size)

@@ -209,6 +209,19 @@ def test_releases_obey_the_equations():
     assert sums.equations == ("total + other = 100",)
 
 
+def test_equations_are_those_that_releases_obey():
+    """Noise in fewer directions than x has does not make x obey more equations."""
+    M = adp.AffineManifold.from_equations(["x1 + x2 = x3"])
+    adjacency = adp.DirectionAdjacency(M, [[1.0], [0.0], [1.0]])
+    m = adp.design_gaussian(M, epsilon=1, delta=1e-6, adjacency=adjacency)
+    assert m.equations == ("x1 + x2 - x3 = 0",)
+    off = adp.design_gaussian(
+        M, epsilon=1, delta=1e-6, adjacency=adjacency, method="algorithm1",
+        basis=[[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]],
+    )  # fmt: skip
+    assert off.equations == ()
+
+
 def test_sample_has_the_covariance():
     M = adp.AffineManifold([[1, 2, -1]])
     for m in (

@@ -165,6 +165,20 @@ def certified_promise(
     )
 
 
+def longest_move(adjacency: Adjacency, certificate: FloatArray) -> float:
+    """Return a bound on ``Σ|v_i|`` over all neighbour directions v, none of them listed.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Definition 4.
+    certificate : array, shape (n + 1,)
+        As for :func:`certified_promise`.
+    """
+    parts = _parts(adjacency, float(certificate[0]) or None, None)
+    return max((part.rank + 1) * part.reach / float(part.scale.min()) for part in parts)
+
+
 def _parts(
     adjacency: Adjacency, imbalance: float | None, cause: TooManyCircuitsError | None
 ) -> list[_Part]:
