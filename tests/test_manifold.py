@@ -241,3 +241,16 @@ def test_exact_contradictions():
         adp.AffineManifold.from_equations(["a + b = 10000000000", "a + b = 10000000001"])
     again = adp.AffineManifold.from_equations(["0.1*a + 0.2*b = 0.3", "a + 2*b = 3"])
     assert again.dim == 1
+
+
+def test_exact_elimination_keeps_tiny_differences():
+    """1 and 1 + 10⁻²⁰ differ when they are exact."""
+    tiny = "1.00000000000000000001"
+    M = adp.AffineManifold.from_equations(["a + b + c = 0", f"a + {tiny}*b = 0"])
+    assert M.dim == 1
+    found = adp.CircuitAdjacency(M).sensitivity(np.eye(3), 1)
+    assert found.value == pytest.approx(2e20, rel=1e-9)
+    same = adp.AffineManifold.from_equations(
+        ["a + b = 0", f"a + {tiny}*b = 0"], names=None, public_entries="allow"
+    )
+    assert same.public_entries == ("a", "b")

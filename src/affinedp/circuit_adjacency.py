@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 DENSE_NUMBERS = 4e8
 # Products up to which a norm is computed in rational arithmetic.
 EXACT_PRODUCTS = 4_000
+# A circuit that scores less than this share of the worst one cannot be worse in truth.
+CLEARLY_LESS = 1 - 1e-6
 
 
 class CircuitAdjacency(Adjacency):
@@ -212,13 +214,17 @@ class CircuitAdjacency(Adjacency):
     ) -> Sensitivity:
         """Evaluate the leading circuits again, exactly where the equations are rational.
 
-        The search's scores carry its rounding.  Circuits that are not evaluated again score
-        at most as much as the last leading one, and the rounding seen on the leading ones is
-        allowed for on them.
+        The search's scores carry its rounding.  Circuits that are not evaluated again, because
+        they score clearly less or are not among the leading ones, are allowed the rounding seen
+        on those that are.
         """
         best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
         drift = 64 * EPS
+        evaluated = 0
         for circuit, score in zip(leading.circuits, leading.scores):
+            if score < CLEARLY_LESS * best.value:
+                break
+            evaluated += 1
             step, value, upper = self._measure(component, matrix, norm, circuit)
             if upper > best.upper:
                 direction = np.zeros(self.manifold.n)
@@ -227,8 +233,10 @@ class CircuitAdjacency(Adjacency):
                 best = Sensitivity(value, upper, True, "", direction, warnings)
             if value > 0:
                 drift = max(drift, abs(score - value) / value)
-        if leading.count > len(leading.scores):
-            others = float(leading.scores[-1]) * (1 + 4 * drift)
+        if leading.count > evaluated > 0:
+            others = float(leading.scores[min(evaluated, len(leading.scores) - 1)]) * (
+                1 + 4 * drift
+            )
             best = replace(best, upper=max(best.upper, others))
         return best
 

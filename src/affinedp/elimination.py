@@ -104,7 +104,7 @@ def eliminate_sparse(matrix: sparse.csr_array, tolerance: float | None) -> Canon
         scale = float(np.abs(values).max(initial=0.0))
         rows.append(dict(zip(matrix.indices[span].tolist(), (values / (scale or 1.0)).tolist())))
         rows[-1] = {j: value for j, value in rows[-1].items() if value != 0.0}
-    tableau = _Tableau(rows)
+    tableau = _Tableau(rows, DUST)
     order, postponed = _gauss_jordan(tableau, SMALL)
     cut = _settle_postponed(tableau, order, postponed, tolerance)
     pivots = _indices(column for _, column in order)
@@ -160,8 +160,9 @@ def _indices(values: Iterable[int]) -> IntArray:
 class _Tableau:
     """Equations under elimination, by row and by column."""
 
-    def __init__(self, rows: list[SparseRow]) -> None:
+    def __init__(self, rows: list[SparseRow], dust: float = 0.0) -> None:
         self.rows = rows
+        self.dust = dust  # a difference this small against its terms is a rounded zero
         self.columns: dict[int, set[int]] = {}
         for i, row in enumerate(rows):
             for j in row:
@@ -179,8 +180,9 @@ class _Tableau:
             for j, value in row.items():
                 before, change = target.get(j, 0), factor * value
                 after = before - change
-                # exact arithmetic cancels to 0, floating point to dust
-                if abs(after) <= DUST * max(abs(before), abs(change)) or j == pivot:
+                if self.dust and abs(after) <= self.dust * max(abs(before), abs(change)):
+                    after = 0
+                if j == pivot or not after:
                     if target.pop(j, None) is not None:
                         self.columns[j].discard(other)
                 else:

@@ -450,12 +450,15 @@ def _rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
     if len(values) > EXACT_COEFFICIENTS:
         return None
     rows: list[dict[int, Fraction]] = [{} for _ in range(matrix.shape[0])]
+    exact: dict[float, Fraction] = {}
     for i, j, value in zip(row.tolist(), column.tolist(), values.tolist()):
-        text = repr(value)
-        digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
-        if len(digits) > EXACT_DIGITS:
-            return None
-        rows[i][j] = Fraction(text)
+        if value not in exact:
+            text = repr(value)
+            digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
+            if len(digits) > EXACT_DIGITS:
+                return None
+            exact[value] = Fraction(text)
+        rows[i][j] = exact[value]
     return rows
 
 
