@@ -125,6 +125,36 @@ def report(
 
 
 @app.command()
+def release(
+    mechanism: Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)],
+    data: Annotated[Path, typer.Argument(help="Data, CSV or Parquet.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the results go.")],
+    ledger: Annotated[Path | None, typer.Option(help="Budget to charge first.")] = None,
+    label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
+    bound: Annotated[float | None, typer.Option(help="Public bound on the data.")] = None,
+) -> None:
+    """Publish DATA, one release per row, with the noise of a saved mechanism.
+
+    Columns are matched by name.  Data that is malformed or does not obey the equations is
+    refused, and nothing is charged then.
+    """
+    from affinedp.datafiles import check_writable, read_table, write_table
+    from affinedp.ledger import Ledger
+
+    loaded = Mechanism.load(mechanism)
+    check_writable(output)
+    table = read_table(data)
+    budget = None if ledger is None else Ledger(ledger, create=False)
+    published = loaded.release(table, ledger=budget, label=label, bound=bound)
+    write_table(published, output)
+    typer.echo(f"released {len(published)} rows to {output}")
+    if budget is None:
+        typer.echo("no ledger was given: nothing keeps count of this release")
+    else:
+        typer.echo(f"budget left: ε = {budget.remaining:.6g} at δ = {budget.delta:g}")
+
+
+@app.command()
 def reproduce(
     part: Annotated[str, typer.Argument(help="Which part: examples.")] = "examples",
 ) -> None:
