@@ -131,3 +131,59 @@ def test_help_and_version(run):
     assert run("--version")[1].startswith("affinedp ")
     result = CliRunner().invoke(cli.app, ["verify", "--help"], env={"COLUMNS": "80"})
     assert max(map(len, result.output.splitlines())) <= 80
+
+
+def test_design_report_and_release(run, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    saved, page, budget = tmp_path / "m.json", tmp_path / "m.html", tmp_path / "budget.db"
+    problem = CELLS.split("[noise]")[0].replace("mu = 1.0", "mu = 1.0\nepsilon = 1.0\ndelta = 1e-6")
+    code, out, err = run("design", "PROBLEM", "-o", str(saved), problem=problem)
+    assert code == 0, err
+    assert "certified" in out
+    assert max(map(len, out.splitlines())) <= 80
+    answer = json.loads(run("design", "PROBLEM", "-o", str(saved), "--json", problem=problem)[1])
+    assert answer["gap"] <= 1e-8
+    assert run("report", str(saved))[0] == 0
+    assert run("report", str(saved), "--html", str(page))[0] == 0
+    assert page.read_text().startswith("<!doctype html>")
+    data, results = tmp_path / "data.csv", tmp_path / "out.csv"
+    data.write_text("cells_total,cells_in,cells_out\n10,4,6\n7,3,4\n")
+    code, out, err = run("release", str(saved), str(data), "-o", str(results))
+    assert code == 0, err
+    assert "no ledger" in out
+    published = pandas.read_csv(results)
+    total = published.cells_in + published.cells_out
+    assert (abs(total - published.cells_total) < 1e-6).all()
+    parquet = tmp_path / "out.parquet"
+    assert run("release", str(saved), str(data), "-o", str(parquet))[0] == 0
+    assert len(pandas.read_parquet(parquet)) == 2
+    # a budget that allows one of these
+    from affinedp.ledger import Ledger
+
+    Ledger(budget, epsilon=1.2, delta=1e-6).close()
+    spend = ("release", str(saved), str(data), "-o", str(results), "--ledger", str(budget))
+    assert run(*spend, "--label", "first")[0] == 0
+    before = results.read_bytes()
+    code, _, err = run(*spend)
+    assert code == 2
+    assert "budget" in err.lower() or "remaining" in err.lower()
+    assert results.read_bytes() == before
+    data.write_text("cells_total,cells_in,cells_out\n10,4,5\n")
+    code, _, err = run(*spend)
+    assert code == 2
+    assert "row 0" in err
+    assert run("release", str(saved), "nothing.csv", "-o", str(results))[0] == 2
+    assert run("release", str(saved), str(data), "-o", "nowhere/out.csv")[0] == 2
+
+
+def test_design_needs_a_promise(run, tmp_path):
+    saved = str(tmp_path / "m.json")
+    assert run("design", "PROBLEM", "-o", saved, problem=CELLS)[0] == 2
+    assert run("design", "PROBLEM", "-o", saved, "--epsilon", "1", problem=CELLS)[0] == 0
+    gaussian = ("design", "PROBLEM", "-o", saved, "--law", "gaussian", "--epsilon", "1")
+    assert run(*gaussian, problem=CELLS)[0] == 2
+    assert run(*gaussian, "--delta", "1e-6", problem=CELLS)[0] == 0
+    assert (
+        run("design", "PROBLEM", "-o", saved, "--law", "x", "--epsilon", "1", problem=CELLS)[0] == 2
+    )
+    assert run("report", str(tmp_path / "none.json"))[0] == 2

@@ -60,7 +60,7 @@ _Losses = Counter[tuple[str, float]]
 
 
 class LedgerError(AffineDPError):
-    """A ledger that cannot be trusted or written; nothing was charged."""
+    """A ledger that cannot be trusted or written: do not release."""
 
 
 class BudgetExceededError(LedgerError):
@@ -167,6 +167,8 @@ class Ledger:
         create: bool = True,
         adaptive: bool | None = None,
     ) -> None:
+        if adaptive not in (None, True, False):
+            raise AffineDPError(f"adaptive must be True or False, not {adaptive!r}")
         if epsilon is not None:
             epsilon = _cap(epsilon, "epsilon", math.inf)
         if delta is not None:
@@ -182,9 +184,7 @@ class Ledger:
         self._process = os.getpid()
         try:
             with self._transaction("DEFERRED") as connection:
-                self._state, problems = _read(connection)
-            if problems:
-                raise LedgerError(f"{self._path} cannot be trusted: {'; '.join(problems)}")
+                self._state = _read(self._path, connection)
             self._file = _identity(self._path)
             self._refuse_other_caps(epsilon=epsilon, delta=delta, adaptive=adaptive)
             if self._state.place != _place(self._path):
@@ -289,9 +289,9 @@ class Ledger:
             "kind": "charge",
             "time": _now(),
             "label": None if label is None else _text(label, "label"),
-            "losses": [[law, s.hex()] for law, s in guarantee.curve.losses()],
+            "losses": [[law, float(s).hex()] for law, s in guarantee.curve.losses()],
             "neighbours": _text(guarantee.neighbours, "neighbours"),
-            "neighbours_key": _text(key, "neighbours_key"),
+            "neighbours_key": key,
             "fingerprint": _text(fingerprint, "fingerprint"),
             "releases": int(releases),
         }
@@ -305,7 +305,7 @@ class Ledger:
                     "has the whole cap to itself, and nothing is promised about releases of one "
                     "kind to neighbours of another: keep one ledger for each body of data",
                     LedgerWarning,
-                    stacklevel=3,
+                    stacklevel=2,
                 )
             return self._append(body)
 
@@ -318,7 +318,7 @@ class Ledger:
             What :meth:`charge` returned.
         """
         with self._writing():
-            known = self._state.entries.get(entry)
+            known = self._state.entries.get(entry) if isinstance(entry, numbers.Integral) else None
             if known is None:
                 raise LedgerError(f"{self._path.name} has no entry {entry!r}")
             if known.status == "released":
@@ -339,22 +339,20 @@ class Ledger:
         """Read the whole file again and return what is wrong with it, in words."""
         try:
             with self._transaction("DEFERRED") as connection:
-                state, problems = _read(connection)
+                state = _read(self._path, connection)
         except LedgerError as error:
             return (str(error),)
-        if problems:
-            return problems
-        if state.place != _place(self._path):
-            problems += (self._moved(),)
+        problems = [self._moved()] if state.place != _place(self._path) else []
         for key, text in state.neighbours.items():
             if not state.allows(key, Counter()):
-                problems += (f"the charges about {text!r} pass the cap",)
-        return problems
+                problems.append(f"the charges about {text!r} pass the cap")
+        return tuple(problems)
 
     def close(self) -> None:
         """Close the file; the ledger cannot be used afterwards."""
         if self._connection is not None:
-            self._connection.close()
+            with _refusals(self._path):
+                self._connection.close()
             self._connection = None
 
     def __enter__(self) -> Ledger:
@@ -373,9 +371,8 @@ class Ledger:
 
     def _moved(self) -> str:
         return (
-            f"{self._path} was moved or copied since it was last acknowledged: if the other file is "
-            "still charged, or this is an old backup, charges are missing here; if neither, call "
-            "acknowledge_move()"
+            f"{self._path} was moved or copied: if the other file is still charged, or this is an "
+            "old backup, charges are missing here; if neither, call acknowledge_move()"
         )
 
     def _refuse_other_caps(self, **given: float | None) -> None:
@@ -411,18 +408,16 @@ class Ledger:
             self._catch_up(connection)
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
-        problems = self._state.catch_up(connection)
-        if problems:
-            self._state.damaged = True
-        if self._state.damaged:
-            raise LedgerError(f"{self._path} was altered while it was open: {'; '.join(problems)}")
+        if _identity(self._path) != self._file:
+            raise LedgerError(f"{self._path} was replaced by another file while it was open")
+        problem = self._state.catch_up(connection)
+        if problem:
+            raise LedgerError(f"{self._path} was altered while it was open: {problem}")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Hold the only right to write, knowing every event so far."""
         with self._transaction("IMMEDIATE") as connection:
-            if _identity(self._path) != self._file:
-                raise LedgerError(f"{self._path} was replaced by another file while it was open")
             self._catch_up(connection)
             yield
 
@@ -545,6 +540,7 @@ def _losses_of(guarantee: Guarantee, releases: int) -> _Losses:
         raise AffineDPError(f"releases must be a whole number, not {releases!r}")
     if not 1 <= releases <= MOST_RELEASES:
         raise AffineDPError(f"releases must be 1 to {MOST_RELEASES}, not {releases!r}")
+    _text(guarantee.neighbours_key, "neighbours_key")
     losses = guarantee.curve.losses()
     if guarantee.leak is not None or not losses or not all(math.isfinite(s) for _, s in losses):
         raise BudgetExceededError(
@@ -590,7 +586,7 @@ class _State:
     place: str
     head: str
     events: int = 0
-    damaged: bool = False
+    problem: str = ""
     entries: dict[int, LedgerEntry] = field(default_factory=dict)
     losses: dict[str, _Losses] = field(default_factory=dict)
     neighbours: dict[str, str] = field(default_factory=dict)
@@ -617,34 +613,46 @@ class _State:
         # rounded up it may pass a cap that holds
         return min(spent, self.epsilon) if self.allows(key, Counter()) else spent
 
-    def catch_up(self, connection: sqlite3.Connection) -> tuple[str, ...]:
-        """Take in the new events; return what is wrong with them."""
-        stated = connection.execute("SELECT header, events, head FROM ledger").fetchall()
+    def catch_up(self, connection: sqlite3.Connection) -> str:
+        """Take in the new events; return what is wrong, now or earlier, in words."""
+        self.problem = self.problem or self._catch_up(connection)
+        return self.problem
+
+    def _catch_up(self, connection: sqlite3.Connection) -> str:
+        if not _has_our_tables(connection):
+            return "its tables are not those of a ledger"
         query = "SELECT number, body, hash FROM event WHERE number > ? ORDER BY number"
         for number, body, link in connection.execute(query, (self.events,)):
             if number != self.events + 1:
-                return (f"event {self.events + 1} is missing",)
+                return f"event {self.events + 1} is missing"
             if not isinstance(body, str) or link != _link(self.head, number, body):
-                return (f"event {number} does not match its hash: it was altered",)
+                return f"event {number} does not match its hash: it was altered"
             try:
                 self._take(number, json.loads(body))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                return (f"event {number} cannot be read ({type(error).__name__}: {error})",)
+            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+                return f"event {number} cannot be read ({type(error).__name__}: {error})"
             self.events, self.head = number, link
+        stated = connection.execute("SELECT header, events, head FROM ledger").fetchall()
         if stated != [(self.header, self.events, self.head)]:
-            return ("the events are not those that the ledger counted: some were removed",)
-        return ()
+            return "the events are not those that the ledger counted: some were removed"
+        return ""
 
     def _take(self, number: int, body: Mapping[str, Any]) -> None:
         kind = body["kind"]
         if kind == "charge":
             losses = tuple((str(law), float.fromhex(s)) for law, s in body["losses"])
             entry = LedgerEntry(
-                number, body["time"], body["label"], losses, body["neighbours"],
-                body["neighbours_key"], body["fingerprint"], int(body["releases"]),
-            )  # fmt: skip
-            if entry.releases < 1:
-                raise ValueError("no releases")
+                id=number,
+                time=str(body["time"]),
+                label=None if body["label"] is None else str(body["label"]),
+                losses=losses,
+                neighbours=str(body["neighbours"]),
+                neighbours_key=str(body["neighbours_key"]),
+                fingerprint=str(body["fingerprint"]),
+                releases=int(body["releases"]),
+            )
+            if not (losses and 1 <= entry.releases <= MOST_RELEASES):
+                raise ValueError("it charges nothing")
             charged = _multiplied(list(losses), entry.releases)
             self.losses.setdefault(entry.neighbours_key, Counter()).update(charged)
             self.neighbours.setdefault(entry.neighbours_key, entry.neighbours)
@@ -662,21 +670,29 @@ def _link(previous: str, number: int, body: str) -> str:
     return hashlib.sha256(f"{previous}\n{number}\n{body}".encode()).hexdigest()
 
 
-def _read(connection: sqlite3.Connection) -> tuple[_State, tuple[str, ...]]:
-    """Read and verify everything; the problems come in words."""
-    schema = connection.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
-    if schema != [(text,) for text in _SCHEMA]:
-        raise LedgerError("its tables are not those of a ledger")
-    damage = connection.execute("PRAGMA integrity_check(3)").fetchall()
-    if damage != [("ok",)]:
-        raise LedgerError(f"the file is damaged ({'; '.join(str(row[0]) for row in damage)})")
+def _has_our_tables(connection: sqlite3.Connection) -> bool:
+    """Whether the file holds our tables and nothing else; a trigger could undo a charge."""
+    schema = connection.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
+    return schema == [(text,) for text in _SCHEMA]
+
+
+def _read(path: Path, connection: sqlite3.Connection) -> _State:
+    """Read and verify everything."""
+    if not _has_our_tables(connection):
+        raise LedgerError(f"{path} cannot be trusted: its tables are not those of a ledger")
+    damage = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if damage != "ok":
+        raise LedgerError(f"{path} cannot be trusted: it is damaged ({damage})")
     headers = connection.execute("SELECT header FROM ledger").fetchall()
     try:
         ((header,),) = headers
         state = _State.from_header(header)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LedgerError(f"its header cannot be read ({error})") from None
-    return state, state.catch_up(connection)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise LedgerError(f"{path} cannot be trusted: no header ({error})") from None
+    problem = state.catch_up(connection)
+    if problem:
+        raise LedgerError(f"{path} cannot be trusted: {problem}")
+    return state
 
 
 # ---------------------------------------------------------------------- the file
@@ -762,7 +778,7 @@ def _refuse_foreign(path: Path) -> None:
             mark = connection.execute("PRAGMA application_id").fetchone()[0]
             version = connection.execute("PRAGMA user_version").fetchone()[0]
     except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorname", "") == "SQLITE_CORRUPT":
+        if _primary_code(error) == sqlite3.SQLITE_CORRUPT:
             return  # perhaps only being written now: looked at again under a lock
         raise LedgerError(f"{path} is not a ledger: {error}") from None
     if mark != APPLICATION_ID:
@@ -781,7 +797,10 @@ def _connect(path: Path, options: str = "mode=rw") -> sqlite3.Connection:
         f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_SECONDS, isolation_level=None
     )
     # EXTRA: see the top of this file; fullfsync is the same for macOS
-    for setting in ("synchronous=EXTRA", "fullfsync=ON", "trusted_schema=OFF", "cell_size_check=ON"):
+    for setting in ("synchronous=EXTRA", "fullfsync=ON"):
+        connection.execute(f"PRAGMA {setting}")
+    # the file may come from a stranger
+    for setting in ("trusted_schema=OFF", "cell_size_check=ON"):
         connection.execute(f"PRAGMA {setting}")
     return connection
 
@@ -792,13 +811,18 @@ def _refusals(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        reason = {
-            "SQLITE_BUSY": f"another process has held it for {BUSY_SECONDS:g} s; try again",
-            "SQLITE_FULL": "the disk is full",
-            "SQLITE_CORRUPT": f"the file is damaged ({error})",
-            "SQLITE_NOTADB": "it is not a ledger",
-        }.get(getattr(error, "sqlite_errorname", ""), str(error))
-        raise LedgerError(f"{path}: {reason}. Nothing was charged") from None
+        reasons = {
+            sqlite3.SQLITE_BUSY: f"another process has held it for {BUSY_SECONDS:g} s; try again",
+            sqlite3.SQLITE_FULL: "the disk is full; nothing was charged",
+            sqlite3.SQLITE_CORRUPT: f"it is damaged ({error})",
+            sqlite3.SQLITE_NOTADB: "it is not a ledger",
+        }
+        reason = reasons.get(_primary_code(error), f"{error}; do not release")
+        raise LedgerError(f"{path}: {reason}") from None
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _real_path(path: str | os.PathLike[str]) -> Path:
