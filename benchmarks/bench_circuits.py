@@ -287,7 +287,7 @@ PEER_COLUMNS = (
 )  # fmt: skip
 EXPLAINED = f"""\
 Milliseconds, best of several runs. `count` visits every circuit; `sensitivity` (of the identity,
-2-norm) also finds the worst one and evaluates the leading ones again in rational arithmetic. 4ti2
+2-norm) also finds the worst one and evaluates it again in rational arithmetic. 4ti2
 lists the circuits in a file: with `-p arb` in exact arithmetic, which is what is compared, and with
 `-p 64`, mostly faster, which on some cases does not end (its integers presumably overflow) and was
 stopped after the time of `-p arb`, or {LEAST_LIMIT:.0f} s. 4ti2's times include starting a process,

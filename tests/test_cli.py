@@ -166,7 +166,7 @@ def test_design_report_and_release(run, tmp_path):
     before = results.read_bytes()
     code, _, err = run(*spend)
     assert code == 2
-    assert "budget" in err.lower() or "remaining" in err.lower()
+    assert "passes the cap" in err
     assert results.read_bytes() == before
     data.write_text("cells_total,cells_in,cells_out\n10,4,5\n")
     code, _, err = run(*spend)

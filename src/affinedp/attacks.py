@@ -216,12 +216,15 @@ def _worst_for_laplace(
 
 @dataclass(frozen=True, eq=False)
 class _Combination:
-    """The value of one combination of the outputs."""
+    """The value of one combination of the outputs, from 0 at x to 1 at x'."""
 
     weights: FloatArray
+    origin: float
+    move: float
 
     def __call__(self, published: FloatArray) -> FloatArray:
-        return np.asarray(published @ self.weights)[:, None]
+        score = (published @ self.weights - self.origin) / self.move
+        return np.round(np.asarray(score), 2)[:, None]
 
 
 def leak_attack(target: Target) -> Attack | None:
@@ -254,13 +257,14 @@ def leak_attack(target: Target) -> Attack | None:
         return None
     leak, spread = found
     direction = target.worst_direction(dense(leak[None] @ mechanism.query), 1)
-    moved = target.releases((target.start + direction)[None])[0] - still.mean(axis=0)
-    if abs(float(leak @ moved)) <= LEAK_RATIO * spread:
+    origin = float(leak @ still.mean(axis=0))
+    move = float(leak @ target.releases((target.start + direction)[None])[0]) - origin
+    if abs(move) <= LEAK_RATIO * spread:
         return None
     guarantee = replace(mechanism.guarantee, leak=leak, output_names=mechanism.output_names)
     combination = dict(guarantee.summary())["leak"].partition(" (")[0]
     words = f"{combination}, which comes out without noise,"
-    return Attack(target.start, direction, _Combination(leak), words, leak)
+    return Attack(target.start, direction, _Combination(leak, origin, move), words, leak)
 
 
 def _noiseless_combination(still: FloatArray, moves: FloatArray) -> tuple[FloatArray, float] | None:
