@@ -144,9 +144,10 @@ def _best_event(
                 clopper_pearson(len(part) - np.searchsorted(part, steps), len(part), confidence)
                 for part in (hits, misses)
             )
-            bounds = _epsilon_lower(hit[0], miss[1], delta)
-            place = int(np.argmax(bounds))
-            best = max(best, (float(bounds[place]), column, named, float(steps[place])))
+            # equal bounds (often 0): the larger difference
+            merit = _epsilon_lower(hit[0], miss[1], delta) + 1e-6 * (hit[0] - miss[1])
+            place = int(np.argmax(merit))
+            best = max(best, (float(merit[place]), column, named, float(steps[place])))
     return best[1:]
 
 
