@@ -23,7 +23,7 @@ import numpy as np
 import affinedp as adp
 
 LIMIT = 120.0  # seconds for one run of 4ti2
-SPEND = 1.0  # seconds after which a measurement is not repeated
+SPEND = 3.0  # seconds after which a measurement is not repeated
 REPEATS = 20
 # Where the small integers of 4ti2 overflow it does not end, so it gets no longer than the exact
 # ones took (and at least this long).

@@ -75,9 +75,11 @@ def test_every_search_agrees(problem, norm):
         if component.dim == 1 or component.rank == 0:
             continue
         part, reach = matrix[:, component.entries], mu[component.entries]
-        folded = parallel_rows(orthonormal(component.kernel()))
+        balance = component.entry_units()
+        basis = orthonormal(component.kernel() * balance[:, None])
+        folded = parallel_rows(basis)
         searches = [
-            KernelSide(component, folded, part, reach, 1e9),
+            KernelSide(basis, balance, folded, part, reach, 1e9),
             ColumnSide(component, part, reach, 1e9),
         ]
         results = []

@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 import affinedp as adp
 from affinedp import ledger as module
-from affinedp.curves import GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.curves import EPS, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.errors import AffineDPError
 from affinedp.guarantee import Guarantee
 from affinedp.ledger import BudgetExceededError, Ledger, LedgerError, LedgerWarning
@@ -247,6 +247,22 @@ def test_tiny_gaussian_parts_are_not_lost():
     assert not module._allows(losses, 0.0, 1e-300, True)
 
 
+@given(st.lists(st.tuples(st.floats(1e-9, 10), st.integers(1, 10**9)), min_size=1, max_size=9))
+def test_root_of_squares_is_never_too_small(parts):
+    counts = dict(parts)
+    square = sum(count * Fraction(s) ** 2 for s, count in counts.items())
+    assert square <= Fraction(module._root_of_squares(counts)) ** 2 <= square * (1 + 100 * EPS)
+
+
+@given(st.floats(1e-8, 30))
+@settings(max_examples=300)
+def test_dominating_gaussian_is_rounded_up(a):
+    with mp.workdps(40):
+        s = mp.mpf(module._dominating_gaussian(a))
+        assert mp.erfc(s / mp.sqrt(8)) <= mp.exp(-mp.mpf(a) / 2)
+        assert mp.erfc(s * (1 - mp.mpf(10) ** -12) / mp.sqrt(8)) >= mp.exp(-mp.mpf(a) / 2)
+
+
 @pytest.mark.parametrize("a", [5e-324, 1e-300, 1e-9, 1e-8, 1e-4, 0.3, 0.999, 1, 1.5, 7, 60, 900])
 def test_dominating_gaussian(a):
     s = module._dominating_gaussian(a)
@@ -349,6 +365,18 @@ def test_planned_ledger_without_the_extra(path, monkeypatch):
         assert spent == pytest.approx(0.5 + adp.gaussian_epsilon(1e-6, 0.1), rel=1e-12)
         with pytest.warns(LedgerWarning), pytest.raises(BudgetExceededError):
             charge(ledger, "laplace", 0.5)
+
+
+def test_composed_guarantee_is_charged_part_by_part(path):
+    both = adp.compose([guarantee("gaussian", 0.1), guarantee("laplace", 0.2)])
+    with Ledger(path, **CAP) as ledger:
+        ledger.charge(both, fingerprint="f")
+        assert ledger.history()[0].losses == (("gaussian", 0.1), ("laplace", 0.2))
+        together = ledger.spent
+    with Ledger(path.with_name("apart.db"), **CAP) as ledger:
+        charge(ledger, "gaussian", 0.1)
+        charge(ledger, "laplace", 0.2)
+        assert ledger.spent == together
 
 
 def test_releases_are_copies(tmp_path):
@@ -545,13 +573,15 @@ def told(path):
 
 def refused(path, match=None):
     """It is refused, and left as it is."""
-    before = path.read_bytes() if path.is_file() else None
+    before = contents(path.parent)
     for arguments in ({}, CAP, {"create": False}):
         with pytest.raises(LedgerError, match=match):
             Ledger(path, **arguments)
-    if before is not None:
-        assert path.read_bytes() == before
-        assert os.listdir(path.parent) == [path.name]
+    assert contents(path.parent) == before
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
 def test_missing_and_misplaced(tmp_path):
@@ -589,6 +619,14 @@ def test_damaged_bytes_are_noticed(tmp_path_factory, good, data):
         assert told(path)[-1][:-1] == says[-1]
 
 
+def test_damaged_name_of_a_table(tmp_path, good):
+    """SQLite quotes it in its message, which then is no text."""
+    content, _ = good
+    path = tmp_path / "budget.db"
+    path.write_bytes(content.replace(b"CREATE TABLE event", b"CREATE TABLE \xff\xfeent"))
+    refused(path)
+
+
 def test_every_header_byte(tmp_path, good):
     content, says = good
     for place in range(100):
@@ -602,6 +640,16 @@ def test_every_header_byte(tmp_path, good):
             except LedgerError:
                 assert path.read_bytes() == damaged
             path.unlink()
+
+
+def test_damaged_list_of_free_pages(tmp_path, good):
+    """No event is touched, but a later charge might go astray."""
+    content, _ = good
+    for place in range(32, 40):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        (tmp_path / "budget.db").write_bytes(damaged)
+        refused(tmp_path / "budget.db")
 
 
 def test_truncated(tmp_path, good):
@@ -637,6 +685,22 @@ def test_foreign_database_is_left_alone(path, journal):
         other.execute(f"PRAGMA journal_mode={journal}")
         other.execute("CREATE TABLE event (number INTEGER PRIMARY KEY, body TEXT, hash TEXT)")
     other.close()
+    refused(path, "another program")
+
+
+def test_foreign_write_ahead_log_is_left_alone(path):
+    run(
+        """
+        import sqlite3
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("CREATE TABLE t (a)")
+        other.execute("PRAGMA journal_mode=wal")
+        other.execute("INSERT INTO t VALUES (1)")
+        os._exit(0)  # with the row in the log only
+        """,
+        path,
+    )
+    assert path.with_name("budget.db-wal").stat().st_size > 0
     refused(path, "another program")
 
 

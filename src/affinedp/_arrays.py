@@ -53,6 +53,10 @@ def real_array(value: ArrayLike, name: str, ndim: int | None = None) -> FloatArr
         array = _numbers_from_objects(array, name)
     if array.dtype.kind not in "iuf":
         raise AffineDPError(f"{name} must hold real numbers, not {array.dtype}")
+    if array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > 2**53:
+        raise AffineDPError(
+            f"{name} holds integers beyond 2^53, which a double cannot hold exactly"
+        )
     array = np.array(array, dtype=np.float64)
     if ndim is not None and array.ndim != ndim:
         shape = {1: "a vector", 2: "a matrix"}.get(ndim, f"{ndim}-dimensional")
@@ -69,7 +73,10 @@ def _numbers_from_objects(array: NDArray[Any], name: str) -> FloatArray:
     for place, item in np.ndenumerate(array):
         if isinstance(item, bool) or not isinstance(item, numbers.Real | Decimal):
             raise AffineDPError(f"{name}{list(place)} is not a real number: {item!r}")
-    return array.astype(np.float64)
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        raise AffineDPError(f"{name} holds a number too large for double precision") from None
 
 
 def check_finite(array: FloatArray, name: str) -> None:

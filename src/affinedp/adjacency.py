@@ -115,9 +115,9 @@ class Adjacency(ABC):
             found.append(block)
         return np.hstack(found) if found else np.zeros((self.manifold.n, 0))
 
+    @abstractmethod
     def span(self) -> Matrix:
-        """Return vectors that span the directions (the kernel, unless directions are given)."""
-        return self.manifold.kernel
+        """Return vectors, about as long as neighbours differ, that span all directions."""
 
     def checked_matrix(self, matrix: ArrayLike | sparse.sparray) -> Matrix:
         """Return a matrix with one column per entry, dense or CSR, or refuse it."""
@@ -162,6 +162,8 @@ class FreeSetAdjacency(Adjacency):
     ) -> None:
         self.manifold = manifold
         self._mu = checked_mu(mu, manifold.n)
+        if isinstance(free_sets, str) or not isinstance(free_sets, Sequence) or manifold.dim == 0:
+            raise AffineDPError("free_sets must be a list of sets of entries that determine x")
         self._sets = tuple(_entry_positions(manifold, entries) for entries in free_sets)
         if not self._sets:
             raise AffineDPError("free_sets is empty: give at least one set of free entries")
@@ -199,6 +201,10 @@ class FreeSetAdjacency(Adjacency):
             coordinates, _ = self._coordinates(entries)
             yield np.asarray(self.manifold.kernel @ coordinates)
 
+    def span(self) -> Matrix:
+        """Return the directions of the first set, which span the kernel."""
+        return np.asarray(self.manifold.kernel @ self._coordinates(self._sets[0])[0])
+
     def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
         """Return the largest norm of ``matrix @ v`` over the directions of the chosen sets.
 
@@ -215,9 +221,11 @@ class FreeSetAdjacency(Adjacency):
         best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
         for entries in self._sets:
             coordinates, condition = self._coordinates(entries)
-            lengths = np.linalg.norm(image @ coordinates, ord=norm, axis=0)
-            spread = np.linalg.norm(np.abs(image) @ np.abs(coordinates), ord=norm, axis=0)
-            upper = lengths + 8 * len(entries) * EPS * condition * spread
+            lengths = column_norms(image @ coordinates, norm)
+            spread = column_norms(np.abs(image) @ np.abs(coordinates), norm)
+            upper = (
+                lengths + (8 * len(entries) * EPS + self.manifold.kernel_error) * condition * spread
+            )
             place = int(np.argmax(upper))
             if upper[place] > best.upper:
                 direction = np.asarray(self.manifold.kernel @ coordinates[:, place])
@@ -312,8 +320,8 @@ class DirectionAdjacency(Adjacency):
         check_norm(norm)
         checked: Any = self.checked_matrix(matrix)
         vectors = self._directions
-        lengths = np.linalg.norm(checked @ vectors, ord=norm, axis=0)
-        spread = np.linalg.norm(abs(checked) @ np.abs(vectors), ord=norm, axis=0)
+        lengths = column_norms(checked @ vectors, norm)
+        spread = column_norms(abs(checked) @ np.abs(vectors), norm)
         upper = lengths + 2 * self.manifold.n * EPS * spread
         place = int(np.argmax(upper))
         return Sensitivity(
@@ -367,6 +375,8 @@ def check_norm(norm: int) -> None:
 
 
 def _entry_positions(manifold: AffineManifold, entries: Sequence[int | str]) -> IntArray:
+    if isinstance(entries, str) or not isinstance(entries, Sequence):
+        raise AffineDPError(f"a free set is a list of entries, not {entries!r}")
     place = {name: i for i, name in enumerate(manifold.names)}
     found: list[int] = []
     for entry in entries:
@@ -386,6 +396,13 @@ def _entry_positions(manifold: AffineManifold, entries: Sequence[int | str]) -> 
             f"manifold), not {len(set(found))}"
         )
     return np.array(sorted(found), dtype=np.intp)
+
+
+def column_norms(matrix: FloatArray, norm: Norm) -> FloatArray:
+    """Return the norm of every column, also where its square leaves the range of floats."""
+    largest = np.abs(matrix).max(axis=0, initial=0.0)
+    unit = np.where(largest > 0, largest, 1.0)
+    return np.asarray(np.linalg.norm(matrix / unit, ord=norm, axis=0) * unit)
 
 
 def tiny_coefficient(direction: FloatArray, names: Sequence[str]) -> tuple[str, ...]:

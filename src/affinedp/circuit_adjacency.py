@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp._arrays import FloatArray, IntArray, Norm
+from affinedp._arrays import FloatArray, IntArray, Matrix, Norm, dense
 from affinedp.adjacency import (
     EPS,
     Adjacency,
     Sensitivity,
     check_norm,
     checked_mu,
+    column_norms,
     hashed,
     mu_words,
     tiny_coefficient,
@@ -150,6 +151,20 @@ class CircuitAdjacency(Adjacency):
                     block[component.entries] = (circuits * _farthest(circuits, mu)[:, None]).T
                     yield block
 
+    def span(self) -> Matrix:
+        """Return the kernel, each column as long as neighbours differ along it.
+
+        The columns are circuits.  In a component in which some entry moves every direction can
+        be reached; where no entry moves, none can.
+        """
+        kernel = self.manifold.kernel
+        most = np.zeros(self.manifold.n)
+        for entries in self.manifold.components:
+            most[entries] = self._mu[entries].max()
+        moved = most[self.manifold.canonical.free]
+        largest = dense(abs(kernel).max(axis=0)).ravel()
+        return kernel @ _diagonal(moved / largest)
+
     # ------------------------------------------------------------------ inside
 
     @cached_property
@@ -198,7 +213,10 @@ class CircuitAdjacency(Adjacency):
         terms = np.diff(columns.indptr)
         size = abs(columns).sum(axis=0)
         if norm == 2:
-            size = np.where(terms > 1, np.sqrt((columns * columns).sum(axis=0)), size)
+            largest = dense(abs(columns).max(axis=0)).ravel()
+            unit = np.where(largest > 0, largest, 1.0)
+            scaled = columns @ _diagonal(1 / unit)
+            size = np.where(terms > 1, np.sqrt((scaled * scaled).sum(axis=0)) * unit, size)
         scores = size * mu
         # a single coefficient times a power of two is not rounded
         rounding = np.where(terms > 1, 4 * terms, 0) + np.where(np.frexp(mu)[0] == 0.5, 0, 1)
@@ -301,14 +319,14 @@ def _refined(component: Component, circuit: FloatArray) -> tuple[FloatArray, flo
     condition, and its smallest entry, which sets the scale, by as much of the largest.
     """
     support = np.flatnonzero(circuit)
-    rows = component.equations[:, support].toarray()
-    size = np.abs(rows).max(axis=1)
-    rows = rows[size > 0] / size[size > 0, None]
     refined = circuit.copy()
     if len(support) > 1:
         # entries in units of the circuit, so that different units do not count as ill-conditioned
         unit = np.abs(circuit[support])
-        _, values, right = np.linalg.svd(rows * unit)
+        rows = component.equations[:, support].toarray() * unit
+        size = np.abs(rows).max(axis=1)
+        rows = rows[size > 0] / size[size > 0, None]
+        _, values, right = np.linalg.svd(rows)
         refined[support] = right[-1] * unit * np.sign(right[-1] @ np.sign(circuit[support]))
         weakest = float(values[len(support) - 2] * np.abs(right[-1]).min())
         amplified = float(values[0] * np.abs(right[-1]).max()) / weakest if weakest else np.inf
@@ -338,6 +356,12 @@ def _exact_norm(
     return value, upper
 
 
+def _diagonal(values: FloatArray) -> Any:
+    import scipy.sparse as sparse
+
+    return sparse.csr_array(sparse.diags_array(values))
+
+
 def _square_root(square: Fraction) -> float:
     """The square root of a rational number of any size, to the last bit or next to it."""
     if square == 0:
@@ -360,6 +384,7 @@ def _interchangeable(
     group, factor = parallel_columns(component.equations)
     if group.max() + 1 == len(group):
         return np.arange(len(group))
+    factor = factor / np.exp2(np.rint(np.log2(np.abs(factor).max())))
     touched = np.bincount(columns.indices, minlength=columns.shape[0])
     basis = set(component.pivots.tolist())
     seen: dict[Any, int] = {}
@@ -367,7 +392,7 @@ def _interchangeable(
     for j, (start, stop) in enumerate(zip(columns.indptr[:-1], columns.indptr[1:])):
         rows, values = columns.indices[start:stop], columns.data[start:stop] / factor[j]
         alone = touched[rows] == 1  # rows that only this entry touches count by their norm
-        own = np.linalg.norm(values[alone], ord=norm) if alone.any() else 0.0
+        own = column_norms(values[alone][:, None], norm)[0] if alone.any() else 0.0
         shared = (rows[~alone].tobytes(), (values[~alone] + 0.0).tobytes())
         key = (int(group[j]), shared, float(own), float(mu[j] * abs(factor[j])))
         seen[key] = seen.get(key, 0) + 1

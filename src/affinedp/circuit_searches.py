@@ -131,18 +131,20 @@ class KernelSide:
 
     def __init__(
         self,
-        component: Component,
+        basis: FloatArray,
+        balance: FloatArray,
         folded: tuple[FloatArray, FloatArray, IntArray],
         matrix: FloatArray,
         reach: FloatArray,
         steps: float,
     ) -> None:
-        unit, self._factor, self._group = folded
-        basis = orthonormal(component.kernel())
+        # ``basis`` is that of the entries multiplied by ``balance``
+        unit, factor, self._group = folded
+        self._factor = factor / balance
         k = unit.shape[1]
         self.width = len(unit)
         self._steps = steps
-        image = _compressed(matrix @ basis)
+        image = _compressed((matrix / balance) @ basis)
         self._stack = np.zeros((k, len(unit) + len(image), k))
         self._stack[0] = np.vstack([unit, image])
         self._active = np.zeros((k, len(unit)), dtype=np.bool_)
@@ -192,12 +194,15 @@ class ColumnSide:
         rows = np.zeros((q, n))
         rows[:, component.pivots] = np.eye(q)
         rows[:, component.free] = component.reduced.toarray()
-        rows = np.linalg.qr(rows.T)[0].T
-        self._length = np.linalg.norm(rows, axis=0)
+        # columns of similar size first, so that the units of the entries do not matter
+        balance = component.entry_units()
+        rows = np.linalg.qr((rows / balance).T)[0].T
+        length = np.linalg.norm(rows, axis=0)
+        self._length = length * balance
         self.width = n
         self._steps = steps
         self._tableau = np.zeros((q + 1, q, n))
-        self._tableau[0] = rows / self._length
+        self._tableau[0] = rows / length
         self._image = np.ascontiguousarray(matrix / self._length)
         self._chosen = np.zeros(q + 1, dtype=np.int64)
         self._pivot_row = np.zeros(q + 1, dtype=np.int64)

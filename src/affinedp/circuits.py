@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -77,11 +77,15 @@ def worst_circuits(
     progress : Progress
         Shows the search when it takes long.
     """
+    # powers of two keep squares in the range of floating point
+    unit, distance = _power_of_two(matrix), _power_of_two(reach)
+    matrix, reach = matrix / unit, reach / distance
     if component.rank == 1:
-        return _worst_pair(component, matrix, norm, reach, progress)
+        pair = _worst_pair(component, matrix, norm, reach, progress)
+        return replace(pair, scores=pair.scores * unit * distance)
     search, records = _first_certain(component, matrix, norm, reach, progress)
     found = records.top_scores > -np.inf
-    if np.isposinf(records.top_scores).any():
+    if not np.all(records.top_scores < np.inf):
         raise AffineDPError(
             "the neighbours' differences overflow floating point: the coefficients of the "
             "equations or of the noise differ too much in size. Rescale the entries"
@@ -89,18 +93,36 @@ def worst_circuits(
     order = np.argsort(-records.top_scores[found], kind="stable")
     return Leading(
         search.expand(records.top_values[found][order]),
-        records.top_scores[found][order],
+        records.top_scores[found][order] * unit * distance,
         int(records.counters[1]),
         search.method,
     )
 
 
+def _power_of_two(array: FloatArray) -> float:
+    return math.ldexp(1.0, math.frexp(float(np.abs(array).max(initial=0.0)) or 1.0)[1])
+
+
 def list_circuits(component: Component, limit: int, progress: Progress) -> Iterator[FloatArray]:
     """Yield all circuits in blocks of rows; raise when there are more than ``limit``."""
     width = len(component.entries)
-    search = next(_searches(component, np.zeros((0, width)), np.ones(width)))
+    doubt: DoubtfulZeroError | None = None
+    for search in _searches(component, np.zeros((0, width)), np.ones(width)):
+        try:
+            yield from _listed(search, limit, progress)
+        except DoubtfulZeroError as error:
+            doubt = error
+            continue
+        return
+    assert doubt is not None
+    raise doubt
+
+
+def _listed(search: Search, limit: int, progress: Progress) -> list[FloatArray]:
+    """All circuits that one search finds, once it is certain of its zeros."""
     buffered = max(1, min(limit + 1, BUFFER_VALUES // search.width))
     records = Records.empty(search.width, 1, buffered)
+    blocks = []
     for _ in _calls(search, 2, records, progress):
         if records.counters[1] > limit:
             raise TooManyCircuitsError(
@@ -112,7 +134,8 @@ def list_circuits(component: Component, limit: int, progress: Progress) -> Itera
         block = records.buffer[: records.counters[2]].copy()
         records.counters[2] = 0
         if len(block):
-            yield search.expand(block)
+            blocks.append(search.expand(block))
+    return blocks
 
 
 def _first_certain(
@@ -164,6 +187,7 @@ def _worst_pair(
     from scipy.spatial.distance import cdist
 
     d = component.equations[[_nonzero_row(component)]].toarray()[0]
+    d = d / _power_of_two(d)
     n = len(d)
     _refuse_if_too_many(n * (n - 1) / 2 * max(1, len(matrix)) / 50, "pairs")
     points = np.ascontiguousarray((matrix / d).T)
@@ -204,14 +228,23 @@ def _searches(component: Component, matrix: FloatArray, reach: FloatArray) -> It
         yield SingleCircuit(component)
         return
     candidates: list[tuple[float, Callable[[], Search]]] = []
+    doubt: DoubtfulZeroError | None = None
     network = recognise_network(component.equations)
     if network is not None and (n + 1.0) * max(r, 1) < MOST_NUMBERS:
         candidates.append((1e5, lambda: Cycles(component, network, matrix, reach)))
     if (n + r) * float(k) * k < MOST_NUMBERS and n * float(n) < MOST_NUMBERS:
-        folded = parallel_rows(orthonormal(component.kernel()))
-        steps = math.exp(_log_binomial(len(folded[0]), k - 1))
-        cost = steps * (len(folded[0]) + r) * 2
-        candidates.append((cost, lambda: KernelSide(component, folded, matrix, reach, steps)))
+        balance = component.entry_units()
+        basis = orthonormal(component.kernel() * balance[:, None])
+        try:
+            folded = parallel_rows(basis)
+        except DoubtfulZeroError as error:
+            doubt = error
+        else:
+            steps = math.exp(_log_binomial(len(folded[0]), k - 1))
+            cost = steps * (len(folded[0]) + r) * 2
+            candidates.append(
+                (cost, lambda: KernelSide(basis, balance, folded, matrix, reach, steps))
+            )
     if float(n) * q * (q + 1) < MOST_NUMBERS:
         steps_by_column = sum(math.exp(_log_binomial(n, t)) for t in range(1, q + 2))
         cost = steps_by_column * (q + r)
@@ -222,6 +255,8 @@ def _searches(component: Component, matrix: FloatArray, reach: FloatArray) -> It
         fewest = min(fewest, search.steps())
         if search.steps() <= MOST_STEPS:
             yield search
+    if fewest > MOST_STEPS and doubt is not None:
+        raise doubt
     if fewest > MOST_STEPS:
         raise _too_many(fewest, f"a component with {n} entries and {q} equations")
 

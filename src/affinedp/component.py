@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from affinedp._arrays import FloatArray, IntArray
+from affinedp.elimination import balancing_units
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -52,6 +53,18 @@ class Component:
         basis[self.free] = np.eye(self.dim)
         basis[self.pivots] = -self.reduced.toarray()
         return basis
+
+    def entry_units(self) -> FloatArray:
+        """Powers of two that, multiplied with the entries, make circuits well balanced.
+
+        ``x[pivots] = -X x[free]``: dividing every row and column of X by the geometric mean of its
+        largest and smallest coefficient, again and again, removes the units of the entries.
+        """
+        units = np.ones(len(self.entries))
+        if self.rank and self.dim:
+            row, column = balancing_units(self.reduced)
+            units[self.pivots], units[self.free] = row, 1 / column
+        return units
 
     def restricted(self, keep: IntArray) -> Component:
         """The component without some entries that hang on a kept parallel entry."""

@@ -6,7 +6,9 @@ Every number returned is exact or an upper bound, and rounding falls on the safe
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -148,7 +150,7 @@ class ComposedCurve:
         """Return an upper bound on δ."""
         if epsilon >= self.epsilon(0.0):
             return 0.0
-        return min(1.0, float(self._distribution().get_delta_for_epsilon(epsilon)))
+        return min(1.0, float(self._distribution.get_delta_for_epsilon(epsilon)))
 
     def epsilon(self, delta: float) -> float:
         """Return an upper bound on ε."""
@@ -156,7 +158,7 @@ class ComposedCurve:
         simple *= 1 + 4 * EPS
         if delta == 0.0 or simple == 0.0:
             return simple
-        return min(simple, float(self._distribution().get_epsilon_for_delta(delta)))
+        return min(simple, float(self._distribution.get_epsilon_for_delta(delta)))
 
     def renyi(self, alpha: float) -> float:
         """Return the sum of the parts' divergences."""
@@ -170,6 +172,7 @@ class ComposedCurve:
         """Return the parts."""
         return list(self.parts)
 
+    @cached_property
     def _distribution(self) -> Any:
         try:
             from dp_accounting.pld import privacy_loss_distribution as pld
@@ -182,12 +185,13 @@ class ComposedCurve:
                 "use epsilon(0), rho or renyi of the composition instead"
             )
         total = None
-        for law, s in self.parts:
+        for (law, s), count in Counter(self.parts).items():
             if s == 0.0:
                 continue
             make = pld.from_laplace_mechanism if law == "laplace" else pld.from_gaussian_mechanism
             one = make(1 / s, pessimistic_estimate=True)
-            total = one if total is None else total.compose(one)
+            many = one.self_compose(count) if count > 1 else one
+            total = many if total is None else total.compose(many)
         return total
 
 
@@ -267,7 +271,9 @@ def laplace_delta(shift: FloatArray, epsilon: float) -> float:
     # every term is a product of at most r + 4 rounded factors, and there are 2^r r of them
     error = factor * size * (4 * r + 16) * EPS
     scalar = _scalar_laplace_delta(float(a.sum()) * (1 + 64 * EPS), epsilon)
-    return min(scalar, max(0.0, 1.0 - factor * total) + error + 4 * EPS)
+    # the exponent itself is rounded: A − ε cancels
+    error += EPS * (float(a.sum()) + epsilon + 4)
+    return min(scalar, max(0.0, 1.0 - factor * total) + error)
 
 
 def _residue_coefficients(r: int, j: int) -> FloatArray:
@@ -296,10 +302,12 @@ def _laplace_renyi(shifts: FloatArray, alpha: float) -> float:
     elif alpha == 1.0:
         each = shifts + np.expm1(-shifts)
     else:
+        alpha = max(alpha, 1 + 1e-4)  # it grows with α; closer to 1 the logarithm cancels
         first = math.log(alpha / (2 * alpha - 1)) + (alpha - 1) * shifts
         second = math.log((alpha - 1) / (2 * alpha - 1)) - alpha * shifts
         each = np.logaddexp(first, second) / (alpha - 1)
-    each = np.minimum(np.maximum(each, 0.0) + 8 * EPS * (shifts + 1 / max(alpha - 1, 1.0)), shifts)
+        each = np.maximum(each, shifts + np.expm1(-shifts)) + 8 * EPS / (alpha - 1)
+    each = np.minimum(np.maximum(each, 0.0) + 8 * EPS * shifts, shifts)
     largest = float(each.sum(axis=1).max(initial=0.0))
     return largest * (1 + 8 * EPS * int(shifts.shape[1]))
 

@@ -134,8 +134,8 @@ def _best_event(
     best = (-1.0, 0, 1, 0.0)
     for column in range(first.shape[1]):
         low, high = first[:, column], second[:, column]
-        for named, hits, misses in ((1, np.sort(high), np.sort(low)),
-                                    (0, np.sort(-low), np.sort(-high))):  # fmt: skip
+        for named, right, wrong in ((1, high, low), (0, -low, -high)):
+            hits, misses = np.sort(right), np.sort(wrong)
             steps = np.unique(np.concatenate([hits, misses]))
             evenly = np.linspace(0, len(steps) - 1, THRESHOLDS).astype(int)
             # and all of the upper end, where few mistakes decide

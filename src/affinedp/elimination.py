@@ -10,6 +10,7 @@ cut, and a system with no clear gap is refused.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from affinedp._arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.errors import AmbiguousRankError
+from affinedp.errors import AffineDPError, AmbiguousRankError
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -26,14 +27,18 @@ if TYPE_CHECKING:
 # one equation: column -> nonzero coefficient, a float or a Fraction
 SparseRow = dict[int, Any]
 
-# A pivot below SMALL (relative to its equation) is put off until only such pivots are left;
-# between the last one accepted and the first one dropped there must be a factor of CLEAR_GAP.
+# A pivot below SMALL (relative to its equation) is put off until only such pivots are left.  A
+# pivot above CLEAR is an equation, one below the rounding error is none, and between is a refusal.
 SMALL = 1e-4
-CLEAR_GAP = 1e3
+CLEAR = 1e-7
 # A difference this small against its terms is a zero that was rounded.
 DUST = 1e-12
 # Every equation must hold on the kernel to this relative accuracy.
-RESIDUAL = 1e-10
+RESIDUAL = 1e-12
+# A pivot that is dropped is at most this many times the rounding error of the elimination.
+DROPPED = 1e3
+BALANCING_ROUNDS = 40
+SMALLEST = 1e-150
 EPS = float(np.finfo(float).eps)
 
 
@@ -51,6 +56,8 @@ class Canonical:
         A maximal independent subset of the given equations.
     tolerance : float
         The relative pivot at which the rank was cut: 0 when the arithmetic was exact.
+    error : float
+        About how much of ``reduced`` is rounding, relatively: 0 when the arithmetic was exact.
     """
 
     pivots: IntArray
@@ -58,6 +65,7 @@ class Canonical:
     reduced: FloatArray | sparse.csr_array
     rows: IntArray
     tolerance: float
+    error: float = 0.0
 
 
 def eliminate_exactly(
@@ -78,9 +86,23 @@ def eliminate_exactly(
     for i, (row, column) in enumerate(order):
         for j, value in tableau.rows[row].items():
             if j not in (column, n):
-                matrix[i, place[j]] = float(value)
+                matrix[i, place[j]] = in_float_range(value)
     kept = np.sort(_indices(row for row, _ in order))
     return Canonical(pivots, free, matrix, kept, 0.0), contradicting
+
+
+def in_float_range(value: Fraction) -> float:
+    """Return a nonzero rational as a float, or refuse one that is too large or too small."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if value and not SMALLEST < abs(number) < 1 / SMALLEST:
+        raise AffineDPError(
+            "the coefficients of the equations differ so much in size that they leave the range of "
+            "floating point. Rescale the entries"
+        )
+    return number
 
 
 def reduce_exactly(
@@ -97,13 +119,14 @@ def eliminate_sparse(matrix: sparse.csr_array, tolerance: float | None) -> Canon
     import scipy.sparse as sparse
 
     n = matrix.shape[1]
+    row_unit, column_unit = balancing_units(matrix)
+    balanced = sparse.diags_array(row_unit) @ matrix @ sparse.diags_array(column_unit)
+    balanced = sparse.csr_array(balanced)
     rows: list[SparseRow] = []
-    for i in range(matrix.shape[0]):
-        span = slice(matrix.indptr[i], matrix.indptr[i + 1])
-        values = matrix.data[span]
-        scale = float(np.abs(values).max(initial=0.0))
-        rows.append(dict(zip(matrix.indices[span].tolist(), (values / (scale or 1.0)).tolist())))
-        rows[-1] = {j: value for j, value in rows[-1].items() if value != 0.0}
+    for i in range(balanced.shape[0]):
+        span = slice(balanced.indptr[i], balanced.indptr[i + 1])
+        pairs = zip(balanced.indices[span].tolist(), balanced.data[span].tolist())
+        rows.append({j: value for j, value in pairs if value != 0.0})
     tableau = _Tableau(rows, DUST)
     order, postponed = _gauss_jordan(tableau, SMALL)
     cut = _settle_postponed(tableau, order, postponed, tolerance)
@@ -123,10 +146,14 @@ def eliminate_sparse(matrix: sparse.csr_array, tolerance: float | None) -> Canon
         shape=(len(pivots), len(free)),
     )
     kept = np.sort(_indices(row for row, _ in order))
-    canonical = Canonical(pivots, free, reduced_matrix, kept, cut)
     if tolerance is None:
-        _check_residual(matrix, canonical)
-    return canonical
+        _check_residual(balanced, Canonical(pivots, free, reduced_matrix, kept, cut))
+    reduced_matrix = sparse.csr_array(
+        sparse.diags_array(column_unit[pivots])
+        @ reduced_matrix
+        @ sparse.diags_array(1 / column_unit[free])
+    )
+    return Canonical(pivots, free, reduced_matrix, kept, cut, RESIDUAL)
 
 
 def eliminate_dense(matrix: FloatArray, tolerance: float | None) -> Canonical:
@@ -134,7 +161,8 @@ def eliminate_dense(matrix: FloatArray, tolerance: float | None) -> Canonical:
     from scipy.linalg import qr, solve_triangular
 
     q, n = matrix.shape
-    scaled, column_scale = _equilibrated(matrix)
+    row_unit, column_unit = balancing_units(matrix)
+    scaled = matrix * row_unit[:, None] * column_unit
     triangle, order = qr(scaled, mode="r", pivoting=True)
     diagonal = np.abs(np.diagonal(triangle))
     rank, cut = _rank_by_gap(diagonal, max(q, n), tolerance)
@@ -145,12 +173,12 @@ def eliminate_dense(matrix: FloatArray, tolerance: float | None) -> Canonical:
     condition = np.linalg.cond(triangle[:rank, :rank]) if rank else 1.0
     dust = 64 * EPS * max(float(condition), 4.0)
     reduced[np.abs(reduced) <= dust] = 0.0
-    reduced = reduced * column_scale[pivots, None] / column_scale[free]
-    rows = qr(scaled.T, mode="r", pivoting=True)[1][:rank]
-    canonical = Canonical(pivots.astype(np.intp), free.astype(np.intp), reduced, np.sort(rows), cut)
+    rows = np.sort(qr(scaled.T, mode="r", pivoting=True)[1][:rank])
+    pivots, free = pivots.astype(np.intp), free.astype(np.intp)
     if tolerance is None:
-        _check_residual(matrix, canonical)
-    return canonical
+        _check_residual(scaled, Canonical(pivots, free, reduced, rows, cut))
+    reduced = reduced * column_unit[pivots, None] / column_unit[free]
+    return Canonical(pivots, free, reduced, rows, cut, dust)
 
 
 def _indices(values: Iterable[int]) -> IntArray:
@@ -253,43 +281,58 @@ def _settle_postponed(
     return cut
 
 
-def _equilibrated(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Scale rows and columns (by powers of two: no rounding) to largest entries near 1.
+def balancing_units(matrix: Matrix) -> tuple[FloatArray, FloatArray]:
+    """Powers of two for rows and columns that bring the coefficients near 1.
 
-    Returns the scaled matrix and the factor that each column was multiplied by.
+    Every row and column is divided by the geometric mean of its largest and smallest
+    coefficient, again and again, so that the units of entries and equations do not matter.
     """
-    scaled = matrix.copy()
-    column_scale = np.ones(matrix.shape[1])
-    for _ in range(3):
-        rows = _power_of_two(np.abs(scaled).max(axis=1, initial=0.0))
-        scaled *= rows[:, None]
-        columns = _power_of_two(np.abs(scaled).max(axis=0, initial=0.0))
-        scaled *= columns
-        column_scale *= columns
-    return scaled, column_scale
+    import scipy.sparse as sparse
+
+    entries = sparse.coo_array(matrix)
+    i, j = entries.row[entries.data != 0], entries.col[entries.data != 0]
+    size = np.log2(np.abs(entries.data[entries.data != 0]))
+    row, column = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[1])
+    for _ in range(BALANCING_ROUNDS):
+        row -= _middle(size + row[i] + column[j], i, len(row))
+        change = _middle(size + row[i] + column[j], j, len(column))
+        column -= change
+        if np.abs(change).max(initial=0.0) < 0.5:
+            break
+    if np.abs(row).max(initial=0.0) > 900 or np.abs(column).max(initial=0.0) > 900:
+        raise AffineDPError(
+            "the coefficients of the equations differ so much in size that they leave the range of "
+            "floating point. Rescale the entries"
+        )
+    return np.exp2(np.rint(row)), np.exp2(np.rint(column))
 
 
-def _power_of_two(size: FloatArray) -> FloatArray:
-    exponent = np.frexp(np.where(size > 0, size, 1.0))[1]
-    return np.asarray(np.ldexp(1.0, -exponent))
+def _middle(size: FloatArray, group: IntArray, count: int) -> FloatArray:
+    """Half-way between the smallest and the largest size in each group; 0 for empty ones."""
+    low, high = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(low, group, size)
+    np.maximum.at(high, group, size)
+    empty = low > high
+    low[empty], high[empty] = 0.0, 0.0
+    return np.asarray((low + high) / 2)
 
 
 def _rank_by_gap(pivots: FloatArray, size: int, tolerance: float | None) -> tuple[int, float]:
-    """Cut decreasing ``pivots`` at the widest gap below ``SMALL``; refuse when none is wide."""
+    """Cut decreasing ``pivots`` at the gap above rounding; refuse when one lies in the gap."""
     if len(pivots) == 0 or pivots[0] == 0.0:
         return 0, 0.0
     relative = pivots / pivots[0]
     if tolerance is not None:
         return int((relative > tolerance).sum()), tolerance
-    floor = size * EPS
-    padded = np.append(np.maximum(relative, floor), floor)
-    ratio = padded[:-1] / padded[1:]
-    candidates = np.flatnonzero(padded[1:] <= SMALL)
-    place = int(candidates[np.argmax(ratio[candidates])])
-    above, below = float(padded[place]), float(padded[place + 1])
-    if ratio[place] < CLEAR_GAP:
-        raise _ambiguous(above, below)
-    return place + 1, float(np.sqrt(above * below))
+    rounding = DROPPED * size * EPS
+    doubtful = relative[(relative > rounding) & (relative < CLEAR)]
+    if len(doubtful):
+        raise _ambiguous(CLEAR, float(doubtful[-1]))
+    rank = int((relative >= CLEAR).sum())
+    kept = float(relative[rank - 1])
+    return rank, float(np.sqrt(kept * max(float(relative[rank]), EPS))) if (
+        rank < len(relative)
+    ) else rounding
 
 
 def _check_residual(matrix: Matrix, canonical: Canonical) -> None:

@@ -55,6 +55,9 @@ _SCHEMA = (
     "CREATE TABLE ledger (header TEXT NOT NULL, events INTEGER NOT NULL, head TEXT NOT NULL)",
 )
 
+# The second where SQLite quotes damaged text in its message.
+_SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+
 # How often each (law, sensitivity) was charged.
 _Losses = Counter[tuple[str, float]]
 
@@ -458,8 +461,9 @@ def _root_of_squares(counts: Mapping[float, int]) -> float:
 def _dominating_gaussian(a: float) -> float:
     """The s with κ(0, s) = 1 − e^{−a/2}, rounded up: then κ(ε, s) is at least Laplace's δ(ε).
 
-    For Laplace noise log(1 − δ) is the line (ε − a)/2 up to ε = a.  log(1 − κ) is concave in ε,
-    and at ε = 0 its slope is Φ(−s/2)/(1 − κ(0, s)) = 1/2 too, so it stays below the line.
+    For Laplace noise log(1 − δ) is the line (ε − a)/2 up to ε = a.  1 − κ is the integral of
+    min(p, e^ε q) over two Gaussian densities, so log(1 − κ) is concave in ε (Prékopa); at ε = 0
+    its slope is Φ(−s/2)/(1 − κ(0, s)) = 1/2 too, so it stays below the line.
     """
     if a < 1e-8:  # the limit √(π/2) a is an upper bound
         s = 1.2533141374 * a
@@ -552,6 +556,7 @@ def _losses_of(guarantee: Guarantee, releases: int) -> _Losses:
 
 
 def _multiplied(losses: list[tuple[str, float]], releases: int) -> _Losses:
+    """Count each loss once per release; what cannot be a loss is refused."""
     total: _Losses = Counter()
     for law, s in losses:
         if law not in ("gaussian", "laplace") or not 0.0 <= s < math.inf:
@@ -593,6 +598,7 @@ class _State:
 
     @classmethod
     def from_header(cls, header: str) -> _State:
+        """Return the state before the first event."""
         record = json.loads(header)
         return cls(
             header,
@@ -604,10 +610,12 @@ class _State:
         )
 
     def allows(self, key: str, more: _Losses) -> bool:
+        """Whether the cap holds with ``more`` charged to these neighbours."""
         losses = self.losses.get(key, Counter()) + more
         return _allows(losses, self.epsilon, self.delta, self.adaptive)
 
     def spent(self, key: str) -> float:
+        """Return ε spent on these neighbours, at the cap's δ."""
         losses = self.losses.get(key, Counter())
         spent = _spent(losses, self.delta, self.adaptive)
         # rounded up it may pass a cap that holds
@@ -623,10 +631,8 @@ class _State:
             return "its tables are not those of a ledger"
         query = "SELECT number, body, hash FROM event WHERE number > ? ORDER BY number"
         for number, body, link in connection.execute(query, (self.events,)):
-            if number != self.events + 1:
-                return f"event {self.events + 1} is missing"
             if not isinstance(body, str) or link != _link(self.head, number, body):
-                return f"event {number} does not match its hash: it was altered"
+                return f"event {number} does not follow event {self.events}: one was altered"
             try:
                 self._take(number, json.loads(body))
             except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -667,6 +673,7 @@ class _State:
 
 
 def _link(previous: str, number: int, body: str) -> str:
+    """Return the hash of an event and all before it."""
     return hashlib.sha256(f"{previous}\n{number}\n{body}".encode()).hexdigest()
 
 
@@ -682,7 +689,8 @@ def _read(path: Path, connection: sqlite3.Connection) -> _State:
         raise LedgerError(f"{path} cannot be trusted: its tables are not those of a ledger")
     damage = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":
-        raise LedgerError(f"{path} cannot be trusted: it is damaged ({damage})")
+        reason = str(damage).splitlines()[-1]
+        raise LedgerError(f"{path} cannot be trusted: it is damaged ({reason})")
     headers = connection.execute("SELECT header FROM ledger").fetchall()
     try:
         ((header,),) = headers
@@ -777,7 +785,7 @@ def _refuse_foreign(path: Path) -> None:
         with closing(_connect(path, "mode=ro&immutable=1")) as connection:
             mark = connection.execute("PRAGMA application_id").fetchone()[0]
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.DatabaseError as error:
+    except _SQLITE_ERRORS as error:
         if _primary_code(error) == sqlite3.SQLITE_CORRUPT:
             return  # perhaps only being written now: looked at again under a lock
         raise LedgerError(f"{path} is not a ledger: {error}") from None
@@ -810,7 +818,7 @@ def _refusals(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into refusals."""
     try:
         yield
-    except sqlite3.Error as error:
+    except _SQLITE_ERRORS as error:
         reasons = {
             sqlite3.SQLITE_BUSY: f"another process has held it for {BUSY_SECONDS:g} s; try again",
             sqlite3.SQLITE_FULL: "the disk is full; nothing was charged",
@@ -821,8 +829,8 @@ def _refusals(path: Path) -> Iterator[None]:
         raise LedgerError(f"{path}: {reason}") from None
 
 
-def _primary_code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+def _primary_code(error: BaseException) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _real_path(path: str | os.PathLike[str]) -> Path:
@@ -836,6 +844,7 @@ def _real_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _identity(path: Path) -> tuple[int, int]:
+    """Return device and inode."""
     try:
         found = path.stat()
     except OSError as error:
@@ -866,6 +875,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _cap(value: float, name: str, limit: float) -> float:
+    """Return a cap as a float, or refuse it by ``name``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise AffineDPError(f"{name} must be a number, not {value!r}")
     try:
@@ -894,4 +904,5 @@ def _text(value: str, name: str) -> str:
 
 
 def _now() -> str:
+    """Return the time, UTC."""
     return datetime.now(UTC).isoformat()

@@ -7,6 +7,7 @@ An equation that the public knows and that was left out is not covered.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -29,6 +30,7 @@ from affinedp.elimination import (
     eliminate_dense,
     eliminate_exactly,
     eliminate_sparse,
+    in_float_range,
 )
 from affinedp.equations import LinearEquations, format_equation, parse_equations
 from affinedp.errors import (
@@ -51,6 +53,8 @@ EXACT_COEFFICIENTS = 20_000
 EXACT_WORK = 400_000
 # A float with at most this many significant decimal digits is taken as that decimal.
 EXACT_DIGITS = 12
+# Text equations with more places than this make a sparse matrix.
+DENSE_EQUATIONS = 4e6
 # An x this far off, relative to the size of the terms, still lies on the manifold.
 ON_MANIFOLD = 1e-9
 
@@ -134,10 +138,18 @@ class AffineManifold:
             parsed = equations
         else:
             parsed = parse_equations(equations, names)
-        matrix = np.zeros((len(parsed.coefficients), len(parsed.names)))
-        for i, row in enumerate(parsed.coefficients):
-            for j, value in row.items():
-                matrix[i, j] = float(value)
+        shape = (len(parsed.coefficients), len(parsed.names))
+        places = [(i, j) for i, row in enumerate(parsed.coefficients) for j in row]
+        row_of, column_of = np.array(places, dtype=np.intp).reshape(-1, 2).T
+        values = np.array([in_float_range(parsed.coefficients[i][j]) for i, j in places])
+        matrix: Matrix
+        if float(shape[0]) * shape[1] > DENSE_EQUATIONS:
+            import scipy.sparse as sparse
+
+            matrix = sparse.csr_array((values, (row_of, column_of)), shape=shape)
+        else:
+            matrix = np.zeros(shape)
+            matrix[row_of, column_of] = values
         offsets = np.array([float(value) for value in parsed.offsets])
         manifold = cls.__new__(cls)
         manifold._build(
@@ -262,6 +274,11 @@ class AffineManifold:
         basis[self._canonical.pivots] = -np.asarray(reduced)
         return basis
 
+    @property
+    def kernel_error(self) -> float:
+        """Relative rounding error of the kernel; 0 where it was computed exactly."""
+        return self._canonical.error
+
     @cached_property
     def components(self) -> tuple[IntArray, ...]:
         """The entries of each matroid component, identifiable entries left out.
@@ -290,10 +307,15 @@ class AffineManifold:
         """
         rows = []
         for i in range(self._matrix.shape[0]):
-            row = self._row(i)
-            lead = next(iter(row.values()))
-            rows.append(";".join(f"{j}:{value / lead:.12g}" for j, value in row.items()))
-        text = "\n".join(["|".join(self._names), *sorted(rows)])
+            row: Mapping[int, Fraction] = (
+                {j: Fraction(value) for j, value in self._row(i).items()}
+                if self._exact is None
+                else self._exact[i]
+            )
+            lead = row[min(row)]
+            rows.append([[j, str(row[j] / lead)] for j in sorted(row)])
+        # JSON keeps names and numbers apart, whatever is in them
+        text = json.dumps([self._names, sorted(rows)])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def equations(self) -> tuple[str, ...]:
@@ -455,7 +477,7 @@ def _rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
         if value not in exact:
             text = repr(value)
             digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
-            if len(digits) > EXACT_DIGITS:
+            if len(digits) > EXACT_DIGITS and not value.is_integer():
                 return None
             exact[value] = Fraction(text)
         rows[i][j] = exact[value]

@@ -125,6 +125,8 @@ def _restore(document: Mapping[str, Any], reverify: bool) -> Mechanism:
     if not reverify:
         guarantee = promise_on_trust(adjacency, law, names, stated)
     elif certificate is not None:
+        if law != "gaussian":
+            raise StorageError("a certificate proves Gaussian noise only")
         from affinedp.design.networks import certified_promise
 
         guarantee = certified_promise(adjacency, basis @ root, query, names, certificate)
@@ -136,6 +138,8 @@ def _restore(document: Mapping[str, Any], reverify: bool) -> Mechanism:
             f"{guarantee.sensitivity!r}: the file was altered, or made by something else"
         )
     gap = document["gap"]
+    if gap is not None and not 0 <= float(gap) < np.inf:
+        raise StorageError(f"a gap of {gap} is not possible")
     notes = tuple(str(note) for note in document["notes"])
     return Mechanism(
         adjacency, query, basis, root, law, guarantee, names,

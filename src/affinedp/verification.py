@@ -19,7 +19,7 @@ from affinedp._arrays import (
     real_array,
     real_matrix,
 )
-from affinedp.adjacency import Adjacency
+from affinedp.adjacency import Adjacency, column_norms
 from affinedp.circuit_adjacency import CircuitAdjacency
 from affinedp.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
@@ -35,9 +35,12 @@ Law = Literal["gaussian", "laplace"]
 LEAK = 1e-12
 # Up to this many directions the Laplace curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000
+MOST_SIGN_VECTORS = 1e6
 MOST_DENSE = 1e8
 # Λ⁺F from a singular value decomposition is off by this many eps times the condition of Λ.
 ROUNDINGS = 32
+# Beyond this error a leak could hide in rounding.
+MOST_ERROR = 1e-8
 
 
 @dataclass(frozen=True)
@@ -52,14 +55,15 @@ class Whitened:
         Its relative rounding error.
     full_column_rank : bool
         Whether Λ has independent columns.
-    uncovered : list of (outputs, matrix)
-        For each block of outputs that share noise, the part of F outside the range of Λ.
+    ranges : list of (outputs, basis)
+        For each block of outputs that share noise and are not all covered, an orthonormal basis
+        of what the noise covers.
     """
 
     query: Matrix
     error: float
     full_column_rank: bool
-    uncovered: list[tuple[IntArray, Matrix]]
+    ranges: list[tuple[IntArray, FloatArray]]
 
 
 def verify(
@@ -144,9 +148,9 @@ def promise_of(
     noise_error : float
         Relative error of Λ, where it had to be computed.
     """
-    unit = _output_units(query, adjacency)
+    unit = output_units(query, adjacency)
     whitened = whiten(unit @ noise, unit @ query)
-    leak = _leak(whitened, unit @ query, adjacency)
+    leak = find_leak(whitened, unit @ query, adjacency)
     theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
     shared: dict[str, Any] = {
         "law": law,
@@ -165,7 +169,10 @@ def promise_of(
             **shared,
         )
     found = adjacency.sensitivity(whitened.query, norm=2 if law == "gaussian" else 1)
-    upper = found.upper * (1 + whitened.error + noise_error)
+    # the error of Λ⁺F is relative to its terms, which may cancel along v
+    terms = np.asarray(abs(whitened.query) @ np.abs(found.direction)).ravel()
+    spread = float(column_norms(terms[:, None], 2 if law == "gaussian" else 1)[0])
+    upper = found.upper * (1 + whitened.error + noise_error) + whitened.error * spread
     exact = found.exact
     curve: Curve
     if law == "gaussian":
@@ -290,15 +297,26 @@ def _root(covariance: FloatArray, outputs: int) -> tuple[FloatArray, float]:
     return unit[:, None] * vectors[:, kept] * np.sqrt(values[kept]), error
 
 
-def _output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
-    """Diagonal powers of two that make neighbours move every output by about 1.
+def moved_outputs(query: Matrix, adjacency: Adjacency) -> FloatArray:
+    """Return ``F`` on vectors that span the neighbour directions, without rounding dust.
+
+    An output that the equations fix moves by 0; floating point leaves a little.
+    """
+    span = adjacency.span()
+    moved, terms = dense(query @ span), dense(abs(query) @ abs(span))
+    dust = (64 * EPS + adjacency.manifold.kernel_error) * terms
+    return np.where(np.abs(moved) <= dust, 0.0, moved)
+
+
+def output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
+    """Return diagonal powers of two that make neighbours move every output by about 1.
 
     The promise does not change, and an output in small units cannot hide a leak.
     """
     import scipy.sparse as sparse
 
-    moved = abs(query @ adjacency.span())
-    size = dense(moved.max(axis=1)).ravel() if 0 not in moved.shape else np.zeros(query.shape[0])
+    moved = np.abs(moved_outputs(query, adjacency))
+    size = moved.max(axis=1, initial=0.0)
     exponent = np.where(size > 0, np.frexp(size)[1], 0)
     return sparse.csr_array(sparse.diags_array(np.ldexp(1.0, -exponent)))
 
@@ -313,25 +331,25 @@ def whiten(noise: Matrix, query: Matrix) -> Whitened:
         powers_of_two = np.all(np.frexp(diagonal)[0] == 0.5)
         return Whitened(inverse @ query, 0.0 if powers_of_two else 4 * EPS, True, [])
     blocks = _noise_blocks(noise)
-    parts, uncovered, places = [], [], []
+    parts, ranges, places = [], [], []
     error, full_column_rank = 0.0, True
     for rows, columns in blocks:
         if len(columns) == 0:
-            uncovered.append((rows, query[rows]))
+            ranges.append((rows, np.zeros((len(rows), 0))))
             continue
         part = _whiten_block(dense(noise[rows][:, columns]), query[rows])
         parts.append(part.query)
         places.append(columns)
-        uncovered.append((rows, part.uncovered[0][1]))
+        ranges.extend((rows, covered) for _, covered in part.ranges)
         error = max(error, part.error)
         full_column_rank &= part.full_column_rank
     if not parts:
         raise AffineDPError("noise_matrix is zero: there is no noise")
     if len(blocks) == 1:
-        return Whitened(parts[0], error, full_column_rank, uncovered)
+        return Whitened(parts[0], error, full_column_rank, ranges)
     stacked = sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
     order = np.argsort(np.concatenate(places))
-    return Whitened(stacked[order], error, full_column_rank, uncovered)
+    return Whitened(stacked[order], error, full_column_rank, ranges)
 
 
 def _noise_blocks(noise: Matrix) -> list[tuple[IntArray, IntArray]]:
@@ -375,7 +393,14 @@ def _whiten_block(noise: FloatArray, query: Matrix) -> Whitened:
     covered = left.T @ query
     inverse = right.T @ (covered / values[:, None])
     error = ROUNDINGS * EPS * float(values[0] / values[-1])
-    return Whitened(inverse, error, full, [(rows, dense(query) - left @ covered)])
+    if error > MOST_ERROR:
+        raise AffineDPError(
+            "the noise matrix is too ill-conditioned to tell what it promises (singular values "
+            f"{values[0]:.1e} to {values[-1]:.1e}). Leave out noise that is huge or tiny"
+        )
+    if len(values) == noise.shape[0]:  # noise in every direction covers everything
+        return Whitened(inverse, error, full, [])
+    return Whitened(inverse, error, full, [(rows, left)])
 
 
 def _singular_values(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -394,13 +419,14 @@ def _positive_diagonal(noise: Matrix) -> FloatArray | None:
     return np.abs(diagonal) if np.all(diagonal != 0) and entries == len(diagonal) else None
 
 
-def _leak(whitened: Whitened, query: Matrix, adjacency: Adjacency) -> FloatArray | None:
-    """A combination of outputs with no noise in which neighbours differ, or None."""
-    if not whitened.uncovered:
+def find_leak(whitened: Whitened, query: Matrix, adjacency: Adjacency) -> FloatArray | None:
+    """Return a combination of outputs with no noise in which neighbours differ, or None."""
+    if not whitened.ranges:
         return None
-    span = adjacency.span()
-    for rows, uncovered in whitened.uncovered:
-        bare, whole = dense(uncovered @ span), dense(query[rows] @ span)
+    moved = moved_outputs(query, adjacency)
+    for rows, covered in whitened.ranges:
+        whole = moved[rows]
+        bare = whole - covered @ (covered.T @ whole)
         size = np.abs(whole).max(axis=0, initial=0.0)
         relative = bare[:, size > 0] / size[size > 0]
         if relative.size == 0 or np.abs(relative).max() <= max(LEAK, 32 * whitened.error):
@@ -423,6 +449,8 @@ def _shifts(adjacency: Adjacency, whitened: Whitened, upper: float) -> FloatArra
     try:
         directions = adjacency.directions(LISTED_FOR_CURVE)
     except TooManyCircuitsError:
+        return None
+    if directions.shape[1] * 2.0 ** min(whitened.query.shape[0], 12) > MOST_SIGN_VECTORS:
         return None
     shifts = np.abs(np.asarray(whitened.query @ directions)).T
     # listed directions are less accurate than the worst one, which was evaluated again

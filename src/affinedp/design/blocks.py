@@ -21,6 +21,9 @@ from affinedp.errors import AffineDPError
 LISTED = 2_000_000
 NOTHING_TO_HIDE = "the query does not depend on what neighbours differ in: no noise is needed"
 MOST_NUMBERS = 2e8
+# Weights that leave a direction (nearly) free get this share of their largest as a floor.
+FLOOR = 1e-6
+SINGULAR = 1e-9
 
 
 @dataclass(frozen=True)
@@ -137,3 +140,14 @@ def range_basis(image: FloatArray) -> FloatArray:
     kept = orthogonal[:, :rank]
     largest = kept[np.abs(kept).argmax(axis=0), np.arange(rank)]
     return np.asarray(kept * np.sign(largest))
+
+
+def with_floor(weight: FloatArray) -> tuple[FloatArray, float]:
+    """Return a positive definite weight, and the floor that was added for it (or 0)."""
+    values = np.linalg.eigvalsh(weight)
+    if values[-1] <= 0:
+        raise AffineDPError("the weights are zero on everything that the query reveals")
+    if values[0] > SINGULAR * values[-1]:
+        return weight, 0.0
+    floor = FLOOR * float(values[-1])
+    return weight + floor * np.eye(len(weight)), floor

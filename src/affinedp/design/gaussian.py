@@ -17,6 +17,7 @@ from affinedp.design.blocks import (
     checked_weights,
     range_basis,
     split,
+    with_floor,
 )
 from affinedp.design.least_trace import LeastTrace, least_trace
 from affinedp.errors import AffineDPError, TooManyCircuitsError
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import scipy.sparse as sparse
-
-# Weights that leave a direction (nearly) free get this share of their largest as a floor.
-FLOOR = 1e-6
-SINGULAR = 1e-9
 
 
 def design_gaussian(
@@ -167,17 +164,6 @@ def _optimal(
         ),
         limit,
     )  # fmt: skip
-
-
-def with_floor(weight: FloatArray) -> tuple[FloatArray, float]:
-    """Return a positive definite weight, and the floor that was added for it (or 0)."""
-    values = np.linalg.eigvalsh(weight)
-    if values[-1] <= 0:
-        raise AffineDPError("the weights are zero on everything that the query reveals")
-    if values[0] > SINGULAR * values[-1]:
-        return weight, 0.0
-    floor = FLOOR * float(values[-1])
-    return weight + floor * np.eye(len(weight)), floor
 
 
 def floor_note(floor: float) -> str:

@@ -15,12 +15,12 @@ from affinedp.design.blocks import (
     checked_weights,
     range_basis,
     split,
+    with_floor,
 )
 from affinedp.design.gaussian import (
     assemble,
     at_the_limit,
     largest_sensitivity,
-    with_floor,
 )
 from affinedp.design.laplace_strategy import LaplaceStrategy, least_laplace
 from affinedp.errors import AffineDPError

@@ -21,7 +21,7 @@ from affinedp.adjacency import Adjacency
 from affinedp.circuit_adjacency import CircuitAdjacency
 from affinedp.circuits import WAYS_OUT
 from affinedp.curves import GaussianCurve
-from affinedp.design.blocks import range_basis
+from affinedp.design.blocks import NOTHING_TO_HIDE, range_basis, with_floor
 from affinedp.design.least_trace import least_trace
 from affinedp.design.unlisted import certified_weights, domination_factor, top_sum
 from affinedp.errors import AffineDPError, TooManyCircuitsError
@@ -29,7 +29,7 @@ from affinedp.guarantee import Guarantee
 from affinedp.mechanism import Mechanism
 from affinedp.network import Network, recognise_network
 from affinedp.progress import Progress
-from affinedp.verification import whiten
+from affinedp.verification import find_leak, output_units, whiten
 
 # Beyond this many noises the lower bound for comparison would take minutes.
 MOST_COMPARED = 400
@@ -48,6 +48,7 @@ class _Part:
     scale: FloatArray
     reach: float  # κ̄ times the largest scaled μ
     network: Network | None = None
+    imbalance: float | None = None
 
 
 def design_unlisted(
@@ -99,6 +100,8 @@ def design_unlisted(
             columns.append(image @ root)
             unit = part.scale * (limit / part.reach)
             certificate[1 + part.entries] = found.weights * unit**2
+    if not columns:
+        raise AffineDPError(NOTHING_TO_HIDE)
     noise = np.hstack(columns)
     basis = range_basis(noise)
     root = np.linalg.qr((basis.T @ noise).T)[1].T
@@ -135,12 +138,10 @@ def certified_promise(
     """
     if certificate.shape != (adjacency.manifold.n + 1,) or np.any(certificate < 0):
         raise AffineDPError("the certificate does not fit the manifold")
-    whitened = whiten(noise, query)
-    span = dense(query @ adjacency.span())
-    for rows, uncovered in whitened.uncovered:
-        bare = dense(uncovered @ adjacency.span())
-        if np.abs(bare).max(initial=0.0) > 1e-9 * np.abs(span[rows]).max(initial=0.0):
-            raise AffineDPError("the noise does not cover what the query reveals")
+    unit = output_units(query, adjacency)
+    whitened = whiten(unit @ noise, unit @ query)
+    if find_leak(whitened, unit @ query, adjacency) is not None:
+        raise AffineDPError("the noise does not cover what the query reveals; rescale the outputs")
     square = 0.0
     for part in _parts(adjacency, float(certificate[0]) or None, None):
         image = dense(whitened.query[:, part.entries])
@@ -161,7 +162,17 @@ def certified_promise(
         names=adjacency.manifold.names,
         output_names=names,
         method="certified bound",
+        warnings=_assumption(float(certificate[0])),
         neighbours_key=adjacency.key,
+    )
+
+
+def _assumption(imbalance: float) -> tuple[str, ...]:
+    if not imbalance:
+        return ()
+    return (
+        f"rests on imbalance = {imbalance:g} as it was given: no entry of a circuit is more than "
+        "that many times another one; this was not verified",
     )
 
 
@@ -207,7 +218,9 @@ def _parts(
             scale = np.abs(network.coefficient)
         reach = factor * float((mu[component.entries] * scale).max())
         kernel = component.kernel()
-        parts.append(_Part(component.entries, kernel, component.rank, scale, reach, network))
+        parts.append(
+            _Part(component.entries, kernel, component.rank, scale, reach, network, imbalance)
+        )
     return [part for part in parts if part.reach > 0]
 
 
@@ -223,7 +236,7 @@ def _compared(mechanism: Mechanism, parts: list[_Part], limit: float, weights: M
     basis = mechanism.basis
     if basis.shape[1] > MOST_COMPARED:
         return replace(mechanism, notes=(f"{note} (too large to say by how much)",))
-    weight = basis.T @ dense(weights @ basis)
+    weight, _ = with_floor(basis.T @ dense(weights @ basis))
     generator = np.random.default_rng(0)  # a fixed choice: the same design every time
     inverse: FloatArray = np.asarray(np.linalg.inv(mechanism.root))
     chosen = np.zeros((0, basis.shape[1]))
@@ -246,6 +259,11 @@ def _compared(mechanism: Mechanism, parts: list[_Part], limit: float, weights: M
             inverse = np.asarray(np.linalg.inv(found.root))
             chosen = chosen[found.weights > 0]
             progress.update((turn + 1) / COMPARED_ROUNDS)
+    if cost < below:
+        raise AffineDPError(
+            "the imbalance is too small: some circuits have entries that differ by more, and the "
+            "noise would not protect them"
+        )
     return replace(
         mechanism,
         gap=cost / below - 1,
@@ -263,8 +281,21 @@ def _fundamental_circuits(
     circuits = part.kernel @ np.linalg.inv(part.kernel[free])
     circuits[np.abs(circuits) < 1e-9] = 0.0
     size = np.abs(circuits)
+    if part.imbalance is not None:
+        _refuse_imbalance(size, part.imbalance)
     reach = np.divide(mu[:, None], size, out=np.zeros_like(size), where=size > 0).max(axis=0)
     return np.asarray(circuits * reach)
+
+
+def _refuse_imbalance(size: FloatArray, imbalance: float) -> None:
+    """Refuse an imbalance that a circuit at hand contradicts."""
+    least = np.where(size > 0, size, np.inf).min(axis=0)
+    found = float((size.max(axis=0) / least).max(initial=1.0))
+    if found > imbalance * (1 + 1e-9):
+        raise AffineDPError(
+            f"imbalance = {imbalance:g} is too small: a circuit has entries that differ by a "
+            f"factor of {found:.6g}"
+        )
 
 
 def _free_of_a_tree(part: _Part, generator: np.random.Generator) -> IntArray:
