@@ -158,11 +158,19 @@ def test_design_report_and_release(run, tmp_path):
     assert run("release", str(saved), str(data), "-o", str(parquet))[0] == 0
     assert len(pandas.read_parquet(parquet)) == 2
     # a budget that allows one of these
-    from affinedp.ledger import Ledger
-
-    Ledger(budget, epsilon=1.2, delta=1e-6).close()
+    made = run("ledger", "create", str(budget), "--epsilon", "1.2", "--delta", "1e-6")
+    assert made[0] == 0, made[2]
+    assert run("ledger", "create", str(budget), "--epsilon", "9")[0] == 2
     spend = ("release", str(saved), str(data), "-o", str(results), "--ledger", str(budget))
     assert run(*spend, "--label", "first")[0] == 0
+    assert "first" in run("ledger", "history", str(budget))[1]
+    shown = json.loads(run("ledger", "show", str(budget), "--json")[1])
+    assert 0.999 < shown["spent"] < 1.0 + 1e-9
+    assert run("ledger", "show", str(budget))[0] == 0
+    assert run("ledger", "check", str(budget))[0] == 0
+    assert run("ledger", "show", str(tmp_path / "none.db"))[0] == 2
+    audited = run("audit", str(saved), "--runs", "2000", "--confidence", "0.999999")
+    assert audited[0] == 0, audited[2]
     before = results.read_bytes()
     code, _, err = run(*spend)
     assert code == 2

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from affinedp.errors import AffineDPError as AffineDPError
     from affinedp.guarantee import Guarantee as Guarantee
     from affinedp.guarantee import compose as compose
+    from affinedp.ledger import Ledger as Ledger
     from affinedp.manifold import AffineManifold as AffineManifold
     from affinedp.mechanism import Mechanism as Mechanism
     from affinedp.verification import verify as verify
@@ -39,6 +40,7 @@ _HOME = {
     "DirectionAdjacency": "adjacency",
     "FreeSetAdjacency": "adjacency",
     "Guarantee": "guarantee",
+    "Ledger": "ledger",
     "Mechanism": "mechanism",
     "Sensitivity": "adjacency",
     "compose": "guarantee",

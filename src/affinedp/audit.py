@@ -87,7 +87,7 @@ class AuditResult:
         kept = "passed: this attack does not refute the claim"
         floor = math.floor(self.epsilon_lower * 1e4) / 1e4
         return [
-            ("audit", kept if self.passed else "FAILED: the claim is false"),
+            ("audit", kept if self.passed else "FAILED: the claim is refuted"),
             ("claimed", f"ε = {self.epsilon_stated:.6g} at δ = {self.delta:g}"),
             ("measured", f"ε ≥ {floor:g} with confidence {self.confidence}"),
             ("attack", self.attack),

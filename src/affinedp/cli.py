@@ -155,6 +155,102 @@ def release(
 
 
 @app.command()
+def audit(
+    mechanism: Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)],
+    runs: Annotated[int, typer.Option(help="Releases of each of two neighbours.")] = 100_000,
+    confidence: Annotated[float, typer.Option(help="How sure the bound on ε is.")] = 0.999,
+    delta: Annotated[float | None, typer.Option(help="Where on the curve to attack.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes.")] = 1,
+) -> None:
+    """Attack a saved mechanism with real releases of its worst pair of neighbours.
+
+    Exit code 1 means that the attack refuted the promise.
+    """
+    from affinedp.audit import audit as attack
+
+    result = attack(
+        Mechanism.load(mechanism), runs=runs, confidence=confidence, delta=delta, n_jobs=jobs
+    )
+    typer.echo(str(result))
+    if not result.passed:
+        raise typer.Exit(1)
+
+
+LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", show_default=False)]
+ledger_app = typer.Typer(help="Look at a privacy budget.", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger")
+
+
+@ledger_app.command("create")
+def ledger_create(
+    path: LedgerFile,
+    epsilon: Annotated[float, typer.Option(help="Cap on ε.")],
+    delta: Annotated[float, typer.Option(help="Cap on δ.")] = 0.0,
+) -> None:
+    """Start a budget; an existing file is never touched."""
+    from affinedp.ledger import Ledger
+
+    if path.exists():
+        raise AffineDPError(f"{path} exists already")
+    with Ledger(path, epsilon=epsilon, delta=delta):
+        typer.echo(f"made {path}: at most ε = {epsilon:g} at δ = {delta:g}")
+
+
+@ledger_app.command("show")
+def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
+    """Say what is spent and what is left."""
+    from affinedp.ledger import Ledger
+
+    with Ledger(path, create=False) as ledger:
+        answer = {
+            "epsilon": ledger.epsilon,
+            "delta": ledger.delta,
+            "spent": _finite(ledger.spent),
+            "remaining": _finite(ledger.remaining),
+            "spent_by_neighbours": ledger.spent_by_neighbours,
+        }
+        if as_json:
+            typer.echo(json.dumps(answer, ensure_ascii=False, indent=2))
+            return
+        typer.echo(f"cap        ε = {ledger.epsilon:g} at δ = {ledger.delta:g}")
+        typer.echo(f"spent      ε = {ledger.spent:.6g}")
+        typer.echo(f"remaining  ε = {ledger.remaining:.6g}")
+        for neighbours, spent in ledger.spent_by_neighbours.items():
+            typer.echo(f"  ε = {spent:.6g} for: {neighbours}")
+
+
+@ledger_app.command("history")
+def ledger_history(path: LedgerFile) -> None:
+    """List every charge."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from affinedp.ledger import Ledger
+
+    table = Table("entry", "time", "label", "status", "neighbours", box=box.SIMPLE)
+    with Ledger(path, create=False) as ledger:
+        for entry in ledger.history():
+            status = str(entry.status)
+            table.add_row(str(entry.id), entry.time, entry.label or "", status, entry.neighbours)
+    Console().print(table)
+
+
+@ledger_app.command("check")
+def ledger_check(path: LedgerFile) -> None:
+    """Check the file; exit code 1 if something is wrong with it."""
+    from affinedp.ledger import Ledger
+
+    with Ledger(path, create=False) as ledger:
+        problems = ledger.check()
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        raise typer.Exit(1)
+    typer.echo("the ledger is whole")
+
+
+@app.command()
 def reproduce(
     part: Annotated[str, typer.Argument(help="Which part: examples.")] = "examples",
 ) -> None:
