@@ -157,22 +157,46 @@ def release(
 @app.command()
 def audit(
     mechanism: Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)],
+    epsilon: Annotated[float | None, typer.Option(help="ε that is claimed (or its own).")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ at which it is attacked.")] = None,
     runs: Annotated[int, typer.Option(help="Releases of each of two neighbours.")] = 100_000,
     confidence: Annotated[float, typer.Option(help="How sure the bound on ε is.")] = 0.999,
-    delta: Annotated[float | None, typer.Option(help="Where on the curve to attack.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes.")] = 1,
+    seed: Annotated[int, typer.Option(help="Which runs choose the threshold.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Workers (-1: all cores).")] = 1,
+    low_bits: Annotated[bool, typer.Option(help="Attack the last bits instead.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Attack a saved mechanism with real releases of its worst pair of neighbours.
+    """Attack real releases of a saved mechanism; exit code 1 if its claim is refuted."""
+    from affinedp.audit import audit as likelihood_ratio_attack
+    from affinedp.audit import low_bits_attack
 
-    Exit code 1 means that the attack refuted the promise.
-    """
-    from affinedp.audit import audit as attack
-
-    result = attack(
-        Mechanism.load(mechanism), runs=runs, confidence=confidence, delta=delta, n_jobs=jobs
+    claim = None if epsilon is None else (epsilon, delta or 0.0)
+    attack = low_bits_attack if low_bits else likelihood_ratio_attack
+    found = attack(
+        Mechanism.load(mechanism),
+        claim=claim,
+        delta=None if claim else delta,
+        runs=runs,
+        confidence=confidence,
+        seed=seed,
+        n_jobs=jobs,
     )
-    typer.echo(str(result))
-    if not result.passed:
+    if as_json:
+        answer = {
+            "passed": found.passed,
+            "epsilon_lower": found.epsilon_lower,
+            "epsilon_stated": _finite(found.epsilon_stated),
+            "delta": found.delta,
+            "confidence": found.confidence,
+            "runs": found.runs,
+            "seed": found.seed,
+            "attack": found.attack,
+            "neighbours": found.neighbours,
+        }
+        typer.echo(json.dumps(answer, ensure_ascii=False, indent=2))
+    else:
+        typer.echo(str(found))
+    if not found.passed:
         raise typer.Exit(1)
 
 

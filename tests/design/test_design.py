@@ -303,3 +303,13 @@ def test_bad_baselines():
     for arguments in ({"law": "laplace", "epsilon": 1, "delta": 0.1}, {"law": "x", "epsilon": 1}):
         with pytest.raises(AffineDPError):
             adp.iid_noise(M, **arguments)
+
+
+def test_outputs_of_very_different_size():
+    """An unstable state over 100 steps, and coefficients 10¹⁶ apart."""
+    D = np.eye(99, 100) * 1.2 - np.eye(99, 100, 1)
+    for M in (adp.AffineManifold(D), adp.AffineManifold([[1, 1e8, -1e-8]])):
+        m = adp.design_gaussian(M, epsilon=1, delta=1e-6)
+        assert m.guarantee.holds(1, 1e-6)
+        assert m.gap <= 1e-8
+        assert m.notes == ()

@@ -35,7 +35,7 @@ class Block:
     outputs : array of int
         Its outputs.
     basis : array, shape (outputs, r)
-        Orthonormal basis of what F spans there.
+        Basis of what F spans there, orthonormal in units of the outputs' movements.
     directions : array, shape (K, r)
         Neighbour directions in those coordinates, one per row.
     weight : array, shape (r, r)
@@ -90,11 +90,16 @@ def split(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Iterator[Bloc
     directions = sparse.csc_array(adjacency.directions(LISTED))
     for outputs, columns in _connected(query, weights, directions):
         image = dense(query[outputs] @ directions[:, columns])
-        basis = range_basis(image)
-        if basis.shape[1] == 0:
+        # outputs in units of how far neighbours move them: small ones must not drown in rounding
+        unit = np.ldexp(1.0, np.frexp(np.abs(image).max(axis=1))[1])
+        unit[~image.any(axis=1)] = 1.0
+        image = image / unit[:, None]
+        orthonormal = range_basis(image)
+        if orthonormal.shape[1] == 0:
             continue
+        basis = orthonormal * unit[:, None]
         weight = basis.T @ dense(weights[outputs][:, outputs]) @ basis
-        yield Block(outputs, basis, (basis.T @ image).T, (weight + weight.T) / 2)
+        yield Block(outputs, basis, (orthonormal.T @ image).T, (weight + weight.T) / 2)
 
 
 def _connected(
@@ -144,10 +149,13 @@ def range_basis(image: FloatArray) -> FloatArray:
 
 def with_floor(weight: FloatArray) -> tuple[FloatArray, float]:
     """Return a positive definite weight, and the floor that was added for it (or 0)."""
-    values = np.linalg.eigvalsh(weight)
-    if values[-1] <= 0:
+    size = np.diagonal(weight)
+    if not size.max() > 0:
         raise AffineDPError("the weights are zero on everything that the query reveals")
+    unit = np.sqrt(np.maximum(size, SINGULAR * size.max()))
+    # relative to each coordinate's own size, so that units do not count as singular
+    values = np.linalg.eigvalsh(weight / unit[:, None] / unit)
     if values[0] > SINGULAR * values[-1]:
         return weight, 0.0
     floor = FLOOR * float(values[-1])
-    return weight + floor * np.eye(len(weight)), floor
+    return weight + floor * np.diag(unit**2), floor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -207,14 +207,24 @@ def _epsilon(epsilon: float) -> float:
 
 
 def _strategy(
-    block: Block, seed: int | np.random.Generator, starts: int | None, progress: object
+    block: Block,
+    seed: int | np.random.Generator,
+    starts: int | None,
+    progress: Callable[[int, int], None],
 ) -> LaplaceStrategy:
     """The best strategy for a block; noise on all its outputs is one of the starts."""
     weight, _ = with_floor(block.weight)
     tall = [block.basis] if len(block.basis) > block.basis.shape[1] else []
+    triangle = np.linalg.qr(block.basis)[1]  # stands for an orthonormal basis of the outputs
     return least_laplace(
-        block.directions, weight, tall_starts=tall, seed=seed, starts=starts, progress=progress,  # type: ignore[arg-type]
-    )  # fmt: skip
+        block.directions,
+        weight,
+        tall_starts=tall,
+        orthonormal=triangle,
+        seed=seed,
+        starts=starts,
+        progress=progress,
+    )
 
 
 def _reconstruction(strategy: FloatArray) -> FloatArray:
