@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import affinedp as adp
-from affinedp import ledger as module
+from affinedp import filters, ledger_file
 from affinedp.curves import EPS, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.errors import AffineDPError
 from affinedp.guarantee import Guarantee
@@ -220,29 +220,29 @@ def gaussian_delta_exact(epsilon, s):
 @given(st.lists(st.floats(1e-3, 0.2), min_size=1, max_size=6), st.integers(1, 4))
 @settings(max_examples=60)
 def test_gaussian_charges_compose_to_the_root_of_squares(parts, releases):
-    losses = module._multiplied([("gaussian", s) for s in parts], releases)
+    losses = filters.multiplied([("gaussian", s) for s in parts], releases)
     with mp.workdps(50):
         s = mp.sqrt(releases * mp.fsum(mp.mpf(part) ** 2 for part in parts))
-    spent = mp.mpf(module._spent(losses, 1e-6, True))
+    spent = mp.mpf(filters.spent_epsilon(losses, 1e-6, True))
     assert gaussian_delta_exact(spent, s) <= 1e-6
     if spent > 1e-6:
         assert gaussian_delta_exact(spent * (1 - mp.mpf(10) ** -9), s) > 1e-6
     for epsilon in (0.1, 0.5, 1.0):
         exact = gaussian_delta_exact(epsilon, s)
-        allowed = module._allows(losses, epsilon, 1e-6, True)
+        allowed = filters.allows(losses, epsilon, 1e-6, True)
         if abs(exact / mp.mpf(1e-6) - 1) > 1e-9:
             assert allowed == (exact <= 1e-6)
 
 
 @given(st.lists(st.floats(1e-300, 0.5), min_size=1, max_size=8), st.integers(1, 1000))
 def test_pure_charges_add_up_without_rounding(parts, releases):
-    losses = module._multiplied([("laplace", s) for s in parts], releases)
+    losses = filters.multiplied([("laplace", s) for s in parts], releases)
     exact = releases * sum(map(Fraction, parts))
-    spent = module._spent(losses, 0.0, True)
+    spent = filters.spent_epsilon(losses, 0.0, True)
     assert Fraction(spent) >= exact
     assert Fraction(math.nextafter(spent, 0)) < exact
-    assert module._allows(losses, spent, 0.0, True)
-    assert not module._allows(losses, math.nextafter(spent, 0), 0.0, True)
+    assert filters.allows(losses, spent, 0.0, True)
+    assert not filters.allows(losses, math.nextafter(spent, 0), 0.0, True)
 
 
 def test_last_bit_of_the_cap(path):
@@ -259,30 +259,30 @@ def test_last_bit_of_the_cap(path):
 
 def test_tiny_gaussian_parts_are_not_lost():
     # 1e-200 squared is 0 in floating point
-    losses = module._multiplied([("gaussian", 1e-200)], 4)
-    assert module._as_gaussian(losses) >= 2e-200
-    assert not module._allows(losses, 0.0, 1e-300, True)
+    losses = filters.multiplied([("gaussian", 1e-200)], 4)
+    assert filters._as_gaussian(losses) >= 2e-200
+    assert not filters.allows(losses, 0.0, 1e-300, True)
 
 
 @given(st.lists(st.tuples(st.floats(1e-9, 10), st.integers(1, 10**9)), min_size=1, max_size=9))
 def test_root_of_squares_is_never_too_small(parts):
     counts = dict(parts)
     square = sum(count * Fraction(s) ** 2 for s, count in counts.items())
-    assert square <= Fraction(module._root_of_squares(counts)) ** 2 <= square * (1 + 100 * EPS)
+    assert square <= Fraction(filters._root_of_squares(counts)) ** 2 <= square * (1 + 100 * EPS)
 
 
 @given(st.floats(1e-8, 30))
 @settings(max_examples=300)
 def test_dominating_gaussian_is_rounded_up(a):
     with mp.workdps(40):
-        s = mp.mpf(module._dominating_gaussian(a))
+        s = mp.mpf(filters._dominating_gaussian(a))
         assert mp.erfc(s / mp.sqrt(8)) <= mp.exp(-mp.mpf(a) / 2)
         assert mp.erfc(s * (1 - mp.mpf(10) ** -12) / mp.sqrt(8)) >= mp.exp(-mp.mpf(a) / 2)
 
 
 @pytest.mark.parametrize("a", [5e-324, 1e-300, 1e-9, 1e-8, 1e-4, 0.3, 0.999, 1, 1.5, 7, 60, 900])
 def test_dominating_gaussian(a):
-    s = module._dominating_gaussian(a)
+    s = filters._dominating_gaussian(a)
     with mp.workdps(400):
         a = mp.mpf(a)
         exact = (
@@ -324,8 +324,8 @@ def test_analyst_who_chooses_the_law_by_what_was_shown(first):
         return after_gaussian(first, (law, s), epsilon=1.0) <= 1e-6
 
     def ours(law, s):
-        losses = module._multiplied([("gaussian", first), (law, s)], 1)
-        return module._allows(losses, 1.0, 1e-6, True)
+        losses = filters.multiplied([("gaussian", first), (law, s)], 1)
+        return filters.allows(losses, 1.0, 1e-6, True)
 
     naive, safe = largest(each_course).items(), largest(ours).items()
     assert after_gaussian(first, *naive, epsilon=1.0) > 1.8e-6  # nearly twice the cap's δ
@@ -831,7 +831,7 @@ def forge(path, body):
     connection = sqlite3.connect(path, isolation_level=None)
     ((count, head),) = connection.execute("SELECT events, head FROM ledger").fetchall()
     text = json.dumps(body)
-    link = module._link(head, count + 1, text)
+    link = ledger_file.chained(head, count + 1, text)
     connection.execute("INSERT INTO event VALUES (?, ?, ?)", (count + 1, text, link))
     connection.execute("UPDATE ledger SET events = ?, head = ?", (count + 1, link))
     connection.close()
@@ -974,7 +974,7 @@ def test_ledger_is_not_carried_over_a_fork(path):
 
 
 def test_busy_ledger_is_refused(path, monkeypatch):
-    monkeypatch.setattr(module, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(ledger_file, "BUSY_SECONDS", 0.05)
     with Ledger(path, epsilon=1.0) as ledger:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

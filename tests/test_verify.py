@@ -325,3 +325,9 @@ def test_printed_numbers_are_rounded_up():
         g = adp.verify(M, scale, law="laplace")
         printed = float(str(g).split("ε = ")[1].split(" at")[0])
         assert printed >= g.epsilon() * (1 - 1e-11)
+
+
+def test_tiny_guarantees_compose():
+    M = adp.AffineManifold([[1, -1]])
+    g = adp.verify(M, 1e200)
+    assert adp.compose([g, g]).sensitivity == pytest.approx(2e-200)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from affinedp.errors import AffineDPError as AffineDPError
     from affinedp.guarantee import Guarantee as Guarantee
     from affinedp.guarantee import compose as compose
+    from affinedp.ledger import BudgetExceededError as BudgetExceededError
     from affinedp.ledger import Ledger as Ledger
     from affinedp.manifold import AffineManifold as AffineManifold
     from affinedp.mechanism import Mechanism as Mechanism
@@ -36,6 +37,7 @@ _HOME = {
     "Adjacency": "adjacency",
     "AffineDPError": "errors",
     "AffineManifold": "manifold",
+    "BudgetExceededError": "ledger",
     "CircuitAdjacency": "circuit_adjacency",
     "DirectionAdjacency": "adjacency",
     "FreeSetAdjacency": "adjacency",

@@ -222,56 +222,79 @@ def ledger_create(
 
 @ledger_app.command("show")
 def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
-    """Say what is spent and what is left."""
+    """Say the cap and what was spent of it, for each kind of neighbours."""
     from affinedp.ledger import Ledger
 
     with Ledger(path, create=False) as ledger:
-        answer = {
+        spent = ledger.spent_by_neighbours
+        entries = ledger.history()
+        answer: dict[str, Any] = {
             "epsilon": ledger.epsilon,
             "delta": ledger.delta,
+            "adaptive": ledger.adaptive,
             "spent": _finite(ledger.spent),
-            "remaining": _finite(ledger.remaining),
-            "spent_by_neighbours": ledger.spent_by_neighbours,
+            "remaining": ledger.remaining,
+            "spent_by_neighbours": {text: _finite(value) for text, value in spent.items()},
+            "charges": len(entries),
+            "not_confirmed": sum(entry.status == "charged" for entry in entries),
+            "head": ledger.head,
         }
-        if as_json:
-            typer.echo(json.dumps(answer, ensure_ascii=False, indent=2))
-            return
-        typer.echo(f"cap        ε = {ledger.epsilon:g} at δ = {ledger.delta:g}")
-        typer.echo(f"spent      ε = {ledger.spent:.6g}")
-        typer.echo(f"remaining  ε = {ledger.remaining:.6g}")
-        for neighbours, spent in ledger.spent_by_neighbours.items():
-            typer.echo(f"  ε = {spent:.6g} for: {neighbours}")
+    if as_json:
+        typer.echo(json.dumps(answer, ensure_ascii=False, indent=2))
+        return
+    typer.echo(f"cap         ε = {answer['epsilon']:g}, δ = {answer['delta']:g}")
+    typer.echo(f"charges     {answer['charges']}, {answer['not_confirmed']} not confirmed")
+    typer.echo(f"remaining   about ε = {answer['remaining']:.6g}")
+    for text, value in spent.items():
+        typer.echo(f"spent       ε = {value:.6g}: {_one_line(text)}")
+    typer.echo(f"head        {answer['head']}")
 
 
 @ledger_app.command("history")
-def ledger_history(path: LedgerFile) -> None:
-    """List every charge."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
+    """List all charges, the oldest first."""
+    from dataclasses import asdict
 
     from affinedp.ledger import Ledger
 
-    table = Table("entry", "time", "label", "status", "neighbours", box=box.SIMPLE)
     with Ledger(path, create=False) as ledger:
-        for entry in ledger.history():
-            status = str(entry.status)
-            table.add_row(str(entry.id), entry.time, entry.label or "", status, entry.neighbours)
-    Console().print(table)
+        entries = ledger.history()
+    if as_json:
+        rows = [asdict(entry) for entry in entries]
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    for entry in entries:
+        losses = ", ".join(f"{law} {s:.6g}" for law, s in entry.losses)
+        times = f" × {entry.releases}" if entry.releases > 1 else ""
+        confirmed = "released" if entry.status == "released" else "charged, release not confirmed"
+        label = _one_line(entry.label or "")
+        typer.echo(f"{entry.id:>6}  {entry.time[:19]}Z  {losses}{times}  {confirmed}  {label}")
 
 
 @ledger_app.command("check")
 def ledger_check(path: LedgerFile) -> None:
-    """Check the file; exit code 1 if something is wrong with it."""
-    from affinedp.ledger import Ledger
+    """Verify the whole file; exit code 1 if something is wrong with it."""
+    import warnings
 
-    with Ledger(path, create=False) as ledger:
-        problems = ledger.check()
+    from affinedp.ledger import Ledger, LedgerError, LedgerWarning
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LedgerWarning)  # check() says the same
+            with Ledger(path, create=False) as ledger:
+                problems = ledger.check()
+    except LedgerError as error:
+        problems = (str(error),)
     for problem in problems:
         typer.echo(problem)
     if problems:
         raise typer.Exit(1)
-    typer.echo("the ledger is whole")
+    typer.echo("fine: nothing was altered")
+
+
+def _one_line(text: str) -> str:
+    """Show what a terminal would act on instead of sending it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @app.command()

@@ -216,8 +216,9 @@ def compose(guarantees: Sequence[Guarantee]) -> Guarantee:
 
     An upper bound: the worst direction may differ from release to release.  For Gaussian
     releases √(Σ s²); otherwise pessimistic privacy-loss accounting (the extra
-    ``accounting``).  Exact instead is ``verify`` on the stacked queries with the
-    block-diagonal noise.
+    ``accounting``), which holds for releases that were fixed in advance: a
+    :class:`~affinedp.ledger.Ledger` also covers those chosen by earlier results.  Exact instead
+    is ``verify`` on the stacked queries with the block-diagonal noise.
 
     Parameters
     ----------
@@ -258,7 +259,7 @@ def compose(guarantees: Sequence[Guarantee]) -> Guarantee:
     if leaking is not None:
         curve, sensitivity, basis = NoPromise(), math.inf, leaking.basis
     elif all(law == "gaussian" for law, _ in losses):
-        sensitivity = math.sqrt(math.fsum(s * s for _, s in losses)) * (1 + 4 * EPS)
+        sensitivity = math.hypot(*(s for _, s in losses)) * (1 + 4 * EPS)
         curve = GaussianCurve(sensitivity)
         basis = "Theorem 1 and composition of Gaussian mechanisms: an upper bound"
     else:
