@@ -135,7 +135,8 @@ def release(
 ) -> None:
     """Publish DATA, one release per row, with the noise of a saved mechanism.
 
-    Columns are matched by name.  Data that is malformed or does not obey the equations is
+    Columns are matched by name.  Rows are separate data sets: the promise holds for each, and
+    the ledger is charged once.  Data that is malformed or does not obey the equations is
     refused, and nothing is charged then.
     """
     from affinedp.datafiles import check_writable, read_table, write_table

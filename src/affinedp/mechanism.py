@@ -165,9 +165,12 @@ class Mechanism:
     ) -> Any:
         """Publish ``F x`` with this noise: cryptographic randomness, safe in floating point.
 
-        Each row of data gets noise of its own, and the guarantee holds for each row.  Data
-        that is missing, malformed or off the manifold is refused; nothing is drawn or charged
-        then.  That membership in the manifold is checked is public by assumption.
+        Each row of data gets noise of its own, and the guarantee holds for each row: rows are
+        separate data sets, neighbours differ in one of them, and a ledger is charged once.  Rows
+        that are about the same people are several releases: call this for each of them.
+
+        Data that is missing, malformed or off the manifold is refused; nothing is drawn or
+        charged then.  That membership in the manifold is checked is public by assumption.
 
         Parameters
         ----------

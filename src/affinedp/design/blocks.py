@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from affinedp._arrays import FloatArray, IntArray, Matrix, dense, is_sparse, real_array, real_matrix
 from affinedp.adjacency import Adjacency
@@ -145,6 +146,16 @@ def range_basis(image: FloatArray) -> FloatArray:
     kept = orthogonal[:, :rank]
     largest = kept[np.abs(kept).argmax(axis=0), np.arange(rank)]
     return np.asarray(kept * np.sign(largest))
+
+
+def given_basis(adjacency: Adjacency, query: Matrix, basis: ArrayLike | None) -> FloatArray:
+    """Return the basis that Algorithms 1 and 2 take: the given one, or an orthonormal one."""
+    if basis is None:
+        return range_basis(dense(query @ adjacency.span()))
+    chosen = real_array(basis, "basis", 2)
+    if chosen.shape[0] != query.shape[0]:
+        raise AffineDPError(f"basis has {chosen.shape[0]} rows for {query.shape[0]} outputs")
+    return chosen
 
 
 def with_floor(weight: FloatArray) -> tuple[FloatArray, float]:

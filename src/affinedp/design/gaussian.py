@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp._arrays import FloatArray, Matrix, dense, real_array
+from affinedp._arrays import FloatArray, Matrix, real_array
 from affinedp.adjacency import Adjacency
 from affinedp.calibration import gaussian_sensitivity
 from affinedp.design.blocks import (
     Block,
     checked_weights,
-    range_basis,
+    given_basis,
     split,
     with_floor,
 )
@@ -223,12 +223,7 @@ def _algorithm_1(
     covariance: ArrayLike | None,
 ) -> Mechanism:
     """Algorithm 1 with the Σ that was given, checked against the paper's inequality."""
-    if basis is None:
-        chosen = range_basis(dense(query @ adjacency.span()))
-    else:
-        chosen = real_array(basis, "basis", 2)
-        if chosen.shape[0] != query.shape[0]:
-            raise AffineDPError(f"basis has {chosen.shape[0]} rows for {query.shape[0]} outputs")
+    chosen = given_basis(adjacency, query, basis)
     rank = chosen.shape[1]
     if covariance is None:
         unit = build(adjacency, query, chosen, np.eye(rank), "gaussian", names)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp._arrays import FloatArray, Matrix, dense, real_array
+from affinedp._arrays import FloatArray, Matrix, real_array
 from affinedp.adjacency import Adjacency
 from affinedp.design.blocks import (
     Block,
     checked_weights,
-    range_basis,
+    given_basis,
     split,
     with_floor,
 )
@@ -241,12 +241,7 @@ def _algorithm_2(
     limit: float,
     basis: ArrayLike | None,
 ) -> Mechanism:
-    if basis is None:
-        chosen = range_basis(dense(query @ adjacency.span()))
-    else:
-        chosen = real_array(basis, "basis", 2)
-        if chosen.shape[0] != query.shape[0]:
-            raise AffineDPError(f"basis has {chosen.shape[0]} rows for {query.shape[0]} outputs")
+    chosen = given_basis(adjacency, query, basis)
     unit = build(adjacency, query, chosen, np.eye(chosen.shape[1]), "laplace", names)
     if unit.guarantee.leak is not None:
         raise AffineDPError("basis does not span what the query reveals on the manifold")
