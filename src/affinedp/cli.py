@@ -202,7 +202,7 @@ def audit(
 
 
 LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", show_default=False)]
-ledger_app = typer.Typer(help="Look at a privacy budget.", no_args_is_help=True)
+ledger_app = typer.Typer(help="Start a privacy budget, look at it, check it.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 
 
