@@ -104,7 +104,9 @@ def design_gaussian(
     if basis is not None or covariance is not None:
         raise AffineDPError("basis and covariance go with method='algorithm1'")
     checked = checked_weights(weights, matrix.shape[0])
+    tol = float(real_array(tol, "tol", 0))
     if imbalance is not None:
+        imbalance = float(real_array(imbalance, "imbalance", 0))
         from affinedp.design.networks import design_unlisted
 
         return design_unlisted(neighbours, matrix, names, limit, checked, imbalance)

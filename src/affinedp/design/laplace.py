@@ -100,6 +100,10 @@ def design_laplace(
     if basis is not None:
         raise AffineDPError("basis goes with method='algorithm2'")
     checked = checked_weights(weights, matrix.shape[0])
+    try:
+        np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise AffineDPError(f"seed must be a whole number or a Generator, not {seed!r}") from None
     blocks = list(split(neighbours, matrix, checked))
     if not blocks:
         raise AffineDPError(
