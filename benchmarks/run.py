@@ -135,12 +135,12 @@ def main() -> int:
     unknown = sorted(set(names) - set(available()))
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(available())}")
-    sections = kept_sections()
     failed = []
     for name in names:
-        sections[name], succeeded = section_of(name)
-        print(sections[name], end="\n\n", flush=True)
-        write(sections)  # after each, so that stopping a long run loses nothing
+        section, succeeded = section_of(name)
+        print(section, end="\n\n", flush=True)
+        # after each, so that stopping loses nothing, and what others wrote meanwhile stays
+        write({**kept_sections(), name: section})
         if not succeeded:
             failed.append(name)
     if failed:
