@@ -79,7 +79,7 @@ def draw(mechanism: Mechanism, baseline: Baseline) -> Figure:
     figure = Figure(figsize=(13.5, 5.6 if crowded else 4.8))
     figure.set_layout_engine("constrained", w_pad=0.15)
     promise, covariance, noise = figure.subplots(1, 3, width_ratios=(1, 1.25, 1))
-    _draw_promise(promise, mechanism.guarantee)
+    draw_promise(promise, mechanism.guarantee)
     _draw_covariance(covariance, mechanism, deviations)
     _draw_noise(noise, mechanism.output_names, deviations, baseline)
     return figure
@@ -105,7 +105,8 @@ def inline_svg(figure: Figure) -> str:
     return element
 
 
-def _draw_promise(axes: Axes, guarantee: Guarantee) -> None:
+def draw_promise(axes: Axes, guarantee: Guarantee) -> None:
+    """Draw δ(ε), or say why there is none."""
     axes.set_title("Promise")
     if guarantee.leak is not None:
         leak = dict(guarantee.summary())["leak"]
@@ -205,21 +206,22 @@ def _draw_noise(
         axes.set_yticks(places, labels, parse_math=False, fontsize=min(10.0, 240 / len(names)))
         axes.set_ylim(len(deviations) - 0.5, -0.5)
         axes.set_xlabel(label)
-        axes.set_xscale("log") if _wide(deviations) else axes.set_xlim(0, most)
+        axes.set_xscale("log") if is_wide(deviations) else axes.set_xlim(0, most)
     else:
         axes.plot(range(1, len(deviations) + 1), np.sort(deviations)[::-1], **ours)
         if independent is not None:
             axes.axhline(independent, **dashed)
         axes.set_xlabel(f"{len(deviations):,} outputs, sorted by their noise")
         axes.set_ylabel(label)
-        axes.set_yscale("log") if _wide(deviations) else axes.set_ylim(0, most)
+        axes.set_yscale("log") if is_wide(deviations) else axes.set_ylim(0, most)
     axes.legend(
         loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False,
         title="" if independent is not None else "i.i.d. noise: not available",
     )  # fmt: skip
 
 
-def _wide(deviations: FloatArray) -> bool:
+def is_wide(deviations: FloatArray) -> bool:
+    """Whether noise levels are better drawn on a logarithmic axis."""
     positive = deviations[deviations > 0]
     return bool(len(positive) and positive.max() > LINEAR_SPREAD * positive.min())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from html import escape
@@ -13,6 +13,7 @@ from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.output_equations import MOST_OUTPUTS
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.table import Table
 
     from affinedp.manifold import AffineManifold
@@ -86,8 +87,8 @@ class Report:
         Equations that every release obeys.
     baseline : Baseline
         The independent noise in ``outputs``.
-    mechanism : Mechanism or None
-        What is reported on, for the figure of :meth:`page`.
+    picture : callable or None
+        Draws the figure of :meth:`page`.
     """
 
     title: str
@@ -96,7 +97,7 @@ class Report:
     totals: tuple[tuple[str, str], ...]
     equations: tuple[str, ...]
     baseline: Baseline = field(repr=False)
-    mechanism: Mechanism | None = field(default=None, repr=False, compare=False)
+    picture: Callable[[], Figure] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         """Return plain text of at most 80 columns."""
@@ -191,15 +192,15 @@ class Report:
 
     def _figure(self) -> str:
         """The plot as inline SVG; nothing where matplotlib is not installed."""
-        if self.mechanism is None:
+        if self.picture is None:
             return ""
-        from affinedp.plot import draw, inline_svg
+        from affinedp.plot import inline_svg
 
         try:
-            drawing = inline_svg(draw(self.mechanism, self.baseline))
+            drawing = inline_svg(self.picture())
         except MissingExtraError:
             return ""
-        label = "Privacy curve, covariance of the noise, and noise on every output"
+        label = "The privacy curve and the noise"
         return f"<figure role='img' aria-label='{label}'>{drawing}</figure>"
 
     def _columns(self) -> tuple[str, ...]:
@@ -270,8 +271,14 @@ def report(mechanism: Mechanism) -> Report:
         ),
         equations=tuple(map(printable, equations)),
         baseline=baseline,
-        mechanism=mechanism,
+        picture=lambda: _drawn(mechanism, baseline),
     )
+
+
+def _drawn(mechanism: Mechanism, baseline: Baseline) -> Figure:
+    from affinedp.plot import draw
+
+    return draw(mechanism, baseline)
 
 
 def independent_baseline(mechanism: Mechanism) -> Baseline:

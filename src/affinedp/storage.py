@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from affinedp.mechanism import Mechanism
 
 FORMAT = "affinedp mechanism"
+TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
 VERSION = 1
 MOST_BYTES = 2_000_000_000
 MOST_NUMBERS = 200_000_000
@@ -63,10 +64,10 @@ def save_mechanism(mechanism: Mechanism, path: Path) -> None:
         "adjacency": _adjacency_record(mechanism.adjacency),
         "law": mechanism.law,
         "outputs": list(mechanism.output_names),
-        "query": _packed(mechanism.query),
-        "basis": _packed(mechanism.basis),
-        "root": _packed(mechanism.root),
-        "certificate": None if mechanism.certificate is None else _packed(mechanism.certificate),
+        "query": packed(mechanism.query),
+        "basis": packed(mechanism.basis),
+        "root": packed(mechanism.root),
+        "certificate": None if mechanism.certificate is None else packed(mechanism.certificate),
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
         "guarantee": {
@@ -77,7 +78,7 @@ def save_mechanism(mechanism: Mechanism, path: Path) -> None:
             "method": guarantee.method,
         },
     }
-    _write(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
+    write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
 
 
 def load_mechanism(path: Path, reverify: bool) -> Mechanism:
@@ -90,7 +91,7 @@ def load_mechanism(path: Path, reverify: bool) -> Mechanism:
     reverify : bool
         Compute the guarantee again from the noise.
     """
-    document = _read(path)
+    document = read_document(path)
     try:
         return _restore(document, reverify)
     except StorageError as error:
@@ -108,7 +109,7 @@ def _restore(document: Mapping[str, Any], reverify: bool) -> Mechanism:
 
     manifold = _manifold(document["manifold"])
     adjacency = _adjacency(document["adjacency"], manifold)
-    query, basis, root = (_unpacked(document[key]) for key in ("query", "basis", "root"))
+    query, basis, root = (unpacked(document[key]) for key in ("query", "basis", "root"))
     names = tuple(document["outputs"])
     law = document["law"]
     if law not in ("gaussian", "laplace"):
@@ -118,8 +119,8 @@ def _restore(document: Mapping[str, Any], reverify: bool) -> Mechanism:
         raise StorageError("the query and the noise do not fit the names of the outputs")
     if root.shape[0] != basis.shape[1] or not all(isinstance(name, str) for name in names):
         raise StorageError("the noise matrices do not fit together")
-    packed = document["certificate"]
-    certificate = None if packed is None else _unpacked(packed)
+    weights = document["certificate"]
+    certificate = None if weights is None else unpacked(weights)
     stated = document["guarantee"]
     sensitivity = float(stated["sensitivity"])
     if not reverify:
@@ -177,9 +178,9 @@ def promise_on_trust(
 
 
 def _manifold_record(manifold: AffineManifold) -> dict[str, Any]:
-    record: dict[str, Any] = {"names": list(manifold.names), "b": _packed(manifold.b)}
+    record: dict[str, Any] = {"names": list(manifold.names), "b": packed(manifold.b)}
     if manifold.exact_rows is None:
-        record["D"] = _packed(manifold.D)
+        record["D"] = packed(manifold.D)
         record["rank_tolerance"] = manifold.rank_tolerance
     else:
         record["rows"] = [{str(j): str(v) for j, v in row.items()} for row in manifold.exact_rows]
@@ -188,10 +189,10 @@ def _manifold_record(manifold: AffineManifold) -> dict[str, Any]:
 
 
 def _manifold(record: Mapping[str, Any]) -> AffineManifold:
-    names, offsets = list(record["names"]), _unpacked(record["b"])
+    names, offsets = list(record["names"]), unpacked(record["b"])
     if "D" in record:
         tolerance = float(record["rank_tolerance"]) or None
-        return AffineManifold(_unpacked(record["D"]), offsets, names, "allow", tolerance)
+        return AffineManifold(unpacked(record["D"]), offsets, names, "allow", tolerance)
     rows = tuple({int(j): Fraction(v) for j, v in row.items()} for row in record["rows"])
     exact = LinearEquations(tuple(names), rows, tuple(Fraction(float(value)) for value in offsets))
     return AffineManifold.from_equations(exact, public_entries="allow")
@@ -199,30 +200,30 @@ def _manifold(record: Mapping[str, Any]) -> AffineManifold:
 
 def _adjacency_record(adjacency: Adjacency) -> dict[str, Any]:
     if isinstance(adjacency, CircuitAdjacency):
-        return {"kind": "circuits", "mu": _packed(adjacency.mu)}
+        return {"kind": "circuits", "mu": packed(adjacency.mu)}
     if isinstance(adjacency, FreeSetAdjacency):
         sets = [list(entries) for entries in adjacency.free_sets]
-        return {"kind": "free sets", "sets": sets, "mu": _packed(adjacency.mu)}
+        return {"kind": "free sets", "sets": sets, "mu": packed(adjacency.mu)}
     if isinstance(adjacency, DirectionAdjacency):
-        return {"kind": "directions", "directions": _packed(adjacency.directions(10**9))}
+        return {"kind": "directions", "directions": packed(adjacency.directions(10**9))}
     raise AffineDPError(f"an adjacency of type {type(adjacency).__name__} cannot be saved")
 
 
 def _adjacency(record: Mapping[str, Any], manifold: AffineManifold) -> Adjacency:
     kind = record["kind"]
     if kind == "circuits":
-        return CircuitAdjacency(manifold, _unpacked(record["mu"]))
+        return CircuitAdjacency(manifold, unpacked(record["mu"]))
     if kind == "free sets":
-        return FreeSetAdjacency(manifold, record["sets"], _unpacked(record["mu"]))
+        return FreeSetAdjacency(manifold, record["sets"], unpacked(record["mu"]))
     if kind == "directions":
-        return DirectionAdjacency(manifold, _unpacked(record["directions"]))
+        return DirectionAdjacency(manifold, unpacked(record["directions"]))
     raise StorageError(f"neighbours of the kind {kind!r} are not known")
 
 
 # ---------------------------------------------------------------------- arrays
 
 
-def _packed(array: Matrix) -> dict[str, Any]:
+def packed(array: Matrix) -> dict[str, Any]:
     """Shape, data and hash of a dense or sparse array."""
     if is_sparse(array):
         entries = array.tocoo()
@@ -236,7 +237,8 @@ def _encoded(array: FloatArray) -> dict[str, str]:
     return {"data": base64.b64encode(raw).decode(), "sha256": hashlib.sha256(raw).hexdigest()}
 
 
-def _unpacked(record: Mapping[str, Any]) -> Any:
+def unpacked(record: Mapping[str, Any]) -> Any:
+    """Return the array of a record, checked against its hash."""
     shape = tuple(int(size) for size in record["shape"])
     if any(size < 0 for size in shape) or len(shape) > 2:
         raise StorageError(f"an array of shape {shape} is not possible")
@@ -264,7 +266,7 @@ def _unpacked(record: Mapping[str, Any]) -> Any:
 # ---------------------------------------------------------------------- files
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write to a file beside it and move that into place, so that no half file is left."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
@@ -281,7 +283,8 @@ def _write(path: Path, text: str) -> None:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
+    """Read a file of a format that is known here, as far as its format and version."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise StorageError(f"{path.name} is too large to be a mechanism")
@@ -294,8 +297,13 @@ def _read(path: Path) -> Mapping[str, Any]:
         document = json.loads(text)
     except (ValueError, RecursionError):
         raise StorageError(f"{path.name} is not a mechanism, or only a part of one") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if not isinstance(document, dict):
         raise StorageError(f"{path.name} is not a mechanism")
+    if document.get("format") != form:
+        other = {TRAJECTORY_FORMAT: "TrajectoryMechanism.load", FORMAT: "Mechanism.load"}
+        reader = other.get(str(document.get("format")))
+        hint = f", but something that {reader} reads" if reader else ""
+        raise StorageError(f"{path.name} is not a file of the kind {form!r}{hint}")
     version = document.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise StorageError(

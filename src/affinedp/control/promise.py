@@ -1,0 +1,158 @@
+"""What output noise promises about a trajectory: Theorem 3, or Theorem 1 with Definition 4."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from affinedp._arrays import FloatArray
+from affinedp.adjacency import Sensitivity
+from affinedp.control.coordinates import Coordinates, output_gramian, revealed_coordinates
+from affinedp.control.neighbours import TrajectoryNeighbours
+from affinedp.control.systems import Dynamics
+from affinedp.curves import GaussianCurve
+from affinedp.design.rounding import difference_bound, gamma, row_sums
+from affinedp.errors import AffineDPError
+from affinedp.guarantee import Guarantee
+
+# What rounding may add to the sensitivity, relatively, before the noise counts as unusable.
+MOST_ROUNDING = 1e-3
+
+
+class UncertainPromiseError(AffineDPError):
+    """Noise so ill-conditioned that rounding hides what it promises."""
+
+
+def structured_promise(
+    neighbours: TrajectoryNeighbours, coordinates: Coordinates, square: FloatArray
+) -> Guarantee:
+    """Return the guarantee of noise ``square @ η`` on the chosen entries of x(0).
+
+    What is sent is a function of ``E x(0)`` plus that noise.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    coordinates : Coordinates
+        Which entries of x(0) get noise.
+    square : array, shape (r, r)
+        The noise on them.
+    """
+    inverse, residual = _inverse(square)
+    whitened = inverse @ coordinates.combinations
+    found = neighbours.sensitivity(whitened)
+    upper = found.upper
+    if len(square) < neighbours.dynamics.states:
+        # the product with E was rounded; with the identity it is exact
+        longest = neighbours.sensitivity(np.eye(neighbours.dynamics.states)).upper
+        terms = float(np.linalg.norm(np.abs(inverse) @ np.abs(coordinates.combinations)))
+        upper += gamma(2 * len(square) + 20) * terms * longest
+    upper = upper / (1.0 - residual) * (1.0 + 1e-15)
+    if not upper <= found.value * (1 + MOST_ROUNDING) + 1e-300:
+        raise UncertainPromiseError(
+            "the noise is so ill-conditioned that rounding hides what it promises: the dynamics "
+            "stretch some directions far more than others over this horizon. Shorten the horizon"
+        )
+    return _guarantee(neighbours, found, upper, found.exact and coordinates.certain)
+
+
+def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) -> Coordinates:
+    """Return coordinates of what the outputs reveal and neighbours move.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    gramian : array, shape (n, n)
+        How much each direction of x(0) shows in the outputs.
+    """
+    moving = (neighbours.directions() != 0).any(axis=0)
+    found = revealed_coordinates(neighbours.dynamics, gramian).restricted(moving)
+    if len(found.places) == 0:
+        raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
+    return found
+
+
+def independent_promise(neighbours: TrajectoryNeighbours, sigma: float) -> Guarantee:
+    """Return the guarantee of fresh noise of one scale on every output at every step.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    sigma : float
+        Standard deviation.
+    """
+    found = neighbours.sensitivity(_observability_bound(neighbours.dynamics))
+    return _guarantee(neighbours, found, found.upper / sigma * (1.0 + 1e-15), found.exact)
+
+
+def stated_promise(neighbours: TrajectoryNeighbours, sensitivity: float) -> Guarantee:
+    """Return a guarantee that someone else states, marked as not verified here.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    sensitivity : float
+        As stated.
+    """
+    warning = "read from a file and NOT verified again: it is as good as the file"
+    nowhere = np.zeros(neighbours.dynamics.states)
+    found = Sensitivity(sensitivity, sensitivity, False, "", nowhere, (warning,))
+    return replace(_guarantee(neighbours, found, sensitivity, False), worst_direction=None)
+
+
+def _guarantee(
+    neighbours: TrajectoryNeighbours, found: Sensitivity, upper: float, exact: bool
+) -> Guarantee:
+    dynamics = neighbours.dynamics
+    return Guarantee(
+        law="gaussian",
+        sensitivity=upper,
+        exact=exact,
+        neighbours=neighbours.words,
+        basis=neighbours.theorem,
+        curve=GaussianCurve(upper),
+        worst_direction=found.direction,
+        names=tuple(f"{name}(0)" for name in dynamics.state_names),
+        output_names=dynamics.output_names,
+        method=found.method,
+        warnings=found.warnings,
+        neighbours_key=neighbours.key,
+    )
+
+
+def _observability_bound(dynamics: Dynamics) -> FloatArray:
+    """A small matrix G with ``‖O d‖ ≤ ‖G d‖`` for every d, equal up to rounding."""
+    gramian = output_gramian(dynamics)
+    values, vectors = np.linalg.eigh(gramian)
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    rounding = gamma(dynamics.horizon + 100 * len(gramian)) * float(np.trace(gramian))
+    difference = float(np.linalg.norm(gramian - root.T @ root)) + rounding
+    return np.vstack([root, math.sqrt(difference) * np.eye(len(gramian))])
+
+
+def _inverse(square: FloatArray) -> tuple[FloatArray, float]:
+    """An approximate inverse X, and a bound on ``‖X S − I‖``."""
+    size = np.linalg.norm(square, axis=1)
+    if len(square) == 0 or not np.all(size > 0):
+        raise UncertainPromiseError("some state that the outputs reveal gets no noise at all")
+    scale = np.ldexp(1.0, -np.frexp(size)[1])
+    scaled = square * scale[:, None]
+    try:
+        inverse = np.linalg.inv(scaled)
+    except np.linalg.LinAlgError:
+        raise UncertainPromiseError(
+            "the noise misses a direction that the outputs reveal"
+        ) from None
+    if not np.all(np.isfinite(inverse)):
+        raise UncertainPromiseError("the noise misses a direction that the outputs reveal")
+    error = difference_bound(np.eye(len(square)), inverse, scaled.T)
+    residual = math.sqrt(row_sums(error).max() * row_sums(error.T).max())
+    if not residual < 0.5:
+        raise UncertainPromiseError("the noise misses a direction that the outputs reveal")
+    return inverse * scale, residual

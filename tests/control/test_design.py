@@ -1,0 +1,328 @@
+"""Output noise for trajectories, against the generic design and verification."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import affinedp as adp
+from affinedp.control import (
+    TrajectoryMechanism,
+    design_output_noise,
+    dynamics_of,
+    independent_output_noise,
+)
+from affinedp.control.design import UnevenNoiseWarning
+from affinedp.control.powers import HorizonTooLongError, SingularDynamicsError
+from affinedp.storage import StorageError
+
+VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
+KINDS = ["time-local", "manifold"]
+
+
+def directions_by_hand(A: np.ndarray, horizon: int, mu: np.ndarray) -> np.ndarray:
+    """Theorem 3: differences of whole trajectories, by solving for x(0)."""
+    n = len(A)
+    powers = [np.linalg.matrix_power(A, t) for t in range(horizon)]
+    found = []
+    for t in range(horizon):
+        for k in range(n):
+            start = np.linalg.solve(powers[t], mu[t, k] * np.eye(n)[k])
+            found.append(np.concatenate([power @ start for power in powers]))
+    return np.array(found).T
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_design_is_the_generic_optimum(kind: str) -> None:
+    m = design_output_noise(VEHICLE, 12, 1.0, 0.01, neighbours=kind)
+    same = m.mechanism()
+    assert same.guarantee.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-10)
+    assert same.guarantee.neighbours_key == m.guarantee.neighbours_key
+    best = adp.design_gaussian(
+        same.manifold, epsilon=1.0, delta=0.01, query=same.query, adjacency=same.adjacency
+    )
+    assert m.expected_squared_error == pytest.approx(best.expected_squared_error, rel=1e-7)
+    assert m.guarantee.holds(1.0, 0.01)
+    assert m.guarantee.exact
+    assert m.gap is not None
+    assert m.gap <= 1e-8
+
+
+def test_time_local_promises_agree_with_directions_by_hand() -> None:
+    rng = np.random.default_rng(3)
+    A = np.array([[0.9, 0.3, 0.0], [-0.3, 0.9, 0.2], [0.0, 0.1, 1.0]])
+    C = rng.normal(size=(2, 3))
+    mu = rng.uniform(0.5, 2.0, size=(8, 3))
+    m = design_output_noise((A, C), 8, 0.7, 1e-5, mu=mu)
+    trajectories = directions_by_hand(A, 8, mu)
+    outputs = np.kron(np.eye(8), C) @ trajectories
+    lengths = np.linalg.norm(np.linalg.pinv(m.noise_matrix) @ outputs, axis=0)
+    assert m.guarantee.sensitivity == pytest.approx(lengths.max(), rel=1e-9)
+    assert m.guarantee.sensitivity >= lengths.max() * (1 - 1e-9)
+    iid = independent_output_noise((A, C), 8, 0.7, 1e-5, mu=mu)
+    longest = np.linalg.norm(outputs, axis=0).max()
+    assert iid.guarantee.sensitivity == pytest.approx(longest / iid.sigma[0], rel=1e-9)
+    assert iid.guarantee.holds(0.7, 1e-5)
+
+
+def test_the_paper_protects_positions_only() -> None:
+    m = design_output_noise(VEHICLE, 100, 1.0, 0.01, mu=[1, 0])
+    scalar = design_output_noise(([[1]], [[1]]), 100, 1.0, 0.01)
+    sigma = adp.gaussian_sigma(1.0, 0.01)
+    for found in (m, scalar):
+        assert found.noise_by_time == pytest.approx(sigma, rel=1e-9)
+    assert m.root[1].tolist() == [0.0]  # velocities come out as they are
+
+
+def test_definition_4_costs_ten_times_as_much_on_the_double_integrator() -> None:
+    local = design_output_noise(VEHICLE, 100, 1.0, 0.01)
+    full = design_output_noise(VEHICLE, 100, 1.0, 0.01, neighbours="manifold")
+    ratio = full.noise_by_time / local.noise_by_time
+    assert ratio == pytest.approx(10.0, rel=1e-6)
+    assert "Theorem 3" in local.guarantee.basis
+    assert "time-local" in local.guarantee.neighbours
+    assert "Definition 4" in full.guarantee.basis
+    with pytest.raises(adp.AffineDPError, match="different neighbours"):
+        adp.compose([local.guarantee, full.guarantee])
+
+
+def test_the_noise_beats_fresh_noise() -> None:
+    m = design_output_noise(VEHICLE, 100, 1.0, 0.01)
+    iid = independent_output_noise(VEHICLE, 100, 1.0, 0.01)
+    assert m.expected_squared_error < iid.expected_squared_error / 10
+
+
+def test_unobservable_systems_and_short_horizons_need_less_noise() -> None:
+    velocity = design_output_noise(([[1, 0.1], [0, 1]], [[0, 1]]), 30, 1.0, 1e-6)
+    assert velocity.root.shape == (2, 1)
+    assert velocity.guarantee.exact
+    short = design_output_noise(VEHICLE, 1, 1.0, 1e-6)
+    assert short.root.shape == (2, 1)
+    for m in (velocity, short):
+        generic = m.mechanism().guarantee
+        assert generic.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-9)
+
+
+def test_combinations_that_outputs_reveal() -> None:
+    # only x1 + x2 is ever seen, and it is all that counts
+    A, C = np.array([[0.9, 0.1], [0.1, 0.9]]), np.array([[1.0, 1.0]])
+    m = design_output_noise((A, C), 10, 1.0, 1e-6)
+    assert m.root.shape == (2, 1)
+    same = m.mechanism().guarantee
+    assert same.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-9)
+
+
+def test_singular_dynamics_have_no_time_local_neighbours() -> None:
+    system = ([[0.5, 1.0], [0.0, 0.0]], [[1, 0]])
+    with pytest.raises(SingularDynamicsError, match="Theorem 3.*manifold"):
+        design_output_noise(system, 5, 1.0, 0.01)
+    m = design_output_noise(system, 5, 1.0, 0.01, neighbours="manifold")
+    generic = m.mechanism().guarantee
+    assert generic.leak is None
+    assert generic.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-9)
+
+
+def test_contracting_dynamics_warn_with_the_noise_by_time() -> None:
+    with pytest.warns(UnevenNoiseWarning, match=r"at t = 0.*at t = 29"):
+        m = design_output_noise(([[0.5]], [[1]]), 30, 1.0, 0.01)
+    assert m.noise_by_time[0, 0] == pytest.approx(m.noise_by_time[29, 0] * 2.0**29, rel=1e-12)
+    assert any("uneven" in note for note in m.notes)
+    fading = 0.5 ** np.arange(30)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calm = design_output_noise(([[0.5]], [[1]]), 30, 1.0, 0.01, mu=fading)
+    assert calm.noise_by_time[0, 0] == pytest.approx(adp.gaussian_sigma(1.0, 0.01), rel=1e-9)
+
+
+def test_a_horizon_that_is_too_long_names_one_that_works() -> None:
+    A = np.diag([1.0, 0.1]) + np.array([[0.0, 0.3], [0.2, 0.0]])
+    with pytest.raises(HorizonTooLongError) as refused:
+        design_output_noise((A, [[1, 0]]), 3000, 1.0, 0.01)
+    works = refused.value.horizon
+    assert 1 <= works < 3000
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnevenNoiseWarning)
+        assert design_output_noise((A, [[1, 0]]), works, 1.0, 0.01).guarantee.holds(1.0, 0.01)
+
+
+def test_time_varying_systems() -> None:
+    rng = np.random.default_rng(5)
+    A = np.eye(2) + 0.2 * rng.normal(size=(6, 2, 2))
+    C = rng.normal(size=(7, 1, 2))
+    m = design_output_noise((A, C), 7, 1.0, 1e-4)
+    generic = m.mechanism().guarantee
+    assert generic.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-9)
+    by_function = design_output_noise((lambda t: A[t], lambda t: C[t]), 7, 1.0, 1e-4)
+    assert np.array_equal(by_function.root, m.root)
+
+
+def test_a_python_control_system() -> None:
+    control = pytest.importorskip("control")
+    system = control.ss([[1, 0.1], [0, 1]], [[0.005], [0.1]], [[1, 0]], 0, dt=0.1,
+                        states=["p", "v"], outputs=["gps"])  # fmt: skip
+    m = design_output_noise(system, 20, 1.0, 0.01)
+    assert m.dynamics.state_names == ("p", "v")
+    assert m.dynamics.output_names == ("gps",)
+    assert m.guarantee.names == ("p(0)", "v(0)")
+    plain = design_output_noise(VEHICLE, 20, 1.0, 0.01)
+    assert np.array_equal(m.root, plain.root)
+    with pytest.raises(adp.AffineDPError, match="sample_system"):
+        design_output_noise(control.ss([[0]], [[1]], [[1]], 0), 20, 1.0, 0.01)
+
+
+def test_a_cost_matrix_changes_the_noise_and_not_the_promise() -> None:
+    plain = design_output_noise(VEHICLE, 30, 1.0, 0.01)
+    weight = np.diag([1.0, 50.0])
+    other = design_output_noise(VEHICLE, 30, 1.0, 0.01, cost=weight)
+    assert other.guarantee.holds(1.0, 0.01)
+
+    def paid(m: TrajectoryMechanism) -> float:
+        return float(np.trace(weight @ m.root @ m.root.T))
+
+    assert paid(other) < paid(plain) * 0.999
+    assert plain.expected_squared_error < other.expected_squared_error
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"horizon": 0}, "horizon"),
+        ({"horizon": True}, "horizon"),
+        ({"horizon": 2.0}, "horizon"),
+        ({"mu": -1.0}, "mu"),
+        ({"mu": [1.0, 1.0, 1.0]}, "one per time and state"),
+        ({"mu": 0.0}, "mu"),
+        ({"mu": math.nan}, "finite"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"neighbours": "all"}, "neighbours"),
+        ({"system": ([[1, 2]], [[1, 0]])}, "square"),
+        ({"system": ([[1]], [[1, 0]])}, "column"),
+        ({"system": "vehicle"}, "system"),
+        ({"system": 3}, "system"),
+        ({"cost": [[1.0]]}, "cost"),
+        ({"system": ([[1, 0.1], [0, 1]], [[0, 0]])}, "no noise is needed"),
+    ],
+)
+def test_bad_input_is_refused(change: dict, message: str) -> None:
+    given = {"system": VEHICLE, "horizon": 5, "epsilon": 1.0, "delta": 0.01} | change
+    with pytest.raises(adp.AffineDPError, match=message):
+        design_output_noise(**given)
+
+
+def test_sampled_noise_has_the_stated_covariance() -> None:
+    m = design_output_noise(VEHICLE, 6, 1.0, 0.01)
+    noise = m.sample(40_000, seed=1)[:, :, 0]
+    found = np.cov(noise.T)
+    assert found == pytest.approx(m.covariance, rel=0.05, abs=0.02 * m.covariance.max())
+    assert np.array_equal(m.sample(2, seed=7), m.sample(2, seed=7))
+    assert m.loadings(2, 4) == pytest.approx(m.loadings()[2:4])
+
+
+def test_mechanisms_survive_the_disk(tmp_path) -> None:
+    path = tmp_path / "m.json"
+    for kind in KINDS:
+        m = design_output_noise(VEHICLE, 9, 1.0, 0.01, neighbours=kind, mu=[1.0, 0.5])
+        m.save(path)
+        again = TrajectoryMechanism.load(path)
+        assert again.fingerprint == m.fingerprint
+        assert again.guarantee.sensitivity == m.guarantee.sensitivity
+        assert again.guarantee.neighbours_key == m.guarantee.neighbours_key
+        trusted = TrajectoryMechanism.load(path, reverify=False)
+        assert "NOT verified" in trusted.guarantee.warnings[0]
+    with pytest.raises(StorageError, match=r"TrajectoryMechanism\.load"):
+        adp.Mechanism.load(path)
+
+
+def test_altered_files_are_refused(tmp_path) -> None:
+    import json
+
+    from affinedp.storage import packed
+
+    path = tmp_path / "m.json"
+    m = design_output_noise(VEHICLE, 9, 1.0, 0.01)
+    m.save(path)
+    document = json.loads(path.read_text())
+    changes = [
+        {"root": packed(m.root * 0.9)},
+        {"root": packed(m.root[:, :1])},
+        {"mu": packed(np.array([2.0, 2.0]))},
+        {"horizon": 20},
+        {"horizon": "9"},
+        {"neighbours": "manifold"},
+        {"neighbours": []},
+        {"states": ["p"]},
+        {"guarantee": {"sensitivity": -1}},
+        {"gap": -1.0},
+        {"A": {}},
+    ]
+    for change in changes:
+        path.write_text(json.dumps(document | change))
+        with pytest.raises(StorageError):
+            TrajectoryMechanism.load(path)
+
+
+def test_reports_and_figures(tmp_path) -> None:
+    m = design_output_noise(VEHICLE, 100, 1.0, 0.01)
+    text = str(m)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "time-local" in text
+    assert "y1(99)" in text
+    assert "<svg" in m.report().page()
+    assert [axes.get_title() for axes in m.plot().axes] == ["Promise", "Noise by time"]
+    assert "fresh at every step" in str(independent_output_noise(VEHICLE, 10, 1.0, 0.01))
+
+
+def test_too_long_for_an_ordinary_mechanism() -> None:
+    m = design_output_noise(([[1]], [[1]]), 6000, 1.0, 0.01)
+    with pytest.raises(adp.AffineDPError, match="Gateway"):
+        m.mechanism()
+    with pytest.raises(adp.AffineDPError, match="memory"):
+        design_output_noise(([[1]], [[1]]), 30_000, 1.0, 0.01).covariance  # noqa: B018
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 2), st.integers(1, 7), st.integers(0, 2**32 - 1),
+    st.sampled_from(KINDS),
+)  # fmt: skip
+def test_random_systems_agree_with_the_generic_path(
+    n: int, m: int, horizon: int, seed: int, kind: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    A = np.round(np.eye(n) + rng.normal(size=(n, n)), 2)
+    C = np.round(rng.normal(size=(m, n)), 1)
+    mu = rng.uniform(0.1, 3.0, size=n)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnevenNoiseWarning)
+            found = design_output_noise((A, C), horizon, 1.0, 1e-3, mu=mu, neighbours=kind)
+        generic = found.mechanism().guarantee
+    except adp.AffineDPError:
+        return
+    assert found.guarantee.holds(1.0, 1e-3)
+    assert generic.leak is None
+    assert generic.sensitivity == pytest.approx(found.guarantee.sensitivity, rel=1e-6)
+
+
+def test_dynamics_are_values() -> None:
+    first = dynamics_of(VEHICLE, 10)
+    assert dynamics_of(VEHICLE, 10).fingerprint == first.fingerprint
+    assert dynamics_of(VEHICLE, 11).fingerprint != first.fingerprint
+    assert dynamics_of(first, 5).horizon == 5
+    with pytest.raises(adp.AffineDPError, match="horizon"):
+        dynamics_of(first, 11)
+
+
+def test_the_control_block_adds_fixed_noise() -> None:
+    control = pytest.importorskip("control")
+    m = design_output_noise(VEHICLE, 20, 1.0, 0.01)
+    block = m.to_control_block(seed=3)
+    times = np.arange(20.0)
+    response = control.input_output_response(block, times, np.ones((1, 20)))
+    expected = 1.0 + m.sample(1, seed=3)[0, :, 0]
+    assert response.outputs.ravel() == pytest.approx(expected)
+    with pytest.raises(adp.AffineDPError, match="horizon"):
+        control.input_output_response(block, np.arange(21.0), np.ones((1, 21)))
