@@ -12,7 +12,7 @@ from affinedp.control.powers import (
     HorizonTooLongError,
     SingularDynamicsError,
     growth_exponent,
-    inverse_transitions,
+    scan_inverse_transitions,
     scan_transitions,
 )
 from affinedp.control.systems import Dynamics, dynamics_of
@@ -22,13 +22,17 @@ def rotation(angle: float) -> np.ndarray:
     return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
 
 
-def transitions(dynamics: Dynamics) -> tuple[np.ndarray, float]:
+def transitions(dynamics: Dynamics, scan=scan_transitions) -> tuple[np.ndarray, float]:
     found = np.zeros((dynamics.horizon, dynamics.states, dynamics.states))
 
     def keep(start: int, block: np.ndarray) -> None:
         found[start : start + len(block)] = block
 
-    return found, scan_transitions(dynamics, keep).error
+    return found, scan(dynamics, keep).error
+
+
+def inverse_transitions(dynamics: Dynamics) -> tuple[np.ndarray, float]:
+    return transitions(dynamics, scan_inverse_transitions)
 
 
 def exact_product(dynamics: Dynamics, t: int) -> mpmath.matrix:

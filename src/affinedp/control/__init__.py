@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from affinedp.control.design import independent_output_noise as independent_output_noise
     from affinedp.control.gateway import Gateway as Gateway
     from affinedp.control.loop import ClosedLoop as ClosedLoop
+    from affinedp.control.simulation import Simulation as Simulation
+    from affinedp.control.sweep import sweep as sweep
     from affinedp.control.systems import Dynamics as Dynamics
     from affinedp.control.systems import dynamics_of as dynamics_of
     from affinedp.control.trajectory import IndependentOutputNoise as IndependentOutputNoise
@@ -25,10 +27,12 @@ _HOME = {
     "Dynamics": "systems",
     "Gateway": "gateway",
     "IndependentOutputNoise": "trajectory",
+    "Simulation": "simulation",
     "TrajectoryMechanism": "trajectory",
     "design_output_noise": "design",
     "dynamics_of": "systems",
     "independent_output_noise": "design",
+    "sweep": "sweep",
 }
 
 __all__ = sorted(_HOME)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from affinedp._arrays import FloatArray, real_array
 from affinedp.control.coordinates import Coordinates, output_gramian
+from affinedp.control.least_noise import least_noise
 from affinedp.control.neighbours import Neighbours, TrajectoryNeighbours, trajectory_neighbours
 from affinedp.control.powers import HorizonTooLongError
 from affinedp.control.promise import (
@@ -22,18 +23,12 @@ from affinedp.control.systems import Dynamics, dynamics_of
 from affinedp.control.trajectory import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.design.blocks import with_floor
 from affinedp.design.gaussian import floor_note, largest_sensitivity
-from affinedp.design.least_trace import least_trace
 from affinedp.errors import AffineDPError
 from affinedp.guarantee import Guarantee
 from affinedp.progress import Progress
 
 # Noise that varies by more than this over the horizon is worth a warning.
 UNEVEN = 100.0
-# Directions worse conditioned than this are spread before the least noise is sought.
-SPREAD = 1e3
-# What rounding may take from the certified gap.
-MOST_ROUNDING = 0.05
-EPS = float(np.finfo(float).eps)
 
 
 class NoiseCost(Protocol):
@@ -166,45 +161,16 @@ def _designed(
     weight, floor = with_floor(
         _weight(cost, dynamics, gramian)[np.ix_(coordinates.places, coordinates.places)]
     )
-    identity = len(coordinates.places) == dynamics.states
-    revealed = differences if identity else differences @ coordinates.combinations.T
-    spread = _spread(revealed)
     with Progress("least noise") as progress:
-        try:
-            best = least_trace(
-                revealed @ np.linalg.inv(spread) / limit, spread @ weight @ spread.T, tol=tol,
-                progress=lambda stage, gap: progress.update(0.5, f"(gap {gap:.0e})"),
-            )  # fmt: skip
-        except AffineDPError as error:
-            raise UncertainPromiseError(
-                "over this horizon the dynamics stretch some directions so much more than others "
-                f"that no least noise can be certified ({error})"
-            ) from None
-    # the change of coordinates was rounded
-    rounding = 16 * len(spread) * EPS * float(np.linalg.cond(spread))
-    if rounding > MOST_ROUNDING:
-        raise UncertainPromiseError(
-            "over this horizon the dynamics stretch some directions so much more than others that "
-            "rounding hides what the least noise is"
-        )
-    chosen, guarantee = _at_the_limit(neighbours, coordinates, spread.T @ best.root, limit)
+        best = least_noise(
+            differences, coordinates.combinations, weight, limit, tol,
+            lambda gap: progress.update(0.5, f"(gap {gap:.0e})"),
+        )  # fmt: skip
+    chosen, guarantee = _at_the_limit(neighbours, coordinates, best.root, limit)
     root = np.zeros((dynamics.states, len(chosen)))
     root[coordinates.places] = chosen
     notes = (floor_note(floor),) if floor else ()
-    gap = best.gap + rounding
-    return _with_notes(TrajectoryMechanism(neighbours, guarantee, root, gap, notes))
-
-
-def _spread(directions: FloatArray) -> FloatArray:
-    """U such that the rows of ``directions @ U⁻¹`` are well spread; the identity if they are."""
-    size = np.abs(directions).max(axis=0)
-    if not np.all(size > 0):
-        return np.eye(directions.shape[1])
-    scale = np.ldexp(1.0, np.frexp(size)[1])
-    triangle = np.linalg.qr(directions / scale, mode="r")
-    if not SPREAD < np.linalg.cond(triangle) < 1 / EPS:
-        return np.eye(directions.shape[1])
-    return np.asarray(triangle * scale)
+    return _with_notes(TrajectoryMechanism(neighbours, guarantee, root, best.gap, notes))
 
 
 def _weight(cost: Any, dynamics: Dynamics, gramian: FloatArray) -> FloatArray:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from affinedp._arrays import FloatArray, real_array
 from affinedp.adjacency import Adjacency, FreeSetAdjacency, Sensitivity, hashed, mu_words
 from affinedp.circuit_adjacency import CircuitAdjacency
-from affinedp.control.powers import SingularDynamicsError, inverse_transitions
+from affinedp.control.powers import SingularDynamicsError, scan_inverse_transitions
 from affinedp.control.systems import Dynamics
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.manifold import AffineManifold
@@ -106,21 +106,24 @@ class TimeLocal(TrajectoryNeighbours):
     @cached_property
     def _differences(self) -> tuple[FloatArray, float]:
         """Differences of x(0) as rows, and how much an entry may be off besides its rounding."""
+        n, distance = self.dynamics.states, self.mu
+        rows = np.empty((self.dynamics.horizon * n, n))
+
+        def keep(t: int, inverses: FloatArray) -> None:
+            moved = inverses.transpose(0, 2, 1) * distance[t : t + len(inverses), :, None]
+            rows[t * n : (t + len(inverses)) * n] = moved.reshape(-1, n)
+
         try:
-            inverses, error = inverse_transitions(self.dynamics)
+            error = scan_inverse_transitions(self.dynamics, keep).error
         except SingularDynamicsError as refusal:
             raise SingularDynamicsError(
                 f"time-local neighbours (Theorem 3) need nonsingular state matrices: {refusal}. "
                 "Use neighbours='manifold' (Definition 4), which does without"
             ) from None
-        reached = self._reached()
-        distance = self.mu.ravel()
-        rows = np.ascontiguousarray(inverses.transpose(0, 2, 1)).reshape(-1, self.dynamics.states)
-        del inverses  # as large as the directions themselves
-        rows *= distance[:, None]
         # exact: no protected state ever moves these entries
-        rows[:, ~reached] = 0.0
-        return rows if distance.all() else rows[distance > 0], error * float(distance.max())
+        rows[:, ~self._reached()] = 0.0
+        protected = distance.ravel() > 0
+        return rows if protected.all() else rows[protected], error * float(distance.max())
 
     def _reached(self) -> Any:
         """Entries that can move at all, from the zeros of A.

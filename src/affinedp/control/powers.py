@@ -97,33 +97,26 @@ def scan_transitions(dynamics: Dynamics, visit: Visit, scale: float = 1.0) -> Sc
     return _scan(dynamics, False, visit, max(0, math.frexp(scale)[1]))
 
 
-def inverse_transitions(dynamics: Dynamics) -> tuple[FloatArray, float]:
-    """Return ``Φ_t⁻¹``: how x(0) differs when x(t) differs by a unit vector.
+def scan_inverse_transitions(dynamics: Dynamics, visit: Visit) -> Scan:
+    """Visit ``Φ_t⁻¹``: how x(0) differs when x(t) differs by a unit vector.
 
     Parameters
     ----------
     dynamics : Dynamics
         The system and its horizon; every A(t) must be nonsingular.
-
-    Returns
-    -------
-    inverses : array, shape (T, n, n)
-    error : float
-        Every entry is off by at most this, besides one rounding of its own size.
+    visit : callable
+        As for :func:`scan_transitions`.
 
     Examples
     --------
     >>> from affinedp.control import dynamics_of
-    >>> inverses, error = inverse_transitions(dynamics_of(([[0.5]], [[1]]), horizon=4))
-    >>> inverses.ravel().tolist(), error < 1e-20
-    ([1.0, 2.0, 4.0, 8.0], True)
+    >>> halving = dynamics_of(([[0.5]], [[1]]), horizon=4)
+    >>> found = scan_inverse_transitions(halving, lambda t, block: print(block.ravel()))
+    [1. 2. 4. 8.]
+    >>> found.error < 1e-20
+    True
     """
-    values = np.empty((dynamics.horizon, dynamics.states, dynamics.states))
-
-    def keep(start: int, block: FloatArray) -> None:
-        values[start : start + len(block)] = block
-
-    return values, _scan(dynamics, True, keep).error
+    return _scan(dynamics, True, visit)
 
 
 def growth_exponent(dynamics: Dynamics) -> int:

@@ -68,7 +68,7 @@ class Dynamics:
         """Return the same dynamics over the first ``horizon`` steps."""
         if not 1 <= horizon <= self.horizon:
             raise AffineDPError(f"horizon must lie between 1 and {self.horizon}, not {horizon}")
-        A = self.A[: horizon - 1] if self.A.ndim == 3 else self.A
+        A = self.A[: max(horizon - 1, 1)] if self.A.ndim == 3 else self.A
         C = self.C[:horizon] if self.C.ndim == 3 else self.C
         return Dynamics(A, C, horizon, self.state_names, self.output_names)
 
