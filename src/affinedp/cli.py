@@ -10,13 +10,14 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from affinedp import __version__
 from affinedp.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.circuit_adjacency import CircuitAdjacency
+from affinedp.control.commands import control_app
 from affinedp.design.gaussian import design_gaussian
 from affinedp.design.laplace import design_laplace
 from affinedp.errors import AffineDPError
@@ -25,6 +26,9 @@ from affinedp.manifold import AffineManifold
 from affinedp.mechanism import Mechanism
 from affinedp.problem import Problem, read_problem
 from affinedp.verification import verify as verify_noise
+
+if TYPE_CHECKING:
+    from affinedp.reproduce.parts import Reproduced
 
 app = typer.Typer(
     help="Differential privacy for data that obeys known linear equations.",
@@ -113,12 +117,16 @@ def report(
     trust: Annotated[bool, typer.Option(help="Do not verify the guarantee again.")] = False,
 ) -> None:
     """Say what a saved mechanism promises and costs; its guarantee is verified again."""
-    loaded = Mechanism.load(mechanism, reverify=not trust)
+    from affinedp.control.trajectory import TrajectoryMechanism
+    from affinedp.storage import TRAJECTORY_FORMAT, format_of
+
+    kind = TrajectoryMechanism if format_of(mechanism) == TRAJECTORY_FORMAT else Mechanism
+    written = kind.load(mechanism, reverify=not trust).report()
     if html is None:
-        typer.echo(str(loaded.report()))
+        typer.echo(str(written))
         return
     try:
-        html.write_text(loaded.report().page(), encoding="utf-8")
+        html.write_text(written.page(), encoding="utf-8")
     except OSError as error:
         raise AffineDPError(f"{html} cannot be written: {error.strerror}") from None
     typer.echo(f"wrote {html}")
@@ -204,6 +212,7 @@ def audit(
 LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", show_default=False)]
 ledger_app = typer.Typer(help="Start a privacy budget, look at it, check it.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(control_app, name="control")
 
 
 @ledger_app.command("create")
@@ -300,30 +309,49 @@ def _one_line(text: str) -> str:
 
 @app.command()
 def reproduce(
-    part: Annotated[str, typer.Argument(help="Which part: examples.")] = "examples",
+    part: Annotated[str, typer.Argument(help="examples, control, consensus or all.")] = "all",
+    out: Annotated[Path | None, typer.Option(help="Folder for figures and results.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Compute the paper's numbers again and print them beside the paper's."""
+    """Compute the paper's numbers again, print them beside the paper's, draw its figures.
+
+    With --out the figures (PNG and SVG) and results.json go into that folder.
+    """
+    from rich.console import Console
+
+    from affinedp.reproduce.parts import parts_named
+    from affinedp.reproduce.parts import reproduce as compute
+
+    names = parts_named(part)
+    with Console(stderr=True).status("starting") as status:
+        found = compute(names, out, lambda text: status.update(text))
+    if as_json:
+        rows = [claim.row() for one in found for claim in one.claims]
+        keys = ("what", "paper", "ours", "verdict", "how")
+        answer = [dict(zip(keys, row)) for row in rows]
+        typer.echo(json.dumps(answer, ensure_ascii=False, indent=2))
+        return
+    for one in found:
+        _print_claims(one)
+    if out is not None:
+        typer.echo(
+            f"wrote {sum(len(one.figures) for one in found)} figures and results.json to {out}"
+        )
+
+
+def _print_claims(found: Reproduced) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from affinedp.reproduce.examples import example_1, example_2
-
-    if part != "examples":
-        raise AffineDPError(f"there is no part {part!r} of the paper to reproduce: examples")
-    first = Table("claim", "paper", "affinedp", title="Example 1: x1 - k x2 = b", box=box.SIMPLE)
-    for claim in example_1():
-        first.add_row(claim.what, f"{claim.paper:.6g}", f"{claim.ours:.6g}")
-    second = Table(
-        "moves together",
-        "neighbours differ at most by",
-        title="Example 2: x1 = 2 x2, x3 free",
-        box=box.SIMPLE,
-    )
-    for row in example_2():
-        second.add_row(*row)
-    console = Console()
-    console.print(first, second)
+    table = Table("claim", title=found.title, box=box.SIMPLE)
+    for heading in ("paper", "affinedp"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for claim in found.claims:
+        what, paper, ours, verdict, _ = claim.row()
+        table.add_row(what, paper, ours, verdict)
+    Console().print(table)
 
 
 def manifold_of(problem: Problem) -> AffineManifold:

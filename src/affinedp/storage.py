@@ -283,8 +283,18 @@ def write_text(path: Path, text: str) -> None:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
-    """Read a file of a format that is known here, as far as its format and version."""
+def format_of(path: Path) -> str:
+    """Return what a file says it is, or an empty text.
+
+    Parameters
+    ----------
+    path : Path
+        A file with a mechanism of some kind.
+    """
+    return str(_parsed(path).get("format", ""))
+
+
+def _parsed(path: Path) -> Mapping[str, Any]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise StorageError(f"{path.name} is too large to be a mechanism")
@@ -299,6 +309,12 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
         raise StorageError(f"{path.name} is not a mechanism, or only a part of one") from None
     if not isinstance(document, dict):
         raise StorageError(f"{path.name} is not a mechanism")
+    return document
+
+
+def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
+    """Read a file of a format that is known here, as far as its format and version."""
+    document = _parsed(path)
     if document.get("format") != form:
         other = {TRAJECTORY_FORMAT: "TrajectoryMechanism.load", FORMAT: "Mechanism.load"}
         reader = other.get(str(document.get("format")))

@@ -7,9 +7,7 @@ velocities too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from affinedp.calibration import gaussian_sigma_bound
 from affinedp.control.design import design_output_noise
 from affinedp.control.neighbours import trajectory_neighbours
 from affinedp.control.trajectory import TrajectoryMechanism
+from affinedp.reproduce.claims import Claim, verdict_of
 from affinedp.reproduce.vehicle import (
     DELTA,
     EPSILON,
@@ -33,38 +32,6 @@ from affinedp.reproduce.vehicle import (
     vehicle_loop,
     vehicle_noise,
 )
-
-Verdict = Literal["agrees", "corrected", "added"]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A number of section V beside ours.
-
-    Attributes
-    ----------
-    what : str
-        What it is.
-    paper : float, str or None
-        What the paper prints or says; None where it says nothing, or only draws it.
-    ours : float
-        What comes out here.
-    verdict : str
-        ``"agrees"``, ``"corrected"`` (the paper's is not what it says) or ``"added"``.
-    how : str
-        Where ours comes from.
-    """
-
-    what: str
-    paper: float | str | None
-    ours: float
-    verdict: Verdict
-    how: str
-
-    def row(self) -> tuple[str, str, str, str, str]:
-        """Return the claim as text, for a table: what, paper, ours, verdict, how."""
-        paper = f"{self.paper:.6g}" if isinstance(self.paper, float) else self.paper or "–"
-        return self.what, paper, f"{self.ours:.6g}", self.verdict, self.how
 
 
 def claims(runs: int = 10_000, seed: int = 0) -> list[Claim]:
@@ -88,11 +55,7 @@ def claims(runs: int = 10_000, seed: int = 0) -> list[Claim]:
 
 def _printed(what: str, paper: float, ours: float, how: str) -> Claim:
     """A number that the paper prints with four decimals."""
-    return Claim(what, paper, ours, _verdict(abs(paper - ours) <= 0.5001e-4), how)
-
-
-def _verdict(agrees: bool) -> Verdict:
-    return "agrees" if agrees else "corrected"
+    return Claim(what, paper, ours, verdict_of(abs(paper - ours) <= 0.5001e-4), how)
 
 
 def _gains() -> list[Claim]:
@@ -139,7 +102,7 @@ def _errors(runs: int, seed: int) -> list[Claim]:
             found.append(Claim(what, None, float(exact[0]), "added", how))
             if structured and sigma:
                 what = f"E|v − v_r|² at t = {HORIZON}, {kind}, {rule}"
-                verdict = _verdict(exact[1] < 1e-3)
+                verdict = verdict_of(exact[1] < 1e-3)
                 found.append(Claim(what, "vanishes", float(exact[1]), verdict, "exact"))
     return found
 
@@ -155,11 +118,11 @@ def _figure_3() -> list[Claim]:
     return [
         Claim(
             "Fig. 3: mean squares of one draw over i.i.d., at most",
-            "below 1", ratio, _verdict(ratio < 1), "exact, over its ε, both states, both rules",
+            "below 1", ratio, verdict_of(ratio < 1), "exact, over its ε, both states, both rules",
         ),
         Claim(
             "Fig. 3: mean squares at one ε over those at the next smaller, at most",
-            "below 1", rising, _verdict(rising < 1), "exact, over all its curves",
+            "below 1", rising, verdict_of(rising < 1), "exact, over all its curves",
         ),
         Claim(
             "Fig. 3: E|p − p_r|² at ε = 0.01, paper's σ over least σ",
@@ -177,7 +140,7 @@ def _velocities(runs: int, seed: int) -> list[Claim]:
     found = [
         Claim(
             "ε that the paper's noise keeps for positions and velocities",
-            "1", epsilon, _verdict(epsilon <= EPSILON),
+            "1", epsilon, verdict_of(epsilon <= EPSILON),
             "Theorem 1: no promise; velocities are called private, but not designed for",
         ),
         Claim(

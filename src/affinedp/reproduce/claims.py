@@ -1,0 +1,46 @@
+"""A claim of the paper beside what comes out here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["agrees", "corrected", "added"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that the paper says, and what we find.
+
+    Attributes
+    ----------
+    what : str
+        What it is.
+    paper : float, str or None
+        What the paper prints or says; None where it says nothing, or only draws it.
+    ours : float or str
+        What comes out here.
+    verdict : str
+        ``"agrees"``, ``"corrected"`` (the paper's is not what it says) or ``"added"``.
+    how : str
+        Where ours comes from.
+    """
+
+    what: str
+    paper: float | str | None
+    ours: float | str
+    verdict: Verdict
+    how: str
+
+    def row(self) -> tuple[str, str, str, str, str]:
+        """Return the claim as text, for a table: what, paper, ours, verdict, how."""
+        return self.what, _text(self.paper), _text(self.ours), self.verdict, self.how
+
+
+def verdict_of(agrees: bool) -> Verdict:
+    """Return the verdict on something that the paper says."""
+    return "agrees" if agrees else "corrected"
+
+
+def _text(value: float | str | None) -> str:
+    return f"{value:.6g}" if isinstance(value, float | int) else value or "–"

@@ -1,0 +1,691 @@
+"""The gateway: what it sends, once, and what it refuses."""
+
+import copy
+import math
+import os
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from affinedp.control import Gateway, design_output_noise, gateway_draw, independent_output_noise
+from affinedp.control import gateway as module
+from affinedp.control.gateway import GatewayStateError, HorizonError, LateStepError
+from affinedp.control.gateway_state import Draw, Head, create_state
+from affinedp.errors import AffineDPError
+from affinedp.ledger import BudgetExceededError, Ledger
+
+VEHICLE = ([[1, 0.1], [0, 1]], np.eye(2))
+HOLD = design_output_noise(([[1]], [[1]]), 12, epsilon=1, delta=1e-3)
+MOVING = design_output_noise(VEHICLE, 50, epsilon=1, delta=1e-3)
+GROWING = design_output_noise(([[1.2, 0.3], [-0.1, 0.9]], [[1, 1]]), 20, epsilon=2, delta=1e-6)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.db"
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path / "budget.db", epsilon=3.0, delta=1e-2) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder where writing to the disk is quick, if there is one."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
+
+
+def run(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def files(path):
+    return sorted(p.name for p in path.parent.iterdir() if p.name != "budget.db")
+
+
+# ---------------------------------------------------------------------- what is sent
+
+
+class Known:
+    """Fresh noise that the test knows."""
+
+    def __init__(self, numbers):
+        self.numbers = list(numbers)
+
+    def take(self, count):
+        taken, self.numbers = self.numbers[:count], self.numbers[count:]
+        return taken
+
+
+def exact_noise(mechanism, draw):
+    """γ(t) in rational arithmetic."""
+    exact = np.vectorize(lambda value: Fraction(float(value)), otypes=[object])
+    dynamics = mechanism.dynamics
+    state = exact(mechanism.root) @ np.array([Fraction(n, 2**56) for n in draw], dtype=object)
+    for t in range(mechanism.horizon):
+        yield exact(dynamics.output_matrix(t)) @ state
+        if t + 1 < mechanism.horizon:
+            state = exact(dynamics.state_matrix(t)) @ state
+
+
+@pytest.mark.parametrize("mechanism", [HOLD, MOVING, GROWING], ids=["hold", "moving", "growing"])
+def test_sends_the_measurement_with_the_noise_of_the_definition(path, mechanism):
+    rng = np.random.default_rng(1)
+    with Gateway(mechanism, state=path) as gateway:
+        fresh = [int(v) for v in rng.normal(size=mechanism.horizon * mechanism.outputs) * 2.0**56]
+        gateway._fresh, kept = Known(fresh), iter(fresh)
+        grid = [Fraction(float(tau)) / 4 for tau in gateway.fresh_noise]
+        draw = gateway._state.draw.numbers
+        for noise in exact_noise(mechanism, draw):
+            y = rng.normal(size=mechanism.outputs) * 100
+            sent = gateway.send(y)
+            for i, value in enumerate(sent):
+                expected = Fraction(float(y[i])) + noise[i] + next(kept) * grid[i] * 4 / 2**56
+                assert abs(Fraction(float(value)) - expected) <= grid[i] / 2 * (
+                    1 + Fraction(1, 10**9)
+                )
+                assert (Fraction(float(value)) / grid[i]).denominator == 1
+
+
+def test_neighbours_with_the_same_sum_send_the_same(path, monkeypatch):
+    """x(0) + d with η − h sends what x(0) with η sends, where R h = d: one cell apart at most."""
+    m, rng = MOVING, np.random.default_rng(3)
+    drawn, shift = [int(v) for v in rng.normal(size=2) * 2.0**56], [2**54, -(3**30)]
+    sent = []
+    for name, sign in (("one", 0), ("two", 1)):
+        numbers = tuple(a - sign * b for a, b in zip(drawn, shift))
+        monkeypatch.setattr(gateway_draw, "drawn_once", lambda *_, n=numbers: n)
+        extra = list(exact_noise(m, [sign * b for b in shift]))
+        with Gateway(m, state=path.with_name(name)) as gateway:
+            gateway._fresh = Known([0] * 100)
+            rng = np.random.default_rng(4)
+            sent.append(
+                [gateway.send([float(v) for v in rng.normal(size=2) + extra[t]]) for t in range(50)]
+            )
+            cell = gateway.fresh_noise / 4
+    assert np.all(np.abs(np.subtract(*sent)) <= cell * (1 + 1e-12))
+    assert np.mean(np.array(sent[0]) == np.array(sent[1])) > 0.9
+
+
+def test_law_of_what_is_sent(folder):
+    """Real noise: over many gateways, of the right law, and the same draw at all times."""
+    count, errors = 150, []
+    for i in range(count):
+        with Gateway(MOVING, state=folder / f"{i}.db", resolution=0.01) as gateway:
+            errors.append([gateway.send([1.0, 2.0], step=t) - [1.0, 2.0] for t in (0, 1, 40)])
+    errors, fresh = np.array(errors), gateway.fresh_noise[0]
+    # γ(0) = R η for outputs that are the whole state
+    scores = np.linalg.solve(MOVING.root, errors[:, 0].T)
+    assert stats.kstest(scores.ravel(), "norm").pvalue > 1e-6
+    assert abs(np.corrcoef(scores)[0, 1]) < 6 / math.sqrt(count)
+    # later outputs are moved by A and differ only by fresh noise
+    moved = errors[:, 0] @ np.linalg.matrix_power(np.array(VEHICLE[0]), 40).T
+    left = (errors[:, 2] - moved) / (fresh * np.hypot(1, [math.hypot(1, 4), 1]))
+    assert stats.kstest(left.ravel(), "norm").pvalue > 1e-6
+    left = (errors[:, 1, 1] - errors[:, 0, 1]) / (fresh * math.sqrt(2))
+    assert stats.kstest(left, "norm").pvalue > 1e-6
+    np.testing.assert_allclose(errors.std(axis=0), MOVING.noise_by_time[[0, 1, 40]], rtol=0.35)
+
+
+def test_fresh_noise_is_never_used_twice(path):
+    taken = []
+    noise = module.FreshNoise(3)
+    for _ in range(40):
+        taken.extend(noise.take(3))
+    assert len(set(taken)) == 120
+    assert stats.kstest(np.array(taken) / 2.0**56, "norm").pvalue > 1e-6
+
+
+def bisect(sends, plant_step, cell):
+    """The adversary of docs/explanation/streaming.md: finds x(0) within a step of its sensor."""
+    start = round(float(sends(Fraction(0))) / cell)
+    low, high = 0, int(cell / plant_step) + 1  # in steps of the sensor
+    while high - low > 1:
+        middle = (low + high) // 2
+        same = round(float(sends(middle * plant_step)) / cell) == start
+        low, high = (middle, high) if same else (low, middle)
+    half = sends(low * plant_step + plant_step / 2)
+    return round(float(half) / cell) != start
+
+
+def test_adversary_who_steers_the_inputs(folder):
+    """Rounding alone gives away where in its cell the sensor's input is; fresh noise does not."""
+    step, cell, rng = Fraction(1, 1000), 64.0, np.random.default_rng(5)
+    m = design_output_noise(([[1]], [[1]]), 40, epsilon=1, delta=1e-3)
+    naive = ours = 0
+    count = 60
+    for i in range(count):
+        x = Fraction(int(rng.integers(10**9)), 10**8)
+        truth = (x / step + Fraction(1, 2)) % 1 >= Fraction(1, 2)
+        noise = Fraction(float(rng.normal() * m.root[0, 0]))
+
+        def sensed(offset, x=x):
+            return round((x + offset) / step) * step
+
+        naive += truth == bisect(
+            lambda offset, noise=noise: round((sensed(offset) + noise) / 64) * 64, step, cell
+        )
+        with Gateway(m, state=folder / f"{i}.db", measurement_error=0.5e-3) as gateway:
+            ours += truth == bisect(
+                lambda offset: gateway.send([float(sensed(offset))])[0], step, cell
+            )
+    assert naive == count
+    assert abs(ours - count / 2) < 5 * math.sqrt(count) / 2
+
+
+# ---------------------------------------------------------------------- steps
+
+
+def test_a_step_is_sent_once(path):
+    with Gateway(MOVING, state=path) as gateway:
+        first = [gateway.send([t, -t]) for t in range(5)]
+        assert gateway.next_step == 5
+        for y in ([0, 0], [1e5, 1.0], "rubbish", [np.nan] * 7, None):
+            for t in range(5):
+                assert gateway.send(y, step=t).tobytes() == first[t].tobytes()
+        again = gateway.send([0, 0], step=2)
+        again[:] = 0  # the caller's own
+        assert gateway.send([0, 0], step=2).tobytes() == first[2].tobytes()
+        assert gateway.next_step == 5
+    with Gateway(MOVING, state=path) as gateway:
+        assert gateway.next_step == 5
+        assert gateway.send([9, 9], step=4).tobytes() == first[4].tobytes()
+        assert gateway.send([9, 9]).shape == (2,)
+
+
+def test_restart_continues_the_noise(path):
+    """A gateway that is opened anew for every step sends the noise of one draw."""
+    m = GROWING
+    with Gateway(m, state=path) as gateway:
+        noise = list(exact_noise(m, gateway._state.draw.numbers))
+        fresh = gateway.fresh_noise[0]
+    for t in range(0, 20, 3):
+        with Gateway(m, state=path) as gateway:
+            sent = gateway.send([0.0], step=t)
+            assert abs(sent[0] - float(noise[t][0])) < 9 * fresh
+            assert gateway.next_step == t + 1
+
+
+def test_skipped_steps_are_gone(path):
+    with Gateway(HOLD, state=path) as gateway:
+        gateway.send([0], step=np.int64(3))
+        assert gateway.next_step == 4
+        with pytest.raises(LateStepError, match="step 1 was skipped when step 3 was sent") as late:
+            gateway.send([0], step=1)
+        assert (late.value.step, late.value.next_step) == (1, 4)
+    with Gateway(HOLD, state=path) as gateway, pytest.raises(LateStepError):
+        gateway.send([0], step=0)
+
+
+def test_horizon(path):
+    with Gateway(HOLD, state=path) as gateway:
+        assert gateway.horizon == 12
+        for step in (12, 13, 10**30):
+            with pytest.raises(HorizonError, match="beyond the horizon of 12") as error:
+                gateway.send([0], step=step)
+            assert error.value.horizon == 12
+        assert gateway.next_step == 0
+        last = gateway.send([0], step=11)
+        assert gateway.next_step == 12
+        with pytest.raises(HorizonError):
+            gateway.send([0])
+        assert gateway.send([0], step=11).tobytes() == last.tobytes()
+    with Gateway(HOLD, state=path) as gateway, pytest.raises(HorizonError):
+        gateway.send([0])
+
+
+@pytest.mark.parametrize("step", [-1, 1.0, True, np.True_, "1", [1], np.nan, 1j], ids=str)
+def test_malformed_steps(path, step):
+    with Gateway(HOLD, state=path) as gateway:
+        with pytest.raises(AffineDPError, match="step must be"):
+            gateway.send([0], step=step)
+        assert gateway.next_step == 0
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [], [1], [1, 2, 3], [[1, 2]], 1, None, "ab", ["1", "2"], [np.nan, 0], [0, np.inf],
+        [1j, 0], [True, False], [1e300, 0], [2**60, 0], {"a": 1}, [[1], [2]], [None, 1],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_malformed_measurements_cost_nothing(path, y):
+    with Gateway(MOVING, state=path) as gateway:
+        gateway._fresh = None  # no noise is drawn for them
+        for step in (None, 0, 7):
+            with pytest.raises(AffineDPError):
+                gateway.send(y, step=step)
+        assert gateway.next_step == 0
+
+
+def test_measurements_up_to_the_largest(path):
+    with Gateway(MOVING, state=path) as gateway:
+        assert np.all(np.abs(gateway.send(gateway.largest) / gateway.largest - 1) < 1e-3)
+        assert np.all(np.abs(gateway.send(-gateway.largest) / gateway.largest + 1) < 1e-3)
+        for i in range(2):
+            y = np.zeros(2)
+            y[i] = gateway.largest[i] * 1.01
+            with pytest.raises(AffineDPError, match=rf"y\[{i}\] is larger than"):
+                gateway.send(y)
+        assert gateway.next_step == 2
+        assert np.all(np.isfinite(gateway.send([5e-324, -5e-324])))
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("send"), st.none() | st.integers(-1, 14)),
+            st.tuples(st.just("bad"), st.none() | st.integers(-1, 14)),
+            st.tuples(st.just("reopen"), st.none()),
+        ),
+        max_size=25,
+    )
+)
+def test_any_sequence(tmp_path_factory, operations):
+    """Against a model: a dictionary of what was sent, and the next step."""
+    path = tmp_path_factory.mktemp("sequence") / "run.db"
+    sent, following = {}, 0
+    gateway = Gateway(HOLD, state=path)
+    for operation, step in operations:
+        if operation == "reopen":
+            gateway.close()
+            gateway = Gateway(HOLD, state=path)
+            continue
+        number = following if step is None else step
+        y = [math.nan] if operation == "bad" else [0.5]
+        if number in sent:
+            assert gateway.send(y, step).tobytes() == sent[number]
+        elif number < 0 or (operation == "bad" and following <= number < 12):
+            with pytest.raises(AffineDPError):
+                gateway.send(y, step)
+        elif number < following:
+            with pytest.raises(LateStepError):
+                gateway.send(y, step)
+        elif number >= 12:
+            with pytest.raises(HorizonError):
+                gateway.send(y, step)
+        else:
+            sent[number] = gateway.send(y, step).tobytes()
+            following = number + 1
+        assert gateway.next_step == following
+    gateway.close()
+
+
+# ---------------------------------------------------------------------- killed at any moment
+
+SENDING = """
+    import sys
+    from affinedp.control import Gateway, TrajectoryMechanism
+    mechanism = TrajectoryMechanism.load(sys.argv[1])
+    with Gateway(mechanism, state=sys.argv[2]) as gateway:
+        while True:
+            step = gateway.next_step
+            print(step, gateway.send([1.0]).tobytes().hex(), flush=True)
+"""
+
+
+def test_killed_while_sending(tmp_path, path):
+    """SIGKILL again and again: what came out comes out again, and nothing else does."""
+    m = design_output_noise(([[1]], [[1]]), 3000, epsilon=1, delta=1e-3)
+    m.save(tmp_path / "m.json")
+    seen = {}
+    for lines in (1, 7, 30):
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(SENDING), tmp_path / "m.json", path],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        printed = [process.stdout.readline() for _ in range(lines)]
+        process.send_signal(signal.SIGKILL)
+        printed += process.communicate()[0].splitlines(keepends=True)
+        for step, sent in (line.split() for line in printed if line.endswith("\n")):
+            assert int(step) not in seen
+            seen[int(step)] = sent
+    with Gateway(m, state=path) as gateway:
+        assert gateway.next_step >= max(seen) + 1
+        for step, sent in seen.items():
+            assert gateway.send([7.0], step=step).tobytes().hex() == sent
+
+
+CREATING = """
+    import os, sys
+    from affinedp.control import Gateway, TrajectoryMechanism, gateway_draw, gateway_state
+    from affinedp.ledger import Ledger
+
+    def after(place, name):
+        real = getattr(place, name)
+        def dies(*given, **named):
+            real(*given, **named)
+            os._exit(9)
+        setattr(place, name, dies)
+
+    mechanism = TrajectoryMechanism.load(sys.argv[1])
+    ledger = Ledger(sys.argv[3])
+    after(*{
+        "charged": (Ledger, "charge"),
+        "drawn": (gateway_draw, "drawn_once"),
+        "written": (gateway_state, "_fill"),
+        "marked": (gateway_draw, "_mark"),
+        "linked": (os, "link"),
+        "settled": (Ledger, "settle"),
+    }[sys.argv[4]])
+    Gateway(mechanism, state=sys.argv[2], ledger=ledger)
+"""
+
+
+@pytest.mark.parametrize("moment", ["charged", "drawn", "written", "marked", "linked", "settled"])
+def test_killed_while_drawing(tmp_path, path, ledger, moment):
+    HOLD.save(tmp_path / "m.json")
+    found = run(CREATING, tmp_path / "m.json", path, tmp_path / "budget.db", moment)
+    assert found.returncode == 9, found.stderr
+    assert len(ledger.history()) == 1
+    if moment in ("linked", "settled"):
+        with Gateway(HOLD, state=path, ledger=ledger) as gateway:
+            gateway.send([0])
+        assert [entry.status for entry in ledger.history()] == ["released"]
+        return
+    for settings_ in ({"ledger": ledger}, {"ledger": None}, {"redraw": True}):
+        if settings_.get("ledger") is None and moment != "marked":
+            continue  # without the ledger nobody knows of the draw, which was never used
+        with pytest.raises(GatewayStateError, match="second release"):
+            Gateway(HOLD, state=path, **settings_)
+    with Gateway(HOLD, state=path, ledger=ledger, redraw=True) as gateway:
+        gateway.send([0])
+    assert [entry.status for entry in ledger.history()] == ["charged", "released"]
+
+
+# ---------------------------------------------------------------------- one draw, charged
+
+
+def test_ledger_is_charged_before_the_draw(path, ledger, monkeypatch):
+    real = gateway_draw.drawn_once
+
+    def drawn(*given):
+        assert [entry.status for entry in ledger.history()] == ["charged"]
+        assert not path.exists()
+        return real(*given)
+
+    monkeypatch.setattr(gateway_draw, "drawn_once", drawn)
+    with Gateway(HOLD, state=path, ledger=ledger, label="March") as gateway:
+        (entry,) = ledger.history()
+        assert entry.status == "released"
+        assert entry.label.startswith("March (gateway state ")
+        assert entry.fingerprint == HOLD.fingerprint
+        assert entry.losses == (("gaussian", HOLD.guarantee.sensitivity),)
+        for _ in range(5):
+            gateway.send([0])
+    with Gateway(HOLD, state=path, ledger=ledger):
+        pass
+    assert len(ledger.history()) == 1
+    with Gateway(HOLD, state=path) as gateway:
+        assert gateway.send([0]).shape == (1,)
+        assert not any("ledger" in warning for warning in gateway.guarantee.warnings)
+
+
+def test_budget_exceeded(tmp_path, path, monkeypatch):
+    def never(*_):
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr(gateway_draw, "drawn_once", never)
+    with Ledger(tmp_path / "budget.db", epsilon=0.01, delta=1e-9) as ledger:
+        with pytest.raises(BudgetExceededError):
+            Gateway(HOLD, state=path, ledger=ledger)
+        assert ledger.history() == ()
+    assert files(path) == []
+
+
+def test_two_trajectories_in_one_ledger(tmp_path, ledger):
+    with Gateway(HOLD, state=tmp_path / "a.db", ledger=ledger):
+        pass
+    with Gateway(HOLD, state=tmp_path / "b.db", ledger=ledger):
+        pass
+    assert len(ledger.history()) == 2
+    (tmp_path / "c").mkdir()
+    with pytest.raises(GatewayStateError, match="charged for 'gateway a.db'.*another label"):
+        Gateway(HOLD, state=tmp_path / "c" / "a.db", ledger=ledger)
+    with Gateway(HOLD, state=tmp_path / "c" / "a.db", ledger=ledger, label="another"):
+        pass
+
+
+def test_lost_state(path, ledger):
+    with Gateway(HOLD, state=path, ledger=ledger) as gateway:
+        gateway.send([0])
+        first = gateway.commitment
+    path.unlink()
+    for settings_ in ({}, {"redraw": True}, {"ledger": ledger}):
+        with pytest.raises(GatewayStateError, match="run.db is lost.*second release"):
+            Gateway(HOLD, state=path, **settings_)
+    with Gateway(HOLD, state=path, ledger=ledger, redraw=True) as gateway:
+        assert gateway.next_step == 0
+        assert gateway.commitment != first
+        assert any("2 draws were made" in warning for warning in gateway.guarantee.warnings)
+    assert len(ledger.history()) == 2
+    # both lost, the state and its marker
+    for file in (path, path.with_name("run.db.drawn")):
+        file.unlink()
+    with pytest.raises(GatewayStateError, match="the ledger was charged for"):
+        Gateway(HOLD, state=path, ledger=ledger)
+
+
+def test_redraw_stops_at_the_cap(tmp_path, path):
+    cap = HOLD.guarantee.epsilon(1e-3) * 1.2
+    with Ledger(tmp_path / "budget.db", epsilon=cap, delta=1e-3) as ledger:
+        with Gateway(HOLD, state=path, ledger=ledger):
+            pass
+        path.write_bytes(b"damaged")
+        before = files(path)
+        with pytest.raises(BudgetExceededError):
+            Gateway(HOLD, state=path, ledger=ledger, redraw=True)
+        assert files(path) == before
+        assert path.read_bytes() == b"damaged"
+
+
+def test_damaged_state_is_kept_aside(path, ledger):
+    with Gateway(HOLD, state=path, ledger=ledger) as gateway:
+        gateway.send([0])
+    content = bytearray(path.read_bytes())
+    place = bytes(content).index(HOLD.fingerprint.encode())
+    content[place] ^= 1
+    path.write_bytes(content)
+    for settings_ in ({}, {"redraw": True}, {"ledger": ledger}):
+        with pytest.raises(GatewayStateError, match="not the one that was committed to.*second"):
+            Gateway(HOLD, state=path, **settings_)
+        assert path.read_bytes() == content
+    with Gateway(HOLD, state=path, ledger=ledger, redraw=True) as gateway:
+        assert gateway.next_step == 0
+        gateway.send([0])
+    (aside,) = path.parent.glob("run.db.aside-*")
+    assert aside.read_bytes() == content
+    assert len(ledger.history()) == 2
+    # asking for it does not draw again while the state is well
+    with Gateway(HOLD, state=path, ledger=ledger, redraw=True) as gateway:
+        assert gateway.next_step == 1
+    assert len(ledger.history()) == 2
+
+
+def test_file_that_never_was_a_state_is_left_alone(path, ledger):
+    path.write_bytes(b"my thesis")
+    path.chmod(0o600)
+    with pytest.raises(GatewayStateError, match="left as it is"):
+        Gateway(HOLD, state=path, ledger=ledger, redraw=True)
+    assert path.read_bytes() == b"my thesis"
+    assert ledger.history() == ()
+
+
+def test_swapped_states_are_noticed(tmp_path, ledger):
+    a, b = tmp_path / "a.db", tmp_path / "b.db"
+    with Gateway(HOLD, state=a, ledger=ledger), Gateway(HOLD, state=b):
+        pass
+    with pytest.raises(GatewayStateError, match="never charged to this ledger"):
+        Gateway(HOLD, state=b, ledger=ledger)
+    os.replace(b, a)
+    with pytest.raises(GatewayStateError, match="never charged to this ledger"):
+        Gateway(HOLD, state=a, ledger=ledger, redraw=True)
+    with pytest.raises(GatewayStateError, match="not the state that a.db.drawn tells of"):
+        Gateway(HOLD, state=a)
+
+
+def test_state_of_another_mechanism(path, ledger):
+    with Gateway(HOLD, state=path, ledger=ledger):
+        pass
+    other = design_output_noise(([[1]], [[1]]), 12, epsilon=2, delta=1e-3)
+    for settings_ in ({}, {"ledger": ledger, "redraw": True}):
+        with pytest.raises(GatewayStateError, match="another mechanism"):
+            Gateway(other, state=path, **settings_)
+    with Gateway(HOLD, state=path, ledger=ledger):
+        pass
+
+
+@pytest.mark.parametrize("header", ["", "[]", "{}", '{"format": "affinedp gateway state"}', "7"])
+def test_forged_headers(path, header):
+    """They are committed to, but by somebody else."""
+    forged = Draw(header, b"s" * 64, (1,))
+    create_state(path, lambda: (forged, Head(0, (1,))), lambda draw: None)
+    with pytest.raises(GatewayStateError, match="header"):
+        Gateway(HOLD, state=path)
+
+
+def test_settings_of_a_state_do_not_change(path):
+    with Gateway(HOLD, state=path, resolution=0.25):
+        pass
+    with Gateway(HOLD, state=path) as gateway:
+        assert gateway.fresh_noise.tolist() == [0.25]
+    with Gateway(HOLD, state=path, resolution=[0.25]):
+        pass
+    with pytest.raises(GatewayStateError, match="another resolution"):
+        Gateway(HOLD, state=path, resolution=0.5)
+    with pytest.raises(GatewayStateError, match="another measurement_error"):
+        Gateway(HOLD, state=path, measurement_error=0.5)
+
+
+def test_marker(path):
+    with Gateway(HOLD, state=path) as gateway:
+        marker = path.with_name("run.db.drawn")
+        assert stat.S_IMODE(marker.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        text = marker.read_text()
+        assert gateway.commitment in text
+        for number in gateway._state.draw.numbers:
+            assert str(number) not in text
+        assert gateway._state.draw.salt.hex() not in text
+    assert files(path) == ["run.db", "run.db.drawn"]
+    # cut short by a crash, or lost
+    for spoil in (lambda: marker.write_text('{"commitment": "abc'), marker.unlink):
+        spoil()
+        with Gateway(HOLD, state=path) as gateway:
+            assert gateway.commitment in marker.read_text()
+
+
+def test_refused_before_anything_is_charged(tmp_path, ledger):
+    missing = tmp_path / "no" / "run.db"
+    with pytest.raises(GatewayStateError, match="no directory"):
+        Gateway(HOLD, state=missing, ledger=ledger)
+    with pytest.raises(GatewayStateError, match="not a file"):
+        Gateway(HOLD, state=tmp_path, ledger=ledger)
+    if Path("/proc/self").is_dir():
+        with pytest.raises(GatewayStateError, match="cannot be created"):
+            Gateway(HOLD, state="/proc/self/run.db", ledger=ledger)
+    baseline = independent_output_noise(([[1]], [[1]]), 12, epsilon=1, delta=1e-3)
+    for bad in (
+        {"mechanism": baseline},
+        {"mechanism": None},
+        {"state": 7.5},
+        {"state": "a\0b"},
+        {"label": 3},
+        {"redraw": "yes"},
+        {"ledger": "budget.db"},
+        {"resolution": -1},
+        {"measurement_error": np.nan},
+        {"resolution": [1, 2]},
+    ):
+        given = {"mechanism": HOLD, "state": tmp_path / "run.db", "ledger": ledger, **bad}
+        with pytest.raises(AffineDPError):
+            Gateway(given.pop("mechanism"), **given)
+    broken = replace(HOLD, guarantee=replace(HOLD.guarantee, leak=np.ones(1)))
+    with pytest.raises(AffineDPError, match="promises nothing"):
+        Gateway(broken, state=tmp_path / "run.db", ledger=ledger)
+    assert ledger.history() == ()
+    assert [p.name for p in tmp_path.iterdir()] == ["budget.db"]
+
+
+# ---------------------------------------------------------------------- what it tells
+
+
+def test_guarantee(path, tmp_path):
+    with Gateway(MOVING, state=path) as gateway:
+        found, stated = gateway.guarantee, MOVING.guarantee
+        assert found.epsilon(1e-3) == stated.epsilon(1e-3)
+        assert found.neighbours_key == stated.neighbours_key
+        assert found.exact == stated.exact
+        first, second = found.warnings[-2:]
+        assert "off the equations by at most y1: " in first
+        assert f"{gateway.measurement_error[1]:.3g}" in first
+        assert f"{gateway.largest[0]:.3g}" in first
+        assert "nothing keeps count" in second
+        assert np.all(gateway.added_variance < 2.0**-19)
+        assert np.all(gateway.added_variance > 0)
+    with Gateway(MOVING, state=tmp_path / "b.db", measurement_error=0.01) as gateway:
+        assert not gateway.guarantee.exact
+        assert np.all(gateway.measurement_error >= 0.01 * (1 - 1e-9))
+
+
+def test_nothing_secret_is_shown_or_copied(path):
+    with Gateway(HOLD, state=path) as gateway:
+        assert repr(gateway) == f"Gateway(state={str(path)!r}, step 0 of 12)"
+        for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(AffineDPError, match="not copied"):
+                attempt(gateway)
+    assert "step 0" in repr(gateway)
+    with pytest.raises(GatewayStateError, match="closed"):
+        gateway.send([0])
+    gateway.close()
+
+
+def test_control_block_shows_simulated_noise(path):
+    pytest.importorskip("control")
+    with Gateway(HOLD, state=path) as gateway:
+        secret = gateway.send([0.0])
+        blocks = [gateway.to_control_block(seed=1) for _ in range(2)]
+        shown = [block.output(0, [], [0.0]) for block in blocks]
+        np.testing.assert_array_equal(*shown)
+        assert abs(shown[0][0] - secret[0]) > gateway.fresh_noise[0]
+
+
+def test_threads_take_turns(path):
+    sent = {}
+
+    def work(gateway, steps):
+        for step in steps:
+            sent[step] = sent.get(step, set()) | {gateway.send([0, 0], step=step).tobytes()}
+
+    with Gateway(MOVING, state=path) as gateway:
+        for step in range(0, 50):
+            gateway.send([0, 0], step=step)
+        threads = [threading.Thread(target=work, args=(gateway, range(50))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert all(len(values) == 1 for values in sent.values())
