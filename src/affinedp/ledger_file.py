@@ -248,7 +248,7 @@ def create_file(path: Path, epsilon: float, delta: float, adaptive: bool) -> Non
                 f"{path} cannot be created ({error.strerror}): put it on a local disk whose file "
                 "system has hard links"
             ) from None
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     finally:
         Path(name).unlink(missing_ok=True)
 
@@ -349,7 +349,8 @@ def place_of(path: Path, file: Path | None = None) -> str:
     return f"{hashlib.sha256(os.fsencode(path)).hexdigest()}:{identity_of(file or path)[1]}"
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make sure that the names of new files in a directory are on the disk."""
     try:
         handle = os.open(directory, os.O_RDONLY)
     except PermissionError:  # Windows, which has no such thing

@@ -213,12 +213,12 @@ def _noise(plan: Plan, shape: tuple[int, ...]) -> BigIntegers:
     count = shape[0] * shape[1]
     if count == 0:
         return np.zeros(shape, dtype=object)
-    sampler = _sampler(plan.law, math.ldexp(plan.noise_factor, GRID_BITS), count)
+    sampler = integer_sampler(plan.law, math.ldexp(plan.noise_factor, GRID_BITS), count)
     drawn: BigIntegers = np.array(sampler([0] * count), dtype=object)
     return drawn.reshape(shape)
 
 
-def _sampler(law: str, scale: float, count: int) -> Any:
+def integer_sampler(law: str, scale: float, count: int) -> Any:
     """OpenDP's discrete Gaussian or Laplace on vectors of integers."""
     import opendp.prelude as opendp
 

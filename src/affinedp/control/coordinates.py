@@ -18,6 +18,7 @@ from affinedp._arrays import FloatArray, IntArray, dense
 from affinedp.control.powers import scan_transitions
 from affinedp.control.systems import Dynamics
 from affinedp.elimination import eliminate_exactly
+from affinedp.errors import AffineDPError
 
 # Smallest relative eigenvalue of the Gramian of a clearly observable system.
 CLEARLY_OBSERVABLE = 1e-8
@@ -71,7 +72,13 @@ def output_gramian(dynamics: Dynamics) -> FloatArray:
         seen = output_blocks(dynamics, start, block).reshape(-1, dynamics.states)
         total[:] += seen.T @ seen
 
-    scan_transitions(dynamics, add)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scan_transitions(dynamics, add)
+    if not np.all(np.isfinite(total)):
+        raise AffineDPError(
+            "the outputs are so large that their squares leave the range of floating point: use "
+            "other units for the outputs or the states"
+        )
     return total
 
 

@@ -29,8 +29,7 @@ from affinedp.control.gateway_state import (
 from affinedp.control.integer_noise import drawn_once
 from affinedp.control.noise_path import NoisePath
 from affinedp.errors import AffineDPError
-from affinedp.ledger_file import _sync_directory as sync_directory
-from affinedp.ledger_file import now
+from affinedp.ledger_file import now, sync_directory
 from affinedp.release import GRID_BITS
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from affinedp.errors import AffineDPError
-from affinedp.ledger_file import _sync_directory as sync_directory
+from affinedp.ledger_file import sync_directory
 
 VERSION = 1
 APPLICATION_ID = 0x61644754  # "adGT"

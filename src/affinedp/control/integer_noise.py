@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from affinedp.release import GRID_BITS
-from affinedp.release import _sampler as integer_sampler
+from affinedp.release import GRID_BITS, integer_sampler
 
 # A call costs about ten times as much as a number; larger batches would make some steps slow.
 BATCH = 16
