@@ -315,7 +315,7 @@ def reproduce(
 ) -> None:
     """Compute the paper's numbers again, print them beside the paper's, draw its figures.
 
-    With --out the figures (PNG and SVG) and results.json go into that folder.
+    With --out the figures (PNG and SVG), results.json and report.html go into that folder.
     """
     from rich.console import Console
 
@@ -334,9 +334,7 @@ def reproduce(
     for one in found:
         _print_claims(one)
     if out is not None:
-        typer.echo(
-            f"wrote {sum(len(one.figures) for one in found)} figures and results.json to {out}"
-        )
+        typer.echo(f"open {out / 'report.html'}; the figures and results.json lie beside it")
 
 
 def _print_claims(found: Reproduced) -> None:

@@ -72,7 +72,7 @@ def reproduce(
     parts : list of str
         Their names.
     out : Path or None
-        Folder for figures and ``results.json``; it is made if there is none.
+        Folder for figures, ``results.json`` and ``report.html``; it is made if there is none.
     progress : callable
         Told what is being done.
     """
@@ -92,11 +92,14 @@ def reproduce(
             figures = tuple(module.figures(out))
         found.append(Reproduced(part, PARTS[part], claims, figures))
     if out is not None:
-        _write_results(found, out / "results.json")
+        from affinedp.reproduce.page import page
+
+        _write(out / "results.json", _results(found))
+        _write(out / "report.html", page(found))
     return found
 
 
-def _write_results(found: list[Reproduced], path: Path) -> None:
+def _results(found: list[Reproduced]) -> str:
     document = {
         one.part: {
             "title": one.title,
@@ -105,8 +108,12 @@ def _write_results(found: list[Reproduced], path: Path) -> None:
         }
         for one in found
     }
+    return json.dumps(document, ensure_ascii=False, indent=1)
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(json.dumps(document, ensure_ascii=False, indent=1), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise AffineDPError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -1,0 +1,172 @@
+"""Round trips plant → broker → cloud → broker → plant, with and without the gateway in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+RATE = 1000  # messages per second
+SECONDS = 4.0
+ROUNDS = 3
+WARM_UP = 200  # messages that are not measured
+GIVE_UP = 20.0  # seconds without an answer
+
+# The far end: it answers every message at once, with the same JSON that the cloud uses.
+ECHO = """
+import sys, threading
+from affinedp.control.wire_messages import decode, encode
+from affinedp.mqtt import Connection
+from affinedp.mqtt_broker import Broker
+
+def answer(message):
+    step, values = decode(message.payload, "y", 1)
+    connection.publish("cloud/u", encode(step, "u", values))
+
+connection = Connection(Broker.parse(sys.argv[1]), [sys.argv[2]], answer)
+with connection:
+    print("ready", flush=True)
+    threading.Event().wait()
+"""
+
+GATEWAY = """
+import sys, threading
+from affinedp.control import Gateway, TrajectoryMechanism
+from affinedp.control.wire import Place
+from affinedp.control.wire_gateway import run_gateway
+from affinedp.mqtt_broker import Broker
+import logging
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+broker = Broker.parse(sys.argv[1])
+with Gateway(TrajectoryMechanism.load(sys.argv[2]), state=sys.argv[3]) as gateway:
+    run_gateway(gateway, Place(broker, "plant/y"), Place(broker, "cloud/y"), threading.Event())
+"""
+
+
+@contextmanager
+def _broker(folder: Path) -> Iterator[str]:
+    program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if program is None:
+        raise FileNotFoundError("mosquitto is not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = folder / "mosquitto.conf"
+    # a queue without limit: a machine that stalls for a moment must not lose messages
+    lines = ("allow_anonymous true", "set_tcp_nodelay true", "max_queued_messages 0")
+    settings.write_text("\n".join((f"listener {port} localhost", *lines)) + "\n")
+    process = subprocess.Popen([program, "-c", str(settings)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            try:
+                socket.create_connection(("localhost", port), timeout=1.0).close()
+                break
+            except OSError:
+                time.sleep(0.02)
+        yield f"localhost:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _process(program: str, *arguments: object) -> Iterator[None]:
+    """A Python process; it is ready when it prints a line."""
+    words = [sys.executable, "-c", program, *map(str, arguments)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _round_trips(address: str) -> list[float]:
+    """Seconds from sending a measurement to receiving its answer, at a steady rate."""
+    from affinedp.mqtt import Connection, Message
+    from affinedp.mqtt_broker import Broker
+
+    count = int(RATE * SECONDS)
+    sent = [0.0] * count
+    taken: list[float] = []
+    all_back = threading.Event()
+
+    def back(message: Message) -> None:
+        taken.append(time.perf_counter() - sent[json.loads(message.payload)["step"]])
+        if len(taken) == count:
+            all_back.set()
+
+    with Connection(Broker.parse(address), ["cloud/u"], back) as connection:
+        start = time.perf_counter()
+        for step in range(count):
+            time.sleep(max(0.0, start + step / RATE - time.perf_counter()))
+            sent[step] = time.perf_counter()
+            connection.publish("plant/y", b'{"step":%d,"y":[%.3f]}' % (step, step * 0.001))
+        if not all_back.wait(GIVE_UP):
+            raise TimeoutError(f"only {len(taken)} of {count} messages came back")
+    return taken[WARM_UP:]
+
+
+def _shown(times: list[float]) -> tuple[float, float]:
+    """Median and 99th percentile in milliseconds."""
+    cut = statistics.quantiles(times, n=100)
+    return 1e3 * statistics.median(times), 1e3 * cut[98]
+
+
+def run() -> str:
+    """Return the Markdown section."""
+    from affinedp.control import design_output_noise
+
+    places = {"disk": None, "memory": "/dev/shm" if Path("/dev/shm").is_dir() else None}
+    results: dict[str, list[float]] = {"none": [], **{name: [] for name in places}}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        noise = design_output_noise(
+            ([[1, 0.1], [0, 1]], [[1, 0]]), int(RATE * SECONDS), 1.0, 0.01, mu=[1, 0]
+        )
+        noise.save(folder / "m.json")
+        with _broker(folder) as address:
+            for _ in range(ROUNDS):
+                with _process(ECHO, address, "plant/y"):
+                    results["none"] += _round_trips(address)
+                for place, root in places.items():
+                    with (
+                        tempfile.TemporaryDirectory(dir=root) as states,
+                        _process(ECHO, address, "cloud/y"),
+                        _process(GATEWAY, address, folder / "m.json", Path(states) / "state.db"),
+                    ):
+                        results[place] += _round_trips(address)
+    base = _shown(results["none"])
+    lines = [
+        "## Gateway",
+        "",
+        f"Round trips of {RATE} messages a second for {SECONDS:g} s, {ROUNDS} times in turn, one",
+        "mosquitto and three processes on this machine: a sender, an echo with the messages of the",
+        "cloud, and `affinedp control gateway` in between (three hops instead of two, and every",
+        "step on the disk before it is sent).  Milliseconds.  Wanted: at most twice the median.",
+        "",
+        "| gateway | median | 99 % | ratio of medians | ratio at 99 % |",
+        "|:---|---:|---:|---:|---:|",
+    ]
+    names = {"none": "none", "disk": "state on the disk", "memory": "state in memory (tmpfs)"}
+    for place, times in results.items():
+        median, late = _shown(times)
+        ratios = f"{median / base[0]:.2f} | {late / base[1]:.2f}"
+        lines.append(f"| {names[place]} | {median:.2f} | {late:.2f} | {ratios} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(run())
