@@ -45,6 +45,8 @@ def dense(matrix: Matrix) -> FloatArray:
 
 def real_array(value: ArrayLike, name: str, ndim: int | None = None) -> FloatArray:
     """Return ``value`` as a finite float64 array of its own, or refuse it by ``name``."""
+    if np.ma.is_masked(value):
+        raise AffineDPError(f"{name} has masked values: fill them or leave them out")
     try:
         array = np.asarray(value)
     except ValueError as error:

@@ -326,3 +326,87 @@ def test_the_control_block_adds_fixed_noise() -> None:
     assert response.outputs.ravel() == pytest.approx(expected)
     with pytest.raises(adp.AffineDPError, match="horizon"):
         control.input_output_response(block, np.arange(21.0), np.ones((1, 21)))
+
+
+WEAK = 1e-7
+WEAKLY_COUPLED = [[1, WEAK, 2 * WEAK], [3 * WEAK, 1, WEAK], [WEAK, 4 * WEAK, 1]]
+
+
+@pytest.mark.parametrize(
+    ("system", "horizon", "mu"),
+    [
+        ((WEAKLY_COUPLED, np.eye(3)), 3, 1.0),
+        (([[1.000000001, 1e-13], [1e-16, 1.0000000000001]], np.eye(2)), 2, 1.0),
+        (([[1.0000000000001, 3e-15], [3e-12, 1.0]], np.eye(2)), 3, [1, 0]),
+        (([[1.0000000000001, 3e-15], [3e-15, 1.0]], [[1, 1]]), 3, [1, 0]),
+    ],
+)
+def test_circuits_with_coefficients_too_small_for_floating_point_are_refused(
+    system, horizon, mu
+) -> None:
+    with pytest.raises(adp.AffineDPError):
+        design_output_noise(system, horizon, 1.0, 1e-6, mu=mu, neighbours="manifold")
+
+
+def test_the_zeros_of_good_circuits_pass_the_exact_check() -> None:
+    for A in (
+        [[1, 0.1], [0, 1]],
+        [[1, 0.1, 0.005], [0, 1, 0.1], [0, 0, 1]],
+        [[0.3, 0.1], [0.2, 0.7]],
+    ):
+        C = np.eye(len(A))[:1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnevenNoiseWarning)
+            assert design_output_noise((A, C), 7, 1.0, 0.01, neighbours="manifold").guarantee.exact
+
+
+def test_a_coordinate_that_barely_moves_is_not_left_without_noise() -> None:
+    with pytest.raises(adp.AffineDPError):
+        design_output_noise(([[1, -1e-45], [0, 1]], [[1e45, 0], [0, 1]]), 5, 1.0, 1e-6, mu=[0, 1])
+
+
+def test_what_is_sent_of_the_states_is_not_part_of_who_is_a_neighbour() -> None:
+    first = design_output_noise(VEHICLE, 6, 1.0, 0.01).guarantee.neighbours_key
+    A, C = np.array(VEHICLE[0]), np.array(VEHICLE[1])
+    for system in ((A, 2 * C), (A, np.vstack([C, C])), (np.stack([A] * 5), C), (A, [[0, 1]])):
+        assert design_output_noise(system, 6, 1.0, 0.01).guarantee.neighbours_key == first
+    assert design_output_noise(VEHICLE, 7, 1.0, 0.01).guarantee.neighbours_key != first
+
+
+@pytest.mark.parametrize("c", [1.0, 1e6, 1e12])
+def test_units_change_neither_design_nor_baseline(c: float) -> None:
+    system = ([[1, 1 / c], [0, 1]], [[c, 0], [0, 1]])
+    m = design_output_noise(system, 5, 1.0, 1e-6, mu=[1 / c, 1])
+    assert m.expected_squared_error == pytest.approx(1242.9, rel=1e-4)
+    assert m.notes == ()
+    iid = independent_output_noise((np.eye(2), [[c, 1]]), 5, 1.0, 1e-6, mu=[0, 1])
+    assert iid.sigma[0] == pytest.approx(9.4467, rel=1e-3)
+
+
+def test_values_cannot_be_changed_under_a_guarantee() -> None:
+    m = design_output_noise(VEHICLE, 5, 1.0, 0.01)
+    for array in (m.root, m.dynamics.A, m.dynamics.C, m.neighbours.mu):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0, 0] = 7.0
+
+
+def test_extreme_input_is_refused() -> None:
+    cycle = np.zeros((4, 4))
+    cycle[[1, 2, 3, 0], [0, 1, 2, 3]] = [1e-200, 1e66, 1e66, 1e66]
+    bad = [
+        lambda: design_output_noise((cycle, np.eye(4)[:1]), 5, 1.0, 0.01),
+        lambda: design_output_noise((np.zeros((0, 2, 2)), [[1, 0]]), 1, 1.0, 0.01),
+        lambda: design_output_noise(VEHICLE, 10**12, 1.0, 0.01),
+        lambda: design_output_noise(VEHICLE, 10**30, 1.0, 0.01),
+        lambda: design_output_noise(VEHICLE, 9 * 10**8, 1.0, 0.01),
+        lambda: design_output_noise(VEHICLE, 5, 1.0, 0.01, mu=1e308),
+        lambda: design_output_noise(VEHICLE, 5, 1.0, 0.01, tol=2.0),
+        lambda: design_output_noise(VEHICLE, 5, 1.0, 0.01, cost=-np.eye(2)),
+        lambda: independent_output_noise(VEHICLE, 5, 1.0, 0.01, mu=1e-310),
+        lambda: design_output_noise(VEHICLE, 5, 1.0, 0.01).loadings(0.5),
+    ]
+    for call in bad:
+        with pytest.raises(adp.AffineDPError):
+            call()
+    # one output of a singular system: no step is made
+    assert design_output_noise(([[1, 1], [1, 1]], [[1, 0]]), 1, 1.0, 0.01).root.shape == (2, 1)

@@ -1,9 +1,11 @@
 """The gateway: what it sends, once, and what it refuses."""
 
 import copy
+import dataclasses
 import math
 import os
 import pickle
+import shutil
 import signal
 import stat
 import subprocess
@@ -21,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import affinedp as adp
 from affinedp.control import Gateway, design_output_noise, gateway_draw, independent_output_noise
 from affinedp.control import gateway as module
 from affinedp.control.gateway import GatewayStateError, HorizonError, LateStepError
@@ -594,8 +597,26 @@ def test_marker(path):
     # cut short by a crash, or lost
     for spoil in (lambda: marker.write_text('{"commitment": "abc'), marker.unlink):
         spoil()
-        with Gateway(HOLD, state=path) as gateway:
+        with pytest.raises(GatewayStateError, match="moved=True"):
+            Gateway(HOLD, state=path)
+        with Gateway(HOLD, state=path, moved=True) as gateway:
             assert gateway.commitment in marker.read_text()
+        Gateway(HOLD, state=path).close()
+
+
+def test_a_copy_of_a_state_is_not_used_beside_it(path):
+    Gateway(HOLD, state=path).close()
+    copy = path.with_name("copy.db")
+    shutil.copy(path, copy)
+    shutil.copy(path.with_name("run.db.drawn"), path.with_name("copy.db.drawn"))
+    with pytest.raises(GatewayStateError, match="used twice"):
+        Gateway(HOLD, state=copy)
+
+
+def test_noise_that_does_not_keep_its_guarantee_is_not_sent(path):
+    weaker = dataclasses.replace(HOLD, root=HOLD.root * 0.5)
+    with pytest.raises(adp.AffineDPError, match="belong together"):
+        Gateway(weaker, state=path)
 
 
 def test_refused_before_anything_is_charged(tmp_path, ledger):

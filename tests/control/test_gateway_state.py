@@ -279,7 +279,7 @@ def test_flipped_bytes_never_pass_for_the_state(path):
         else:
             assert (state.draw, state.head) == (DRAW, START)
             state.close()
-        path.with_name("state.db-journal").unlink(missing_ok=True)
+        path.with_name("state.db-wal").unlink(missing_ok=True)
     assert refused > 10
 
 
@@ -305,7 +305,7 @@ def test_foreign_files_are_left_alone(path, tmp_path):
     alter(path, ("PRAGMA application_id = 0x61644754",), ("PRAGMA user_version = 2",))
     with pytest.raises(GatewayStateError, match="newer affinedp"):
         GatewayState(path)
-    alter(path, ("PRAGMA user_version = 1",), ("PRAGMA journal_mode = WAL",))
+    alter(path, ("PRAGMA user_version = 1",), ("PRAGMA journal_mode = DELETE",))
     with pytest.raises(GatewayStateError, match="another kind of journal"):
         GatewayState(path)
 

@@ -67,6 +67,12 @@ def gateway(
     measurement_error: Annotated[
         float | None, typer.Option(help="How far measurements may be off the equations.")
     ] = None,
+    redraw: Annotated[
+        bool, typer.Option("--redraw", help="Draw again for a lost state; needs a ledger.")
+    ] = False,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="The state was moved here; no copy is in use.")
+    ] = False,
     broker: Address = "localhost:1883",
     source: Annotated[str, typer.Option("--in", help="Topic of the measurements.")] = "plant/y",
     target: Annotated[str, typer.Option("--out", help="Topic to publish on.")] = "cloud/y",
@@ -123,6 +129,8 @@ def gateway(
                 ledger=budget,
                 label=label,
                 measurement_error=measurement_error,
+                redraw=redraw,
+                moved=moved,
             )
         )
         outcome = run_gateway(

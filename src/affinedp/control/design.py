@@ -102,6 +102,8 @@ def design_output_noise(
     limit = largest_sensitivity(epsilon, delta)
     dynamics = dynamics_of(system, horizon)
     tolerance = float(real_array(tol, "tol", 0))
+    if not 1e-14 <= tolerance < 1.0:
+        raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
     chosen = trajectory_neighbours(dynamics, mu, neighbours)
     try:
         return _designed(chosen, limit, cost, tolerance)
@@ -158,9 +160,9 @@ def _designed(
     gramian = output_gramian(dynamics)
     coordinates = needed_coordinates(neighbours, gramian)
     differences = neighbours.directions()
-    weight, floor = with_floor(
-        _weight(cost, dynamics, gramian)[np.ix_(coordinates.places, coordinates.places)]
-    )
+    places = coordinates.places
+    lengths = np.abs(differences[:, places]).max(axis=0)
+    weight, floor = with_floor(_weight(cost, dynamics, gramian)[np.ix_(places, places)], lengths)
     with Progress("least noise") as progress:
         best = least_noise(
             differences, coordinates.combinations, weight, limit, tol,
@@ -183,6 +185,9 @@ def _weight(cost: Any, dynamics: Dynamics, gramian: FloatArray) -> FloatArray:
         raise AffineDPError(
             f"cost must be a ClosedLoop or a symmetric {n}×{n} matrix, not {matrix.shape}"
         )
+    values = np.linalg.eigvalsh(matrix)
+    if values[0] < -1e-9 * max(values[-1], 0.0):
+        raise AffineDPError(f"cost must be positive semidefinite (eigenvalue {values[0]:.2g})")
     return (matrix + matrix.T) / 2
 
 

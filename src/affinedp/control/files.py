@@ -106,10 +106,11 @@ def _restored(document: Mapping[str, Any], reverify: bool) -> TrajectoryMechanis
     gap = document["gap"]
     if gap is not None and not 0 <= float(gap) < np.inf:
         raise StorageError(f"a gap of {gap} is not possible")
-    notes = tuple(str(note) for note in document["notes"])
-    return TrajectoryMechanism(
-        neighbours, guarantee, root, None if gap is None else float(gap), notes
-    )
+    notes = [str(note) for note in list(document["notes"])]
+    if gap is not None:
+        notes.append(f"when designed, at most {float(gap):.2g} (relative) above the least cost")
+    # optimality is not computed again, so that it is not claimed
+    return TrajectoryMechanism(neighbours, guarantee, root, None, tuple(notes))
 
 
 def promise_of_root(neighbours: TrajectoryNeighbours, root: FloatArray) -> Guarantee:

@@ -93,6 +93,9 @@ class Gateway:
     redraw : bool
         Draw again if the state is lost or damaged.  That is a second release: it needs a ledger,
         which is charged again.
+    moved : bool
+        Take a state that was drawn under another path, or whose marker is lost.  Say so only if no
+        other copy of it is in use: two trajectories with one draw give the noise away.
     resolution : float or array_like, optional
         Scale of the fresh noise, one number or one per output (rounded down to a power of
         two).  By default a thousandth of the noise, or what ``measurement_error`` needs.
@@ -122,6 +125,7 @@ class Gateway:
         ledger: Ledger | None = None,
         label: str | None = None,
         redraw: bool = False,
+        moved: bool = False,
         resolution: ArrayLike | None = None,
         measurement_error: ArrayLike | None = None,
     ) -> None:
@@ -134,8 +138,9 @@ class Gateway:
             raise AffineDPError(f"label must be text, not {label!r}")
         if not (ledger is None or isinstance(ledger, Ledger)):
             raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
-        if not isinstance(redraw, bool):
-            raise AffineDPError(f"redraw must be True or False, not {redraw!r}")
+        for name, value in (("redraw", redraw), ("moved", moved)):
+            if not isinstance(value, bool):
+                raise AffineDPError(f"{name} must be True or False, not {value!r}")
         path = checked_path(state)
         request = Request(
             mechanism,
@@ -143,6 +148,7 @@ class Gateway:
             ledger,
             label or f"gateway {path.name}",
             redraw,
+            moved,
             resolution,
             measurement_error,
         )
@@ -152,7 +158,7 @@ class Gateway:
         try:
             self._plan = plan_of(self._state)
             self._largest = self._plan.largest
-            self._draws = len(marked_draws(request.marker))
+            self._draws = len(set(marked_draws(request.marker)))
             self._charged = was_charged(self._state)
             self._path = NoisePath(mechanism.dynamics, mechanism.root, self._plan.path_bits)
             self._fresh = FreshNoise(mechanism.outputs)

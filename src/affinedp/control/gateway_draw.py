@@ -58,6 +58,8 @@ class Request:
         What the ledger calls this trajectory.
     redraw : bool
         Whether a lost or damaged state may be drawn again, at the ledger's expense.
+    moved : bool
+        Whether a state that was drawn elsewhere is taken as moved here.
     resolution, measurement_error : array_like or None
         As for :func:`~affinedp.control.gateway_plan.gateway_plan`.
     """
@@ -67,6 +69,7 @@ class Request:
     ledger: Ledger | None
     label: str
     redraw: bool
+    moved: bool
     resolution: ArrayLike | None
     measurement_error: ArrayLike | None
 
@@ -177,6 +180,20 @@ def marked_draws(marker: Path) -> list[str]:
     return [match[1] for match in found if match]
 
 
+def _marked_places(marker: Path, commitment: str) -> set[str]:
+    """Where a draw was made, or moved to, by what its marker tells."""
+    try:
+        lines = marker.read_text(errors="replace").splitlines()
+    except OSError:
+        return set()
+    found = (re.search(r'"place": "([0-9a-f]{64})"', line) for line in lines if commitment in line)
+    return {match[1] for match in found if match}
+
+
+def _place_of(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
+
+
 def _check(request: Request, state: GatewayState) -> None:
     """Refuse a state that is not the one of this gateway."""
     path, record = request.path, _header_of(state)
@@ -198,13 +215,19 @@ def _check(request: Request, state: GatewayState) -> None:
             if entry.status == "charged":
                 request.ledger.settle(entry.id)
     known = marked_draws(request.marker)
-    if not known:
-        _mark(request, state.draw)
-    elif state.draw.commitment not in known:
+    if known and state.draw.commitment not in known:
         raise GatewayStateError(
             f"{path} is not the state that {request.marker.name} tells of: it was swapped. Put the "
             "right one there"
         )
+    if _place_of(path) not in _marked_places(request.marker, state.draw.commitment):
+        if not request.moved:
+            raise GatewayStateError(
+                f"{path} was not drawn here, or its marker {request.marker.name} is lost: a copy "
+                "of a state that is used twice gives its noise away. If it was moved, and no "
+                "other copy is in use, give moved=True"
+            )
+        _mark(request, state.draw)
 
 
 def _draw(request: Request, damaged: bool) -> GatewayState:
@@ -267,7 +290,12 @@ def _marked(request: Request) -> bool:
 
 def _mark(request: Request, draw: Draw) -> None:
     """Say beside the state that it was drawn; public, and on the disk before anything is sent."""
-    line = {"commitment": draw.commitment, "state": identity_of(draw), "time": now()}
+    line = {
+        "commitment": draw.commitment,
+        "place": _place_of(request.path),
+        "state": identity_of(draw),
+        "time": now(),
+    }
     try:
         handle = os.open(request.marker, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -282,9 +310,9 @@ def _mark(request: Request, draw: Draw) -> None:
 
 
 def _put_aside(path: Path) -> None:
-    """Rename a damaged state, and its journal, to a name that nothing has."""
+    """Rename a damaged state, and its log, to a name that nothing has."""
     suffix = ".aside-" + re.sub(r"[^0-9]", "", now())[:20]
-    for name in (path, path.with_name(path.name + "-journal")):
+    for name in (path, path.with_name(path.name + "-wal")):
         if os.path.lexists(name):
             os.rename(name, name.with_name(name.name + suffix))
 

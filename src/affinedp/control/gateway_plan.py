@@ -20,10 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp._arrays import FloatArray, real_array
+from affinedp.control.files import promise_of_root
 from affinedp.control.noise_path import path_bits
 from affinedp.control.powers import growth_exponent
 from affinedp.errors import AffineDPError
 from affinedp.release import GRID_BITS, SHARE
+from affinedp.storage import AGREEMENT
 
 if TYPE_CHECKING:
     from affinedp.control.trajectory import TrajectoryMechanism
@@ -201,6 +203,12 @@ def _facts_of(mechanism: TrajectoryMechanism) -> _Facts:
     guarantee = mechanism.guarantee
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
         raise AffineDPError("this mechanism promises nothing; nothing is sent with it")
+    found = promise_of_root(mechanism.neighbours, mechanism.root).sensitivity
+    if not found <= guarantee.sensitivity * (1 + AGREEMENT):
+        raise AffineDPError(
+            f"the guarantee states a sensitivity of {guarantee.sensitivity!r}, but the noise gives "
+            f"{found!r}: they do not belong together"
+        )
     dynamics, root = mechanism.dynamics, mechanism.root
     growth = growth_exponent(dynamics)
     deviations = mechanism.noise_by_time

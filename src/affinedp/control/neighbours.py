@@ -13,14 +13,15 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from affinedp._arrays import FloatArray, real_array
 from affinedp.adjacency import Adjacency, FreeSetAdjacency, Sensitivity, hashed, mu_words
 from affinedp.circuit_adjacency import CircuitAdjacency
+from affinedp.control.exact_zeros import ZeroCheck
 from affinedp.control.powers import SingularDynamicsError, scan_inverse_transitions
 from affinedp.control.systems import Dynamics
 from affinedp.errors import AffineDPError, TooManyCircuitsError
@@ -30,6 +31,8 @@ Neighbours = Literal["time-local", "manifold"]
 MOST_CIRCUITS = 2_000_000
 MOST_ENTRIES = 20_000
 CHUNK = 100_000
+MOST_NUMBERS = 4e8
+SMALLEST, LARGEST = 1e-150, 1e150
 EPS = float(np.finfo(float).eps)
 
 
@@ -58,6 +61,10 @@ class TrajectoryNeighbours(ABC):
     @abstractmethod
     def directions(self) -> FloatArray:
         """Return the differences of x(0), one per row, scaled by μ."""
+
+    @abstractmethod
+    def moving(self) -> NDArray[np.bool_]:
+        """Return which entries of x(0) differ between some neighbours; decided exactly."""
 
     @abstractmethod
     def sensitivity(self, matrix: FloatArray) -> Sensitivity:
@@ -101,12 +108,19 @@ class TimeLocal(TrajectoryNeighbours):
     @cached_property
     def key(self) -> str:
         """A hash that is equal only for the same neighbours of the same dynamics."""
-        return hashed("time-local", self.dynamics.fingerprint, self.mu)
+        # what is sent of the states is not part of who is a neighbour
+        names = repr((self.dynamics.state_names, self.dynamics.horizon))
+        return hashed("time-local", names, self.dynamics.plain_A, self.mu)
 
     @cached_property
     def _differences(self) -> tuple[FloatArray, float]:
         """Differences of x(0) as rows, and how much an entry may be off besides its rounding."""
         n, distance = self.dynamics.states, self.mu
+        if self.dynamics.horizon * float(n) ** 2 > MOST_NUMBERS:
+            fits = int(MOST_NUMBERS / n**2)
+            raise AffineDPError(
+                f"{n} states over this horizon do not fit in memory; {fits:,} steps do"
+            )
         rows = np.empty((self.dynamics.horizon * n, n))
 
         def keep(t: int, inverses: FloatArray) -> None:
@@ -121,12 +135,12 @@ class TimeLocal(TrajectoryNeighbours):
                 "Use neighbours='manifold' (Definition 4), which does without"
             ) from None
         # exact: no protected state ever moves these entries
-        rows[:, ~self._reached()] = 0.0
+        rows[:, ~self.moving()] = 0.0
         protected = distance.ravel() > 0
         return rows if protected.all() else rows[protected], error * float(distance.max())
 
-    def _reached(self) -> Any:
-        """Entries that can move at all, from the zeros of A.
+    def moving(self) -> NDArray[np.bool_]:
+        """Return which entries of x(0) can differ at all, from the zeros of A.
 
         The smallest set that holds every protected entry and that A maps into itself; then the
         inverse maps it into itself, too.
@@ -135,7 +149,7 @@ class TimeLocal(TrajectoryNeighbours):
         reached = (self.mu > 0).any(axis=0)
         for _ in range(self.dynamics.states):
             reached = reached | pattern[:, reached].any(axis=1)
-        return reached
+        return np.asarray(reached)
 
     def directions(self) -> FloatArray:
         """Return the differences of x(0), one per row, scaled by μ."""
@@ -225,9 +239,22 @@ class WholeManifold(TrajectoryNeighbours):
 
     def directions(self) -> FloatArray:
         """Return the differences of x(0), one per row, scaled by μ."""
+        return self._differences
+
+    def moving(self) -> NDArray[np.bool_]:
+        """Return which entries of x(0) differ between some neighbours."""
+        return np.asarray((self._differences != 0).any(axis=0))
+
+    @cached_property
+    def _differences(self) -> FloatArray:
+        """Differences of x(0), from circuits whose zeros were checked exactly."""
         n = self.dynamics.states
+        zeros = ZeroCheck(self.dynamics, self._circuits.manifold.exact_rows is not None)
+        blocks = []
         try:
-            blocks = [block[:n].T for block in self._circuits.blocks(MOST_CIRCUITS)]
+            for block in self._circuits.blocks(MOST_CIRCUITS):
+                zeros.check(block)
+                blocks.append(block[:n].T)
         except TooManyCircuitsError as error:
             raise TooManyCircuitsError(
                 f"the trajectories have too many neighbours of Definition 4 to list ({error}). "
@@ -248,6 +275,7 @@ class WholeManifold(TrajectoryNeighbours):
         import scipy.sparse as sparse
 
         n, entries = self.dynamics.states, self.mu.size
+        self.directions()  # refuses circuits that floating point cannot tell
         rest = sparse.csr_array((len(matrix), entries - n))
         widened = sparse.csr_array(sparse.hstack([sparse.csr_array(matrix), rest]))
         found = self._circuits.sensitivity(widened, 2)
@@ -298,7 +326,16 @@ def checked_distances(mu: float | ArrayLike, dynamics: Dynamics) -> FloatArray:
         )
     if np.any(values < 0) or not np.any(values > 0):
         raise AffineDPError("mu must be positive (zero at most for what is not private)")
-    return np.array(np.broadcast_to(values, shape))
+    some = values[values > 0]
+    if some.max() > LARGEST or some.min() < SMALLEST:
+        raise AffineDPError(
+            f"mu must lie between {SMALLEST:g} and {LARGEST:g}; use other units for the states"
+        )
+    if float(dynamics.horizon) * dynamics.states > MOST_NUMBERS:
+        raise AffineDPError(f"a horizon of {dynamics.horizon:,} does not fit in memory")
+    distances = np.array(np.broadcast_to(values, shape))
+    distances.flags.writeable = False
+    return distances
 
 
 def trajectory_manifold(dynamics: Dynamics, offsets: ArrayLike | None = None) -> AffineManifold:

@@ -138,6 +138,9 @@ def growth_exponent(dynamics: Dynamics) -> int:
 
 def _scan(dynamics: Dynamics, inverse: bool, visit: Visit, extra: int = 0) -> Scan:
     n, horizon = dynamics.states, dynamics.horizon
+    if horizon == 1:  # no step is made, whatever A is
+        visit(0, np.eye(n)[None])
+        return Scan(0.0, 0)
     estimate = _estimated_exponent(dynamics, inverse)
     crude = _crude_growth(dynamics, inverse)
     accuracy = ACCURACY_BITS + extra
@@ -146,6 +149,11 @@ def _scan(dynamics: Dynamics, inverse: bool, visit: Visit, extra: int = 0) -> Sc
     bits = accuracy + 5 * max(estimate + 3, 0) + 2 * horizon.bit_length() + 32
     for _ in range(5):
         largest = _visited(dynamics, inverse, bits, limbs, visit)
+        if not largest <= 2.0 ** (LARGEST + 20):
+            raise AffineDPError(
+                "the products of the state matrices leave the range of floating point over this "
+                "horizon: shorten it, or use other units for the states"
+            )
         # log2 of M: for constant A, products from s to t are among those from 0
         growth = crude.product if dynamics.A.ndim == 3 else math.log2(largest) + 1
         norm = max(growth, math.log2(largest) + 1) + crude.factor + 1
@@ -197,7 +205,7 @@ def _crude_growth(dynamics: Dynamics, inverse: bool) -> _Growth:
 def _visited(dynamics: Dynamics, inverse: bool, bits: int, limbs: int, visit: Visit) -> float:
     """Visit all products; a bound on the largest computed norm, at least 1."""
     start, largest = 0, 1.0
-    with Progress("powers of the state matrix") as progress:
+    with np.errstate(over="ignore"), Progress("powers of the state matrix") as progress:
         for block in _blocks(dynamics, inverse, bits, limbs):
             visit(start, block)
             start += len(block)

@@ -19,6 +19,8 @@ from affinedp.guarantee import Guarantee
 
 # What rounding may add to the sensitivity, relatively, before the noise counts as unusable.
 MOST_ROUNDING = 1e-3
+# A bound this close to what was attained is called exact.
+EXACT = 1 + 1e-9
 
 
 class UncertainPromiseError(AffineDPError):
@@ -56,7 +58,8 @@ def structured_promise(
             "the noise is so ill-conditioned that rounding hides what it promises: the dynamics "
             "stretch some directions far more than others over this horizon. Shorten the horizon"
         )
-    return _guarantee(neighbours, found, upper, found.exact and coordinates.certain)
+    exact = found.exact and coordinates.certain and upper <= found.value * EXACT
+    return _guarantee(neighbours, found, upper, exact)
 
 
 def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) -> Coordinates:
@@ -69,8 +72,7 @@ def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) ->
     gramian : array, shape (n, n)
         How much each direction of x(0) shows in the outputs.
     """
-    moving = (neighbours.directions() != 0).any(axis=0)
-    found = revealed_coordinates(neighbours.dynamics, gramian).restricted(moving)
+    found = revealed_coordinates(neighbours.dynamics, gramian).restricted(neighbours.moving())
     if len(found.places) == 0:
         raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
     return found
@@ -86,8 +88,12 @@ def independent_promise(neighbours: TrajectoryNeighbours, sigma: float) -> Guara
     sigma : float
         Standard deviation.
     """
-    found = neighbours.sensitivity(_observability_bound(neighbours.dynamics))
-    return _guarantee(neighbours, found, found.upper / sigma * (1.0 + 1e-15), found.exact)
+    root, slack = _observability(neighbours.dynamics)
+    found = neighbours.sensitivity(np.vstack([root, slack]))
+    if not 0 < found.upper < 1e300:
+        raise AffineDPError("what neighbours differ by leaves the range of floating point: rescale")
+    exact = found.exact and found.upper <= neighbours.sensitivity(root).value * EXACT
+    return _guarantee(neighbours, found, found.upper / sigma * (1.0 + 1e-15), exact)
 
 
 def stated_promise(neighbours: TrajectoryNeighbours, sensitivity: float) -> Guarantee:
@@ -126,14 +132,22 @@ def _guarantee(
     )
 
 
-def _observability_bound(dynamics: Dynamics) -> FloatArray:
-    """A small matrix G with ``‖O d‖ ≤ ‖G d‖`` for every d, equal up to rounding."""
+def _observability(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
+    """G and H with ``‖O d‖² ≤ ‖G d‖² + ‖H d‖²``, where H is what rounding may have done.
+
+    An entry of the Gramian is off by at most γ times the root of the product of its diagonal
+    entries, whatever the units.
+    """
     gramian = output_gramian(dynamics)
-    values, vectors = np.linalg.eigh(gramian)
+    n = len(gramian)
+    size = np.sqrt(np.diagonal(gramian))
+    unit = np.where(size > 0, size, 1.0)
+    scaled = gramian / unit[:, None] / unit
+    values, vectors = np.linalg.eigh(scaled)
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    rounding = gamma(dynamics.horizon + 100 * len(gramian)) * float(np.trace(gramian))
-    difference = float(np.linalg.norm(gramian - root.T @ root)) + rounding
-    return np.vstack([root, math.sqrt(difference) * np.eye(len(gramian))])
+    difference = float(np.linalg.norm(scaled - root.T @ root))
+    difference += n * gamma(dynamics.horizon * dynamics.outputs + 100 * n)
+    return root * unit, math.sqrt(difference) * np.diag(size) * (1 + 1e-12)
 
 
 def _inverse(square: FloatArray) -> tuple[FloatArray, float]:

@@ -14,6 +14,7 @@ from affinedp._arrays import FloatArray, real_array
 from affinedp.errors import AffineDPError
 
 MOST_STATES = 500
+MOST_STEPS = 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,17 @@ class Dynamics:
     horizon: int
     state_names: tuple[str, ...]
     output_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for matrix in (self.A, self.C):
+            matrix.flags.writeable = False
+
+    @property
+    def plain_A(self) -> FloatArray:
+        """A as one matrix where it does not change, else one for each step that there is."""
+        if self.A.ndim == 2 or self.horizon == 1:
+            return self.A if self.A.ndim == 2 else self.A[0] * 0
+        return self.A[0] if np.all(self.A[0] == self.A) else self.A
 
     @property
     def states(self) -> int:
@@ -129,6 +141,10 @@ def checked_horizon(horizon: Any) -> int:
     """Return a horizon as a positive int, or refuse it."""
     if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
         raise AffineDPError(f"horizon must be a number of steps, at least 1, not {horizon!r}")
+    if horizon > MOST_STEPS:
+        raise AffineDPError(
+            f"{horizon} steps are more than the {MOST_STEPS:,} that are handled here"
+        )
     return int(horizon)
 
 
@@ -168,7 +184,7 @@ def _matrices(given: Any, name: str, count: int) -> FloatArray:
     array = real_array(given, name)
     if array.ndim not in (2, 3):
         raise AffineDPError(f"{name} must be a matrix, or one for each step, not {array.shape}")
-    if array.ndim == 3 and len(array) < count:
+    if array.ndim == 3 and len(array) < max(count, 1):
         raise AffineDPError(f"{name} has {len(array)} matrices, but {count} steps need one each")
     # a single output needs no step; the matrix is kept for its size
     return array[: max(count, 1)] if array.ndim == 3 else array

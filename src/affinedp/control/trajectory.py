@@ -142,6 +142,9 @@ class TrajectoryMechanism(OutputNoise):
     gap: float | None = None
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        self.root.flags.writeable = False
+
     def loadings(self, start: int = 0, stop: int | None = None) -> FloatArray:
         """Return Γ(t) with ``γ(t) = Γ(t) η`` for a range of times.
 
@@ -155,6 +158,8 @@ class TrajectoryMechanism(OutputNoise):
         array, shape (stop − start, outputs, r)
         """
         end = self.horizon if stop is None else stop
+        if not all(isinstance(time, int | np.integer) for time in (start, end)):
+            raise AffineDPError(f"times must be whole numbers, not {start!r} and {stop!r}")
         if not 0 <= start <= end <= self.horizon:
             raise AffineDPError(
                 f"times must lie between 0 and {self.horizon}, not {start} to {end}"

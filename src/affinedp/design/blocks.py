@@ -158,15 +158,25 @@ def given_basis(adjacency: Adjacency, query: Matrix, basis: ArrayLike | None) ->
     return chosen
 
 
-def with_floor(weight: FloatArray) -> tuple[FloatArray, float]:
-    """Return a positive definite weight, and the floor that was added for it (or 0)."""
-    size = np.diagonal(weight)
+def with_floor(weight: FloatArray, lengths: FloatArray | None = None) -> tuple[FloatArray, float]:
+    """Return a positive definite weight, and the floor that was added for it (or 0).
+
+    Parameters
+    ----------
+    weight : array, shape (r, r)
+        Positive semidefinite.
+    lengths : array, shape (r,), optional
+        How far neighbours move each coordinate, so that units do not count.
+    """
+    scale = np.ones(len(weight)) if lengths is None else np.where(lengths > 0, lengths, 1.0)
+    scaled = weight * scale[:, None] * scale
+    size = np.diagonal(scaled)
     if not size.max() > 0:
         raise AffineDPError("the weights are zero on everything that the query reveals")
     unit = np.sqrt(np.maximum(size, SINGULAR * size.max()))
     # relative to each coordinate's own size, so that units do not count as singular
-    values = np.linalg.eigvalsh(weight / unit[:, None] / unit)
+    values = np.linalg.eigvalsh(scaled / unit[:, None] / unit)
     if values[0] > SINGULAR * values[-1]:
         return weight, 0.0
     floor = FLOOR * float(values[-1])
-    return weight + floor * np.diag(unit**2), floor
+    return weight + floor * np.diag((unit / scale) ** 2), floor

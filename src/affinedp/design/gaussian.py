@@ -144,7 +144,7 @@ def _optimal(
     value = lower_bound = 0.0
     with Progress("least noise") as progress:
         for i, block in enumerate(blocks):
-            floored, floor = with_floor(block.weight)
+            floored, floor = with_floor(block.weight, np.abs(block.directions).max(axis=0))
             if floor and not notes:
                 notes.append(floor_note(floor))
             key = block.key

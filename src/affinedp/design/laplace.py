@@ -120,7 +120,7 @@ def design_laplace(
                 progress.update((i + done / total) / len(blocks))
 
             solved[block.key] = _strategy(block, seed, starts, show)
-            floor = with_floor(block.weight)[1]
+            floor = with_floor(block.weight, np.abs(block.directions).max(axis=0))[1]
             if floor and not notes:
                 notes.append(
                     f"the weights leave some combination free; a floor of {floor:.2g} was added"
@@ -217,7 +217,7 @@ def _strategy(
     progress: Callable[[int, int], None],
 ) -> LaplaceStrategy:
     """The best strategy for a block; noise on all its outputs is one of the starts."""
-    weight, _ = with_floor(block.weight)
+    weight, _ = with_floor(block.weight, np.abs(block.directions).max(axis=0))
     tall = [block.basis] if len(block.basis) > block.basis.shape[1] else []
     triangle = np.linalg.qr(block.basis)[1]  # stands for an orthonormal basis of the outputs
     return least_laplace(
