@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # small matrices everywhere: one BLAS thread is the fastest and the most repeatable
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench lock clean
+.PHONY: demo test check docs bench lock clean
 
 $(VENV)/demo.stamp: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,9 +21,13 @@ $(VENV)/bench.stamp: $(VENV)/test.stamp
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[bench]"
 	touch $@
 
+$(VENV)/docs.stamp: $(VENV)/demo.stamp
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[docs]"
+	touch $@
+
 demo: $(VENV)/demo.stamp
-	$(BIN)/affinedp reproduce examples
 	$(BIN)/affinedp verify examples/cells.toml
+	$(BIN)/affinedp reproduce all --out demo-output
 
 check: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -34,12 +38,16 @@ check: $(VENV)/test.stamp
 test: check
 	$(BIN)/python -m pytest -n 2
 
+docs: $(VENV)/docs.stamp
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/run.py
 
 # the exact versions of the test environment, for requirements/constraints.txt
-lock: $(VENV)/bench.stamp
+lock: $(VENV)/bench.stamp $(VENV)/docs.stamp
 	$(BIN)/python -m pip freeze --exclude-editable > requirements/constraints.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) docs/_build docs/generated demo-output .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

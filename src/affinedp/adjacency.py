@@ -74,11 +74,25 @@ class Adjacency(ABC):
 
     @abstractmethod
     def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
-        """Return the largest 1-norm or 2-norm of ``matrix @ v`` over neighbour directions v."""
+        """Return the largest 1-norm or 2-norm of ``matrix @ v`` over neighbour directions v.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
 
     @abstractmethod
     def blocks(self, limit: int) -> Iterator[FloatArray]:
-        """Yield the directions, n×K at a time; raise beyond ``limit`` of them."""
+        """Yield the directions, n×K at a time.
+
+        Parameters
+        ----------
+        limit : int
+            Raise beyond this many.
+        """
 
     def directions(self, limit: int = 200_000) -> FloatArray:
         """Return all neighbour directions as columns, scaled by μ.
@@ -120,7 +134,13 @@ class Adjacency(ABC):
         """Return vectors, about as long as neighbours differ, that span all directions."""
 
     def checked_matrix(self, matrix: ArrayLike | sparse.sparray) -> Matrix:
-        """Return a matrix with one column per entry, dense or CSR, or refuse it."""
+        """Return a matrix with one column per entry, dense or CSR, or refuse it.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix
+            What was given.
+        """
         checked = real_matrix(matrix, "matrix")
         if checked.shape[1] != self.manifold.n:
             raise AffineDPError(
@@ -193,7 +213,13 @@ class FreeSetAdjacency(Adjacency):
         return hashed("free sets", self.manifold.fingerprint, self._mu, repr(sets))
 
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
-        """Yield the scaled directions of one free set at a time."""
+        """Yield the scaled directions of one free set at a time.
+
+        Parameters
+        ----------
+        limit : int
+            Raise beyond this many.
+        """
         count = len(self._sets) * self.manifold.dim
         if count > limit:
             raise TooManyCircuitsError(f"there are {count:,} directions", count, limit)
@@ -297,7 +323,13 @@ class DirectionAdjacency(Adjacency):
         return hashed("directions", self.manifold.fingerprint, self._directions)
 
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
-        """Yield the directions."""
+        """Yield the directions.
+
+        Parameters
+        ----------
+        limit : int
+            Raise beyond this many.
+        """
         count = self._directions.shape[1]
         if count > limit:
             raise TooManyCircuitsError(f"there are {count:,} directions", count, limit)

@@ -133,7 +133,13 @@ class CircuitAdjacency(Adjacency):
         return total
 
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
-        """Yield the scaled circuits, n×K at a time; raise beyond ``limit`` of them."""
+        """Yield the scaled circuits, n×K at a time.
+
+        Parameters
+        ----------
+        limit : int
+            Raise beyond this many.
+        """
         loose = self.loose_entries
         left = limit - len(loose)
         if left < 0:

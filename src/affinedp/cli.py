@@ -337,6 +337,35 @@ def reproduce(
         typer.echo(f"open {out / 'report.html'}; the figures and results.json lie beside it")
 
 
+@app.command()
+def doctor(
+    broker: Annotated[
+        list[str] | None, typer.Option(help="A broker to try, host:port; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which extras, brokers and parallel backends are there (exit code 1: something amiss)."""
+    from dataclasses import asdict
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from affinedp.doctor import diagnose, healthy
+
+    findings = diagnose(broker or ())
+    if as_json:
+        rows = [asdict(finding) for finding in findings]
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+    else:
+        table = Table("area", "what", "status", "detail", box=box.SIMPLE)
+        for finding in findings:
+            table.add_row(finding.area, finding.what, finding.status, finding.detail)
+        Console().print(table)
+    if not healthy(findings):
+        raise typer.Exit(1)
+
+
 def _print_claims(found: Reproduced) -> None:
     from rich import box
     from rich.console import Console

@@ -202,7 +202,13 @@ class Mechanism:
         return release(self, x, ledger=ledger, label=label, bound=bound)
 
     def release_plan(self, bound: float | None = None) -> Plan:
-        """Return the public part of a release, prepared once for each bound."""
+        """Return the public part of a release, prepared once for each bound.
+
+        Parameters
+        ----------
+        bound : float, optional
+            A public bound on the data, as for :meth:`release`.
+        """
         from affinedp.release import plan_of
 
         if bound not in self._plans:

@@ -38,7 +38,15 @@ MOST_WAITING = 10_000  # messages that nobody has taken yet
 
 
 class Message(NamedTuple):
-    """What a broker delivered."""
+    """What a broker delivered.
+
+    Attributes
+    ----------
+    topic : str
+        Where it was published.
+    payload : bytes
+        What was.
+    """
 
     topic: str
     payload: bytes

@@ -9,7 +9,7 @@ from scipy.linalg import block_diag, solve_discrete_are
 import control
 from affinedp.control.loop import ClosedLoop
 from affinedp.control.neighbours import trajectory_neighbours
-from affinedp.control.sweep import sweep
+from affinedp.control.sweeps import sweep
 from affinedp.control.systems import dynamics_of
 from affinedp.control.trajectory import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.errors import AffineDPError

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from affinedp.control.gateway import Gateway as Gateway
     from affinedp.control.loop import ClosedLoop as ClosedLoop
     from affinedp.control.simulation import Simulation as Simulation
-    from affinedp.control.sweep import sweep as sweep
+    from affinedp.control.sweeps import sweep as sweep
     from affinedp.control.systems import Dynamics as Dynamics
     from affinedp.control.systems import dynamics_of as dynamics_of
     from affinedp.control.trajectory import IndependentOutputNoise as IndependentOutputNoise
@@ -32,7 +32,7 @@ _HOME = {
     "design_output_noise": "design",
     "dynamics_of": "systems",
     "independent_output_noise": "design",
-    "sweep": "sweep",
+    "sweep": "sweeps",
 }
 
 __all__ = sorted(_HOME)

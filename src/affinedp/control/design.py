@@ -125,6 +125,8 @@ def independent_output_noise(
 ) -> IndependentOutputNoise:
     """Return fresh noise at every step that truly keeps (ε, δ): the honest baseline.
 
+    The paper compares with it in section V.C (r = T); its promise is that of Theorem 1.
+
     Parameters
     ----------
     system, horizon, epsilon, delta, mu, neighbours

@@ -179,7 +179,7 @@ class Gateway:
     @property
     def next_step(self) -> int:
         """The first step that was neither sent nor skipped."""
-        return self._state.head.next_step
+        return self._state.next_step
 
     @property
     def commitment(self) -> str:
@@ -260,10 +260,10 @@ class Gateway:
             If the step was skipped.
         """
         with self._lock:
-            head = self._state.head
-            number = head.next_step if step is None else _checked_step(step)
-            if number < head.next_step:
-                return self._sent(number, head.next_step)
+            head, next_step = self._state.head, self._state.next_step
+            number = next_step if step is None else _checked_step(step)
+            if number < next_step:
+                return self._sent(number, next_step)
             if number >= self.horizon:
                 raise HorizonError(
                     f"step {number} is beyond the horizon of {self.horizon:,} steps (counted from "
@@ -296,8 +296,7 @@ class Gateway:
         outputs = self._state.sent(step)
         if outputs is None:
             raise LateStepError(
-                f"step {step} was skipped when step {next_step - 1} was sent, and cannot be sent "
-                "any more",
+                f"step {step} was skipped and cannot be sent any more (the next is {next_step})",
                 step,
                 next_step,
             )

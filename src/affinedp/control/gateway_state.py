@@ -1,9 +1,13 @@
 """The state of a gateway: one SQLite file that holds the secret draw and all that was sent.
 
-A step is on the disk before it is sent, so none can come out twice with different values.  The
-file is for its owner only and locked while it is open.  While it is open, and after a crash, the
-last steps lie in a log beside it (``….-wal``), which belongs to it: one sync per step is all that
-this costs.
+A step is written before it is sent, so none can come out twice with different values.  The file is
+for its owner only and locked while it is open.  While it is open, and after a crash, the last steps
+lie in a log beside it (``…-wal``), which belongs to it.
+
+Waiting for the disk at every step would be slow.  So a few steps are *reserved* on the disk ahead
+of time, with the name of the running system, and are then written without waiting: if only the
+process dies, the system still has them.  If the system died (the name differs), the reserved
+steps of which nothing is known may have been sent, and count as skipped.
 
 The draw is committed to by a hash; the noise's path and every step sent are sealed with the salt
 as key.  A bit that changed by accident is noticed before anything depends on it.
@@ -14,11 +18,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import secrets
 import sqlite3
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,8 +42,14 @@ _SCHEMA = (
     "CREATE TABLE draw (header TEXT NOT NULL, salt BLOB NOT NULL, numbers TEXT NOT NULL, "
     "commitment TEXT NOT NULL)",
     "CREATE TABLE path (next_step INTEGER NOT NULL, numbers TEXT NOT NULL, seal BLOB NOT NULL)",
+    "CREATE TABLE reserved (step INTEGER NOT NULL, lost INTEGER NOT NULL, system TEXT NOT NULL, "
+    "seal BLOB NOT NULL)",
     "CREATE TABLE sent (step INTEGER PRIMARY KEY, outputs BLOB NOT NULL, seal BLOB NOT NULL)",
 )
+# Steps that are reserved at a time at most, and how many seconds' worth of them.
+MOST_RESERVED = 256
+RESERVED_SECONDS = 0.25
+_THIS_PROCESS = secrets.token_hex(16)
 # The second where SQLite quotes damaged text in its message.
 _SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -111,6 +123,7 @@ class GatewayState:
         _refuse_unusual(path)
         self._process = os.getpid()
         self._file = _identity(path)
+        self._reserved = 0  # nothing yet, by this process
         with _refusals(path):
             self._connection: sqlite3.Connection | None = _connect(path)
         try:
@@ -119,9 +132,18 @@ class GatewayState:
                 _refuse_foreign(path, self._connection)
                 self.draw = _read_draw(path, self._connection)
                 self.head = self._read_head(self._connection)
+                # what the system before this one may have sent without a trace
+                reserved, lost, system = self._read_reserved(self._connection)
+                self._lost = lost if system == running_system() else max(lost, reserved)
+                self._since = (self.head.next_step, time.monotonic())
         except BaseException:
             self.close()
             raise
+
+    @property
+    def next_step(self) -> int:
+        """The first step that can neither have been sent nor was skipped."""
+        return max(self.head.next_step, self._lost)
 
     def sent(self, step: int) -> bytes | None:
         """Return what was sent at a step, or None if nothing was.
@@ -157,6 +179,8 @@ class GatewayState:
         numbers = to_text(head.numbers)
         moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
         with self._use() as connection:
+            if step >= self._reserved:
+                self._reserve(connection, step + self._ahead(step))
             connection.execute("BEGIN IMMEDIATE")
             seal = self._seal("sent", step, outputs)
             connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
@@ -164,11 +188,31 @@ class GatewayState:
             connection.execute("COMMIT")
         self.head = head
 
+    def _ahead(self, step: int) -> int:
+        """How many steps to reserve: what about a quarter of a second takes at this rate."""
+        first, begun = self._since
+        self._since = (step, time.monotonic())
+        rate = (step - first) / max(self._since[1] - begun, 1e-6)
+        return min(MOST_RESERVED, max(1, int(RESERVED_SECONDS * rate)))
+
+    def _reserve(self, connection: sqlite3.Connection, step: int) -> None:
+        """Put on the disk, and wait for it, that steps below this one may be sent."""
+        system = running_system()
+        seal = self._seal("reserved", step, f"{self._lost} {system}".encode())
+        row = (step, self._lost, system, seal)
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("UPDATE reserved SET step = ?, lost = ?, system = ?, seal = ?", row)
+        connection.execute("PRAGMA synchronous=NORMAL")
+        self._reserved = step
+
     def close(self) -> None:
         """Close the file and let others open it."""
         if os.getpid() != self._process:
-            return  # after a fork the file, its locks and its journal belong to the parent
+            return  # after a fork the file, its locks and its log belong to the parent
         if self._connection is not None:
+            with suppress(sqlite3.Error):  # then the reservation stays, which is safe
+                if self._reserved and self._reserved > self.head.next_step:
+                    self._reserve(self._connection, self.next_step)
             self._connection.close()
             self._connection = None
 
@@ -197,6 +241,15 @@ class GatewayState:
         except (ValueError, TypeError, AttributeError):
             pass
         raise DamagedStateError(f"{self.path}: the path of the noise was altered")
+
+    def _read_reserved(self, connection: sqlite3.Connection) -> tuple[int, int, str]:
+        try:
+            ((step, lost, system, seal),) = connection.execute("SELECT * FROM reserved").fetchall()
+            if seal == self._seal("reserved", step, f"{lost} {system}".encode()):
+                return int(step), int(lost), system
+        except (ValueError, TypeError, AttributeError):
+            pass
+        raise DamagedStateError(f"{self.path}: what was reserved was altered")
 
     def _seal(self, what: str, step: int, content: bytes) -> bytes:
         return _sealed(self.draw.salt, what, step, content)
@@ -249,6 +302,8 @@ def _fill(connection: sqlite3.Connection, draw: Draw, head: Head) -> None:
     numbers = to_text(head.numbers)
     seal = _sealed(draw.salt, "path", head.next_step, numbers.encode())
     connection.execute("INSERT INTO path VALUES (?, ?, ?)", (head.next_step, numbers, seal))
+    nothing = (0, 0, "", _sealed(draw.salt, "reserved", 0, b"0 "))
+    connection.execute("INSERT INTO reserved VALUES (?, ?, ?, ?)", nothing)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
@@ -349,6 +404,14 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def running_system() -> str:
+    """Return a name of the running system that no other start of it has."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return _THIS_PROCESS  # elsewhere every process counts as another system
 
 
 def _sealed(salt: bytes, what: str, step: int, content: bytes) -> bytes:

@@ -69,15 +69,33 @@ class Dynamics:
         return self.A.ndim == 3 or self.C.ndim == 3
 
     def state_matrix(self, t: int) -> FloatArray:
-        """Return A(t), which leads from x(t) to x(t+1)."""
+        """Return A(t), which leads from x(t) to x(t+1).
+
+        Parameters
+        ----------
+        t : int
+            A time before the last.
+        """
         return self.A[t] if self.A.ndim == 3 else self.A
 
     def output_matrix(self, t: int) -> FloatArray:
-        """Return C(t)."""
+        """Return C(t).
+
+        Parameters
+        ----------
+        t : int
+            A time in the horizon.
+        """
         return self.C[t] if self.C.ndim == 3 else self.C
 
     def shortened(self, horizon: int) -> Dynamics:
-        """Return the same dynamics over the first ``horizon`` steps."""
+        """Return the same dynamics over fewer steps.
+
+        Parameters
+        ----------
+        horizon : int
+            How many.
+        """
         if not 1 <= horizon <= self.horizon:
             raise AffineDPError(f"horizon must lie between 1 and {self.horizon}, not {horizon}")
         A = self.A[: max(horizon - 1, 1)] if self.A.ndim == 3 else self.A

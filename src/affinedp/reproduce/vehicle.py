@@ -15,7 +15,7 @@ from affinedp.control.design import design_output_noise, independent_output_nois
 from affinedp.control.loop import ClosedLoop, Noise
 from affinedp.control.neighbours import Neighbours
 from affinedp.control.simulation import Simulation
-from affinedp.control.sweep import sweep
+from affinedp.control.sweeps import sweep
 
 PERIOD = 0.1
 VEHICLE = (

@@ -75,7 +75,7 @@ def sweep(
     Examples
     --------
     >>> from affinedp.control import ClosedLoop, independent_output_noise
-    >>> from affinedp.control.sweep import sweep
+    >>> from affinedp.control.sweeps import sweep
     >>> loop = ClosedLoop(([[1.0]], [[1.0]], [[1.0]]), [[0.5]], [[0.5]], reference=[0.0])
     >>> def noise(epsilon):
     ...     return independent_output_noise(([[1.0]], [[1.0]]), 9, epsilon=epsilon, delta=0.01)

@@ -1,0 +1,39 @@
+"""Formulae as MathML: made by docutils at build time, shown by browsers without any script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+
+def mathml(node: nodes.Element, block: bool = False) -> str:
+    """Return a formula as MathML; what docutils cannot read is a warning and stays as it is."""
+    try:
+        return str(tex2mathml(node.astext(), as_block=block))
+    except MathError as error:
+        logger.warning("formula %r: %s", node.astext(), error, location=node)
+        return node.astext()
+
+
+def inline_formula(translator: Any, node: nodes.math) -> None:
+    """Write a formula that stands in a sentence."""
+    translator.body.append(mathml(node))
+    raise nodes.SkipNode
+
+
+def displayed_formula(translator: Any, node: nodes.math_block) -> None:
+    """Write a formula on a line of its own."""
+    translator.body.append(f'<div class="formula">{mathml(node, block=True)}</div>\n')
+    raise nodes.SkipNode
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Offer the renderer to Sphinx under the name ``mathml``."""
+    app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,3 @@
+"""Doctests are taken from the pages; scripts and what a build writes are not collected."""
+
+collect_ignore_glob = ["conf.py", "_extensions/*", "gallery/*", "_build/*", "generated/*"]

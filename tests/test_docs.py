@@ -1,0 +1,121 @@
+"""The pages hang together: links lead somewhere, code runs, scripts of the gallery draw."""
+
+import re
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import affinedp
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+WRITTEN = ("_build", "generated")  # by a build, so perhaps not there
+PAGES = sorted(
+    page
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *DOCS.rglob("*.md"))
+    if not set(WRITTEN) & set(page.parts)
+)
+FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Blocks that need a cluster, which the tests have not.
+NOT_RUN = {DOCS / "howto" / "cluster.md"}
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def prose(page: Path) -> str:
+    """The text of a page without its code."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a fragment can point at: the headings, as GitHub and MyST name them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page):
+    problems = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"https?:|mailto:", link):
+            continue
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if set(WRITTEN) & set(target.parts):
+            continue
+        if not target.exists():
+            problems.append(f"{link}: no such file")
+        elif fragment and fragment not in anchors(target):
+            problems.append(f"{link}: no such heading")
+    assert not problems
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_python_blocks_are_doctests(page):
+    """A block that is not run is wrong sooner or later."""
+    problems = []
+    for language, code in FENCE.findall(page.read_text(encoding="utf-8")):
+        if ">>> " in code:
+            if not code.endswith("\n\n"):
+                problems.append(f"no blank line at the end: {code[-40:]!r}")
+        elif language in ("python", "pycon") and page not in NOT_RUN:
+            problems.append(f"is not run: {code[:40]!r}")
+    assert not problems
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_pages_say_nothing_about_the_machine_they_were_written_on(page):
+    assert not re.search(r"/(work|root|home|farm|tmp)/\w", page.read_text(encoding="utf-8"))
+
+
+def test_every_page_is_in_a_table_of_contents():
+    """Folders list their pages by a pattern, so a new page needs no entry."""
+    for folder in ("tutorials", "howto", "explanation"):
+        index = (DOCS / folder / "index.md").read_text(encoding="utf-8")
+        assert ":glob:" in index
+        assert "\n*\n" in index
+    top = (DOCS / "index.md").read_text(encoding="utf-8")
+    for page in DOCS.glob("*.md"):
+        assert page.stem == "index" or f"\n{page.stem}\n" in top, page.name
+
+
+def test_settings_can_be_read():
+    """``conf.py`` imports, and the reference lists what the packages export."""
+    pytest.importorskip("docutils")
+    settings = runpy.run_path(str(DOCS / "conf.py"))
+    exported = settings["autosummary_context"]["exported"]
+    names = [name for _, group in exported["affinedp"] for name in group]
+    assert sorted(names) == sorted(affinedp.__all__)
+    assert settings["release"] == affinedp.__version__
+
+
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert project["version"] == affinedp.__version__
+    assert f"\nversion: {affinedp.__version__}\n" in citation
+
+
+@pytest.mark.parametrize(
+    "script", sorted(DOCS.glob("gallery/plot_*.py")), ids=lambda path: path.stem
+)
+def test_gallery_script_draws(script, monkeypatch, capsys):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setattr(plt, "show", lambda: None)
+    runpy.run_path(str(script))
+    drawn = [plt.figure(number).axes for number in plt.get_fignums()]
+    plt.close("all")
+    assert drawn
+    for axes in drawn:
+        assert axes[0].has_data()
+    assert capsys.readouterr().err == ""
