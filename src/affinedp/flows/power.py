@@ -1,0 +1,146 @@
+"""The DC power flow of a pandapower net as a flow manifold.
+
+The model is pandapower's own.  The solved flows of the net are checked against the equations, so
+an element that is not understood cannot go unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from affinedp._arrays import FloatArray
+from affinedp.errors import AffineDPError
+from affinedp.flows.dc_model import SolvedNetwork, solve
+from affinedp.flows.manifold import FlowManifold, Laws, build
+from affinedp.manifold import PublicEntries
+
+# The solved flows must obey the equations this well, relative to the largest of them.
+AGREES = 1e-9
+ROUNDING = 1e-13
+
+
+def from_pandapower(
+    net: Any,
+    *,
+    laws: Laws = "full",
+    public_injections: Iterable[Hashable] = (),
+    public_entries: PublicEntries = "refuse",
+) -> FlowManifold:
+    """Return the DC flows (MW) on the branches of a net and the private injections at its buses.
+
+    What counts as public: the grid itself (which elements are there, how they are connected and
+    switched, reactances, taps and phase shifts), the angle of every slack bus, shunts, and that a
+    bus without load or generation injects nothing.  The net injection of every bus at which a
+    load, generator or other injecting element is in service is private, the slack's too, unless
+    it is declared public.  A bus injection is generation minus load minus shunts at that bus:
+    a promise about it covers each element behind it, because one element moves it by as much as
+    itself.  Reactances are taken to 12 digits, which undoes the rounding of unit conversions, so
+    that the equations are exact.
+
+    Parameters
+    ----------
+    net : pandapowerNet
+        Solved with ``rundcpp`` on a copy; it is not changed.
+    laws : {"full", "balance"}
+        ``"full"``: everyone knows node balance and the line laws, as anyone with the grid data
+        does.  ``"balance"``: node balance alone; the promise then does not hold against someone
+        who knows the reactances.
+    public_injections : iterable of bus numbers
+        Buses whose injection is public; its value is that of the solved net.
+    public_entries : {"refuse", "allow"}
+        What to do with flows that follow from public injections alone.
+
+    Returns
+    -------
+    FlowManifold
+
+    Examples
+    --------
+    >>> import pandapower.networks
+    >>> from affinedp import flows
+    >>> net = pandapower.networks.case9()
+    >>> flow = flows.from_pandapower(net)
+    >>> flow.manifold
+    AffineManifold(15 entries, 10 independent equations)
+    >>> flow.flows[:2]
+    ('line 0: bus 0→3', 'line 1: bus 3→4')
+    >>> flow.manifold.contains(flows.dc_flows(flow, net))
+    True
+    """
+    solved = solve(net)
+    network = solved.network
+    if isinstance(public_injections, str) or not isinstance(public_injections, Iterable):
+        raise AffineDPError("public_injections is a list of bus numbers")
+    declared = tuple(public_injections)
+    public = np.array([network.position_of(bus) for bus in declared], dtype=np.intp)
+    given = network.public_injection.copy()
+    given[public] = solved.injections[public]
+    network = replace(
+        network, private=np.setdiff1d(network.private, public), public_injection=given
+    )
+    flow = build(network, laws, declared, public_entries)
+    _check(flow, solved)
+    return flow
+
+
+def dc_flows(flow: FlowManifold, net: Any) -> FloatArray:
+    """Return the data of a net's DC power flow, in MW, in the order of the manifold's entries.
+
+    Parameters
+    ----------
+    flow : FlowManifold
+        From :func:`from_pandapower`, of this net or of one with the same grid.
+    net : pandapowerNet
+        Solved with ``rundcpp`` on a copy; it is not changed.
+
+    Returns
+    -------
+    array, shape (n,)
+
+    Examples
+    --------
+    >>> import pandapower.networks
+    >>> from affinedp.flows import dc_flows, from_pandapower
+    >>> net = pandapower.networks.case9()
+    >>> flow = from_pandapower(net)
+    >>> x = dc_flows(flow, net)
+    >>> bool(flow.manifold.contains(x)), round(float(x[0]), 2)
+    (True, 67.0)
+    """
+    solved = solve(net)
+    if (solved.network.nodes, solved.network.branches) != (
+        flow.network.nodes,
+        flow.network.branches,
+    ):
+        raise AffineDPError("the net has other buses or branches in service than the manifold")
+    return _check(flow, solved)
+
+
+def _check(flow: FlowManifold, solved: SolvedNetwork) -> FloatArray:
+    """The solved data in the order of the entries, if it obeys the equations.
+
+    The solver's rounding is taken out: all entries follow from those that parametrise the
+    manifold, so that a line to nowhere carries 0 and not 10⁻¹⁴ MW.
+    """
+    manifold = flow.manifold
+    solution = np.concatenate([solved.flows, solved.injections[flow.network.private]])
+    free = manifold.canonical.free
+    x = np.asarray(manifold.point + manifold.kernel @ (solution - manifold.point)[free])
+    size = float(np.abs(solution).max(initial=1.0))
+    known = np.isin(manifold.names, flow.known)
+    x[known & (np.abs(x) <= ROUNDING * size)] = 0.0
+    off = np.abs(x - solution)
+    # terms cancel on the way to an entry, so its error is relative to the largest of them
+    allowed = AGREES * size
+    if not np.all(off <= allowed):
+        worst = int(np.argmax(off))
+        raise AffineDPError(
+            f"the solved DC flow has {solution[worst]:.6g} MW for {manifold.names[worst]}, where "
+            f"the equations say {x[worst]:.6g} MW: the net holds an element that is not understood "
+            "here, or other reactances, taps, shunts or public injections than the manifold"
+        )
+    return x
