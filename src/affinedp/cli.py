@@ -17,6 +17,7 @@ import typer
 from affinedp import __version__
 from affinedp.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.circuit_adjacency import CircuitAdjacency
+from affinedp.consensus.commands import consensus_app
 from affinedp.control.commands import control_app
 from affinedp.design.gaussian import design_gaussian
 from affinedp.design.laplace import design_laplace
@@ -213,6 +214,7 @@ LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", show_default=Fa
 ledger_app = typer.Typer(help="Start a privacy budget, look at it, check it.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(control_app, name="control")
+app.add_typer(consensus_app, name="consensus")
 
 
 @ledger_app.command("create")

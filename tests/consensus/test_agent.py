@@ -1,0 +1,388 @@
+"""One agent without a network: what it says, what it refuses, what it tells its owner."""
+
+import copy
+import math
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from affinedp.audit import audit
+from affinedp.consensus.agent import Agent, AsymmetryError, ContradictionError, read_state
+from affinedp.consensus.agent_message import (
+    AgentMessage,
+    checked_name,
+    checked_weights,
+    decode,
+    encode,
+    next_message,
+)
+from affinedp.consensus.agent_noise import AgentNoise
+from affinedp.control.wire_messages import LARGEST_PAYLOAD, MalformedMessageError
+from affinedp.errors import AffineDPError
+from agents import transition
+
+NOISE = AgentNoise(sigma=2.5)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """Agent 3 between 1 and 5."""
+    with Agent(
+        "3", {"1": 0.25, "5": 0.25}, state=tmp_path / "3.db", value=20.0, noise=NOISE
+    ) as opened:
+        yield opened
+
+
+def said(name, t, y, previous=None, weights=None):
+    """A message to agent 3."""
+    before = previous if t else None
+    return AgentMessage(name, t, y, before, weights or {"3": 0.25})
+
+
+# ---------------------------------------------------------------------- messages
+
+
+@given(st.integers(0, 2**53 - 1), numbers, numbers, st.dictionaries(st.text(), numbers))
+def test_messages_survive(t, y, previous, weights):
+    message = AgentMessage("é-1", t, y, previous if t else None, weights)
+    payload = encode(message)
+    assert decode(payload, "é-1") == message
+    assert encode(decode(payload, "é-1")) == payload
+
+
+GOOD = '{"agent":"1","round":1,"y":2,"previous":3,"weights":{"3":0.25}}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (GOOD, ""),
+        (GOOD, "hello"),
+        (GOOD, "[]"),
+        (GOOD, "[" * 60_000),
+        (GOOD, GOOD + " " * LARGEST_PAYLOAD),
+        ('"agent":"1"', '"agent":"2"'),
+        ('"agent":"1"', '"agent":1'),
+        ('"agent":"1",', ""),
+        ('"agent":"1"', '"agent":"1","agent":"1"'),
+        ('"round":1', '"round":true'),
+        ('"round":1', '"round":1.0'),
+        ('"round":1', '"round":-1'),
+        ('"round":1', '"round":9007199254740992'),
+        ('"round":1', '"round":0'),
+        ('"previous":3', '"previous":null'),
+        ('"previous":3', '"previous":"3"'),
+        ('"y":2', '"y":NaN'),
+        ('"y":2', '"y":1e999'),
+        ('"y":2', '"y":[2]'),
+        ('"y":2', '"y":' + "9" * 400),
+        ('"y":2', '"y":false'),
+        ('{"3":0.25}', "[0.25]"),
+        ('{"3":0.25}', '{"3":"0.25"}'),
+        ('{"3":0.25}', '{"3":Infinity}'),
+        ('{"3":0.25}', "null"),
+    ],
+)
+def test_malformed_messages(old, new):
+    assert decode(GOOD.encode(), "1").y == 2
+    with pytest.raises(MalformedMessageError):
+        decode(GOOD.replace(old, new).encode(), "1")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_or_read(payload):
+    try:
+        message = decode(payload, "1")
+    except MalformedMessageError:
+        return
+    assert math.isfinite(message.y)
+
+
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0.01, 0.3)), min_size=1, max_size=6))
+def test_next_message_does_not_depend_on_the_order(links):
+    heard = {str(i): y for i, (y, _) in enumerate(links)}
+    weights = {str(i): w for i, (_, w) in enumerate(links)}
+    backwards = dict(reversed(list(weights.items())))
+    found = next_message(3.0, heard, weights)
+    assert found == next_message(3.0, heard, backwards)
+    expected = 3.0 + sum(w * (y - 3.0) for y, w in links)
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-6)
+
+
+@pytest.mark.parametrize("heard", [1e308, -1e308])
+def test_next_message_beyond_double_precision(heard):
+    with pytest.raises(AffineDPError, match="beyond double precision"):
+        next_message(-heard, {"1": heard}, {"1": 1.9})
+
+
+# ---------------------------------------------------------------------- the rounds
+
+
+def test_a_round(agent):
+    first = agent.message
+    assert (first.round, first.previous, first.weights) == (0, None, {"1": 0.25, "5": 0.25})
+    assert agent.missing == ("1", "5")
+    assert agent.hear(said("1", 0, 4.0)) == "new"
+    assert agent.missing == ("5",)
+    assert not agent.advance()
+    assert agent.hear(said("1", 0, 4.0)) == "repeated"
+    assert agent.hear(said("1", 1, 5.0, 4.0)) == "new", "a neighbour may be ahead by one"
+    assert agent.hear(said("5", 1, 7.0, 8.0)) == "new", "its first message was lost"
+    assert agent.advance()
+    second = agent.message
+    assert second.round == 1
+    assert second.previous == first.y
+    assert second.y == next_message(first.y, {"1": 4.0, "5": 8.0}, agent.weights)
+    assert agent.hear(said("1", 0, 4.0)) == "late"
+    assert agent.hear(first) == "own"
+    assert agent.advance(), "both were heard in round 1"
+    assert not agent.advance()
+    assert agent.round == 2
+    assert agent.all_reached(1)
+    assert not agent.all_reached(2)
+
+
+def test_it_goes_on_where_it_was(agent, tmp_path):
+    for t in range(3):
+        for name in ("1", "5"):
+            agent.hear(said(name, t, 4.0 + t, 3.0 + t))
+        agent.advance()
+    before, state = agent.message, agent.readout("state")
+    agent.close()
+    with read_state(tmp_path / "3.db") as again:
+        assert again.message == before
+        assert again.readout("state") == state
+        assert again.missing == ("1", "5")
+        with pytest.raises(ContradictionError, match="agent '1' said 5.0 in round 1"):
+            again.hear(said("1", 1, 5.5, 4.0))
+
+
+@pytest.mark.parametrize(
+    "contradiction",
+    [
+        said("1", 0, 4.5),
+        said("1", 1, 5.5, 4.0),
+        said("1", 1, 5.0, 4.5),
+        said("1", 2, 6.0, 5.5),
+        said("5", 2, 6.0, 5.5),
+    ],
+)
+def test_contradictions(agent, contradiction):
+    for message in (said("1", 0, 4.0), said("5", 0, 8.0)):
+        agent.hear(message)
+    agent.advance()
+    for message in (said("1", 1, 5.0, 4.0), said("5", 1, 7.0, 8.0)):
+        agent.hear(message)
+    with pytest.raises(ContradictionError, match="lost its state") as refusal:
+        agent.hear(contradiction)
+    assert refusal.value.agent == contradiction.agent
+
+
+def test_a_neighbour_that_is_too_far(agent):
+    with pytest.raises(ContradictionError, match="cannot reach"):
+        agent.hear(said("1", 2, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    "change", [{"y": 0.125}, {"round": 1, "previous": 0.0}, {"round": 7, "previous": 0.0}]
+)
+def test_someone_else_under_our_name(agent, change):
+    forged = AgentMessage(**{**vars(agent.message), **change})
+    with pytest.raises(ContradictionError, match="as agent '3'"):
+        agent.hear(forged)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (said("1", 0, 1.0, weights={"3": 0.2}), "uses the weight 0.25 .* which uses 0.2"),
+        (said("1", 0, 1.0, weights={"2": 0.25}), "agent '3' has agent '1' as a neighbour, but not"),
+        (said("7", 0, 1.0), "agent '7' has agent '3' as a neighbour, but not"),
+    ],
+)
+def test_asymmetric_links(agent, message, words):
+    with pytest.raises(AsymmetryError, match=words):
+        agent.hear(message)
+
+
+LINKS = {
+    "a": {"b": 0.25, "c": 0.3},
+    "b": {"a": 0.25, "c": 0.45, "d": 0.2},
+    "c": {"a": 0.3, "b": 0.45},
+    "d": {"b": 0.2},
+}
+ROUNDS = 4
+
+
+@settings(max_examples=8)
+@given(data=st.data())
+def test_any_order_any_loss_any_restart(data, tmp_path_factory):
+    """Messages come in any order, several times or never, agents die: P^t y(0) all the same."""
+    folder = tmp_path_factory.mktemp("agents")
+    values = dict(zip(LINKS, (10.0, -3.0, 0.0, 1e3)))
+
+    def opened(name, **more):
+        return stack.enter_context(
+            Agent(name, LINKS[name], state=folder / name, noise=NOISE, **more)
+        )
+
+    with ExitStack() as stack:
+        agents = {name: opened(name, value=value) for name, value in values.items()}
+        ever = {(name, 0): {agent.message.y} for name, agent in agents.items()}
+
+        def deliver(message, name):
+            agents[name].hear(message)
+            while agents[name].round < ROUNDS and agents[name].advance():
+                now = agents[name].message
+                sent.append(now)
+                ever.setdefault((name, now.round), set()).add(now.y)
+
+        sent = [agent.message for agent in agents.values()]
+        for _ in range(data.draw(st.integers(0, 60))):
+            if data.draw(st.integers(0, 9)) == 0:
+                name = data.draw(st.sampled_from(list(LINKS)))
+                agents[name].close()
+                agents[name] = opened(name)
+                ever[name, agents[name].round].add(agents[name].message.y)
+                continue
+            message = data.draw(st.sampled_from(sent))
+            deliver(message, data.draw(st.sampled_from(list(LINKS[message.agent]))))
+        while any(agent.round < ROUNDS for agent in agents.values()):  # everyone says it again
+            for message in [agent.message for agent in agents.values()]:
+                for name in LINKS[message.agent]:
+                    deliver(message, name)
+        assert all(len(values) == 1 for values in ever.values())
+        start = np.array([ever[name, 0].copy().pop() for name in LINKS])
+        for t in range(ROUNDS + 1):
+            found = [ever[name, t].copy().pop() for name in LINKS]
+            expected = np.linalg.matrix_power(transition(LINKS), t) @ start
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-9)
+        states = [agent.readout("state") for agent in agents.values()]
+        assert np.mean(states) == pytest.approx(np.mean(list(values.values())), abs=1e-9)
+        corrected = [agent.readout("corrected", len(LINKS)) for agent in agents.values()]
+        draws = start - list(values.values())
+        shared = np.mean(list(values.values())) + (1 - 1 / len(LINKS)) * np.mean(draws)
+        assert np.mean(corrected) == pytest.approx(shared, abs=1e-9)
+
+
+# ---------------------------------------------------------------------- the promise
+
+
+@pytest.mark.parametrize(
+    ("noise", "epsilon", "delta", "scale"),
+    [
+        (AgentNoise(epsilon=1.0, delta=0.01), 1.0, 0.01, 1.8778755),
+        (AgentNoise(epsilon=1.0, delta=0.01, mu=10.0), 1.0, 0.01, 18.778755),
+        (AgentNoise("laplace", epsilon=0.5, mu=2.0), 0.5, 0.0, 4.0),
+        (AgentNoise("laplace", sigma=4.0, mu=2.0), 0.5, 0.0, 4.0),
+        (AgentNoise(sigma=1.8778756), 1.0, 0.01, 1.8778756),
+    ],
+)
+def test_noise(noise, epsilon, delta, scale):
+    mechanism = noise.mechanism()
+    assert noise.scale == pytest.approx(scale, rel=1e-6)
+    assert mechanism.guarantee.holds(epsilon, delta)
+    assert not mechanism.guarantee.holds(0.999 * epsilon, delta)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"law": "cauchy", "epsilon": 1.0},
+        {},
+        {"epsilon": 1.0},
+        {"epsilon": 1.0, "delta": 0.0},
+        {"epsilon": -1.0, "delta": 0.1},
+        {"epsilon": 1.0, "delta": 1.0},
+        {"epsilon": math.nan, "delta": 0.1},
+        {"epsilon": "1", "delta": 0.1},
+        {"epsilon": 1.0, "delta": 0.1, "mu": 0.0},
+        {"epsilon": 1.0, "delta": 0.1, "mu": math.inf},
+        {"epsilon": 1.0, "delta": 0.1, "sigma": 1.0},
+        {"delta": 0.1, "sigma": 1.0},
+        {"sigma": 0.0},
+        {"sigma": True},
+        {"law": "laplace", "epsilon": 0.0},
+        {"law": "laplace", "epsilon": 1.0, "delta": 0.1},
+    ],
+)
+def test_noise_that_makes_no_sense(given):
+    with pytest.raises(AffineDPError):
+        AgentNoise(**given).mechanism()
+
+
+def test_guarantee(agent):
+    promise = agent.guarantee
+    assert promise.sensitivity == pytest.approx(0.4)
+    assert any("reveals the draw" in warning for warning in promise.warnings)
+    assert any("no ledger" in warning for warning in promise.warnings)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_attack_on_first_messages(law):
+    """Later messages follow from first ones, so these are all there is to attack."""
+    delta = 0.01 if law == "gaussian" else 0.0
+    mechanism = AgentNoise(law, epsilon=1.0, delta=delta or None).mechanism()
+    found = audit(mechanism, claim=(1.0, delta), runs=4_000, confidence=1 - 1e-6)
+    assert found.passed, str(found)
+    # an agent that draws again at every restart would be found out
+    restarted = audit(
+        mechanism,
+        claim=(1.0, delta),
+        release=lambda x: np.mean([mechanism.release(x) for _ in range(6)], axis=0),
+        runs=4_000,
+        confidence=1 - 1e-6,
+    )
+    assert not restarted.passed
+
+
+# ---------------------------------------------------------------------- owners and mistakes
+
+
+def test_readouts(agent):
+    value, first = 20.0, agent.message.y
+    assert agent.readout("message") == first
+    assert agent.readout("state") == pytest.approx(value, abs=1e-12)
+    assert agent.readout("corrected", 10) == pytest.approx(first - (first - value) / 10)
+    for wrong in (None, 1, 0.5):
+        with pytest.raises(AffineDPError, match="number of agents"):
+            agent.readout("corrected", wrong)
+    with pytest.raises(AffineDPError, match="readout must be"):
+        agent.readout("average")
+
+
+def test_secrets_are_not_shown(agent):
+    for text in (repr(agent), repr(vars(agent)), str(agent.message), repr(agent._state.draw)):
+        assert "20.0" not in text
+    with pytest.raises(AffineDPError, match="not copied"):
+        copy.copy(agent)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a+", "#", "a,b", "a:b", "a b", "x" * 65, 3, None])
+def test_names(name):
+    with pytest.raises(AffineDPError, match="no name of an agent"):
+        checked_name(name)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ({}, "no neighbours"),
+        (["1"], "no neighbours"),
+        ({"3": 0.1}, "its own neighbours"),
+        ({"1": 0.0}, "must be positive"),
+        ({"1": -0.1}, "must be positive"),
+        ({"1": math.nan}, "must be a number"),
+        ({"1": "0.1"}, "must be a number"),
+        ({"1": True}, "must be a number"),
+        ({"1": 1.0, "2": 1.0}, "diverge"),
+        ({1: 0.1, "2": 0.1}, "no name"),
+    ],
+)
+def test_weights(weights, words):
+    with pytest.raises(AffineDPError, match=words):
+        checked_weights("3", weights)

@@ -1,0 +1,225 @@
+"""Reading networks: weights as NetworkX has them, and refusals that name the agents."""
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from numpy.testing import assert_allclose, assert_array_equal
+
+from affinedp.consensus import NetworkError, PrivateConsensus
+from affinedp.consensus.weights import network_from_edges, network_of
+from affinedp.errors import AffineDPError
+
+RING = nx.cycle_graph(["a", "b", "c", "d", "e"])
+
+
+def consensus(graph, **settings):
+    return PrivateConsensus(graph, law="laplace", epsilon=1.0, **settings)
+
+
+def weighted(graph, seed=0):
+    generator = np.random.default_rng(seed)
+    for _, _, data in graph.edges(data=True):
+        data["weight"] = generator.uniform(0.01, 0.1)
+    return graph
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_laplacian_is_that_of_networkx(seed):
+    graph = weighted(nx.gnp_random_graph(12, 0.4, seed=seed), seed)
+    network = network_of(graph)
+    assert_allclose(network.laplacian.toarray(), nx.laplacian_matrix(graph).toarray(), atol=1e-15)
+    assert_allclose(network.weights.toarray(), nx.to_numpy_array(graph), atol=0)
+    again = network_of(nx.to_scipy_sparse_array(graph))
+    assert_array_equal(again.transition.toarray(), network.transition.toarray())
+    ends = np.array(graph.edges)
+    values = [data["weight"] for _, _, data in graph.edges(data=True)]
+    listed = network_from_edges(12, ends[:, 0], ends[:, 1], values)
+    assert_array_equal(listed.transition.toarray(), network.transition.toarray())
+
+
+def test_metropolis_and_uniform_weights():
+    star = nx.star_graph(3)
+    star.add_edge(1, 2)
+    degree = dict(star.degree)
+    for a, b in star.edges:
+        wanted = 1 / (1 + max(degree[a], degree[b]))
+        assert consensus(star).weights[a, b] == pytest.approx(wanted, rel=1e-15)
+    uniform = consensus(star, weights="uniform").weights
+    assert set(uniform.data.tolist()) == {0.25}
+    for kind in ("metropolis", "uniform"):
+        assert consensus(star, weights=kind).network.weight_sums.max() < 1
+
+
+def test_given_weights_and_what_replaces_them():
+    graph = nx.Graph([(0, 1), (1, 2)])
+    assert set(consensus(graph, weights=0.3).weights.data) == {0.3}
+    nx.set_edge_attributes(graph, 0.2, "weight")
+    assert set(consensus(graph).weights.data) == {0.2}
+    assert_allclose(consensus(graph, weights="metropolis").weights.data, 1 / 3)
+    matrix = sparse.csr_array(nx.to_scipy_sparse_array(graph))
+    assert_allclose(consensus(matrix, weights="uniform").weights.data, 1 / 3)
+    with pytest.raises(AffineDPError, match="weights already"):
+        consensus(matrix, weights=0.2)
+
+
+def test_diagonal_changes_nothing():
+    """A doubly stochastic matrix and its weights are the same network."""
+    graph = weighted(nx.complete_graph(4))
+    P = consensus(graph).network.transition
+    assert_allclose(consensus(P).network.transition.toarray(), P.toarray(), atol=1e-16)
+    looped = nx.Graph([(0, 1), (1, 2), (2, 2)])
+    found = consensus(looped)
+    assert_allclose(found.weights.data, 1 / 3)  # the loop is no degree either
+    assert "agent 2 with itself" in found.notes[0]
+
+
+def test_repeated_links():
+    twice = PrivateConsensus.from_edges(3, [0, 1, 1, 0], [1, 0, 2, 1], law="laplace", epsilon=1)
+    assert_allclose(twice.weights.toarray()[0], [0, 1 / 3, 0])
+    assert "2 links are given again" in twice.notes[0]
+    with pytest.raises(NetworkError, match="1 – 0 is given more than once") as refused:
+        network_from_edges(3, [0, 1, 1], [1, 0, 2], [0.1, 0.1, 0.1])
+    assert set(refused.value.agents) == {0, 1}
+    parallel = nx.MultiGraph([("a", "b"), ("a", "b"), ("b", "c")])
+    assert consensus(parallel).n == 3
+    nx.set_edge_attributes(parallel, 0.1, "weight")
+    with pytest.raises(NetworkError, match="'a' – 'b' is given more than once"):
+        consensus(parallel)
+
+
+def test_links_of_weight_zero_are_no_links():
+    graph = nx.Graph()
+    graph.add_edge("a", "b", weight=0.3)
+    graph.add_edge("b", "c", weight=0.0)
+    with pytest.raises(NetworkError, match="'c' has no link") as refused:
+        consensus(graph)
+    assert refused.value.agents == ("c",)
+
+
+def test_directed_graphs_are_refused_with_the_reason():
+    with pytest.raises(NetworkError, match="does not keep the average.*to_undirected"):
+        consensus(nx.DiGraph([(0, 1), (1, 0)]))
+    one_way = np.array([[0, 0.3, 0.1], [0.3, 0, 0.2], [0.1, 0.25, 0]])
+    with pytest.raises(NetworkError, match="not symmetric.*1.*2.*differ by 0.05") as refused:
+        consensus(one_way)
+    assert set(refused.value.agents) == {1, 2}
+
+
+def test_rounding_is_no_asymmetry():
+    matrix = np.array([[0, 0.3], [0.3 + 1e-17, 0]])
+    matrix[1, 0] = np.nextafter(0.3, 1)
+    P = consensus(matrix).network.transition.toarray()
+    assert_array_equal(P, P.T)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -0.1])
+def test_weights_that_are_none(bad):
+    graph = weighted(RING.copy())
+    graph["b"]["c"]["weight"] = bad
+    with pytest.raises(NetworkError, match="'b' and 'c'|'c' and 'b'") as refused:
+        consensus(graph)
+    assert set(refused.value.agents) == {"b", "c"}
+    with pytest.raises(NetworkError):
+        network_of(nx.to_scipy_sparse_array(graph))
+    with pytest.raises(AffineDPError):
+        network_from_edges(2, [0], [1], [bad])
+
+
+def test_a_laplacian_is_not_taken_for_weights():
+    with pytest.raises(NetworkError, match="of a Laplacian, give the weights"):
+        consensus(nx.laplacian_matrix(RING).astype(float))
+
+
+def test_weights_on_some_links_only():
+    graph = RING.copy()
+    graph["a"]["b"]["weight"] = 0.2
+    with pytest.raises(NetworkError, match="has no weight, though others have"):
+        consensus(graph)
+    graph = weighted(RING.copy())
+    graph["a"]["b"]["weight"] = "heavy"
+    with pytest.raises(NetworkError, match="'a' – 'b' is no number: 'heavy'"):
+        consensus(graph)
+
+
+def test_agents_that_hear_nobody():
+    graph = RING.copy()
+    graph.add_node("z")
+    with pytest.raises(NetworkError, match="agent 'z' has no link") as refused:
+        consensus(graph)
+    assert refused.value.agents == ("z",)
+    parts = nx.disjoint_union(nx.cycle_graph(4), nx.cycle_graph(3))
+    with pytest.raises(NetworkError, match="2 parts.*4, 5, 6"):
+        consensus(parts)
+    for lonely in (nx.empty_graph(1), nx.empty_graph(0)):
+        with pytest.raises(NetworkError, match="nothing to average"):
+            consensus(lonely)
+
+
+def test_bad_lists_of_links():
+    for n, sources, targets, what in [
+        (3, [0, 1], [1], "2 sources but 1 targets"),
+        (3, [0, 3], [1, 1], "names agent 3"),
+        (3, [0, -1], [1, 1], "names agent -1"),
+        (3, [0.5], [1], "whole numbers"),
+        (True, [0], [1], "whole number"),
+        (2.0, [0], [1], "whole number"),
+    ]:
+        with pytest.raises(AffineDPError, match=what):
+            network_from_edges(n, sources, targets)
+    with pytest.raises(AffineDPError, match="3 weights for 1 links"):
+        network_from_edges(2, [0], [1], [0.1, 0.2, 0.3])
+    with pytest.raises(AffineDPError, match="different names"):
+        network_from_edges(2, [0], [1], names=["a", "a"])
+    for weights in ("heavy", 0.0, -1.0, np.nan, [[0.1]]):
+        with pytest.raises(AffineDPError):
+            network_from_edges(2, [0], [1], weights)
+
+
+def test_bad_graphs():
+    for graph in ("ring", 3, None, [[0, 1]], np.ones((2, 2, 2)), np.eye(2) * 1j, [["a"]]):
+        with pytest.raises(AffineDPError):
+            consensus(graph)
+    with pytest.raises(AffineDPError, match="square"):
+        consensus(sparse.csr_array(np.ones((2, 3))))
+
+
+def test_values_by_name():
+    made = consensus(RING, mu={"a": 1, "c": 3, "b": 2, "e": 5, "d": 4})
+    assert_array_equal(made.mu, [1, 2, 3, 4, 5])
+    assert made.agents == ("a", "b", "c", "d", "e")
+    with pytest.raises(NetworkError, match="mu is missing for agents 'd', 'e'"):
+        consensus(RING, mu={"a": 1, "b": 2, "c": 3})
+    with pytest.raises(AffineDPError, match="no agent 'x'"):
+        consensus(RING, mu={"x": 1})
+    with pytest.raises(AffineDPError, match="each of 5 agents"):
+        consensus(RING, mu=[1, 2])
+
+
+def test_names_of_numbered_agents():
+    numbered = consensus(nx.path_graph(3))
+    assert numbered.network.position(np.int64(2)) == 2
+    for wrong in (3, -1, True, "1", 1.0, [1]):
+        with pytest.raises(AffineDPError, match="no agent"):
+            numbered.agent_guarantee(wrong)
+    relabelled = consensus(nx.Graph([(2, 1), (1, 0)]))
+    assert relabelled.agents == (2, 1, 0)
+    assert relabelled.network.position(2) == 0
+
+
+def test_it_does_not_change():
+    made = consensus(RING)
+    with pytest.raises(AttributeError, match="does not change"):
+        made.noise = None
+    for array in (made.sigma, made.mu, made.network.transition.data, made.network.weight_sums):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0.0
+    graph = weighted(RING.copy())
+    made = consensus(graph)
+    before = made.weights.toarray()
+    graph["a"]["b"]["weight"] = 9.0
+    assert_array_equal(made.weights.toarray(), before)
+    mu = np.ones(5)
+    made = consensus(RING, mu=mu)
+    mu[0] = 9.0
+    assert made.mu[0] == 1.0

@@ -1,0 +1,130 @@
+"""λ₂ and λ_n: against NumPy, and bounds that hold."""
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from affinedp.consensus import NetworkError, PrivateConsensus
+from affinedp.consensus import spectrum as module
+from affinedp.consensus.spectrum import largest_eigenvalue_bound, spectrum_of
+from affinedp.consensus.weights import network_of
+
+GRAPHS = {
+    "regular": nx.random_regular_graph(6, 300, seed=1),
+    "geometric": nx.random_geometric_graph(300, 0.14, seed=4),
+    "path": nx.path_graph(120),
+    "star": nx.star_graph(99),
+    "complete": nx.complete_graph(60),
+    "bipartite": nx.complete_bipartite_graph(40, 60),
+    "barbell": nx.barbell_graph(40, 3),
+}
+
+
+def truth(network):
+    values = np.linalg.eigvalsh(network.laplacian.toarray())
+    return values[1], values[-1]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_all_eigenvalues(name):
+    network = network_of(GRAPHS[name])
+    found = spectrum_of(network)
+    second, last = truth(network)
+    assert found.exact
+    assert_allclose([found.lambda_2, found.lambda_n], [second, last], atol=1e-12)
+    alpha = max(abs(1 - second), abs(1 - last))
+    assert alpha <= found.alpha_bound <= alpha + 1e-9
+    assert largest_eigenvalue_bound(network) >= last
+    assert module._lambda_2_bound(network) <= second
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_lanczos_and_its_certificate(name, monkeypatch):
+    monkeypatch.setattr(module, "DENSE_AGENTS", 10)
+    network = network_of(GRAPHS[name])
+    found = spectrum_of(network)
+    second, last = truth(network)
+    alpha = max(abs(1 - second), abs(1 - last))
+    assert not found.exact
+    assert found.method == "Lanczos"
+    assert found.failure <= 1e-8
+    assert_allclose(found.lambda_2, second, rtol=0.02)
+    assert_allclose(found.lambda_n, last, rtol=0.02)
+    assert alpha <= found.alpha_bound < 1
+    # it is a bound that says something
+    assert 1 - found.alpha_bound >= 0.3 * (1 - alpha)
+
+
+def test_certificates_hold_for_any_guess():
+    network = network_of(GRAPHS["geometric"])
+    P = network.transition
+    top = np.linalg.eigvalsh(P.toarray())[-2]
+    for guess in (0.0, 0.5, 0.9 * top, top, 0.5 + 0.5 * top, None):
+        for seed in range(3):
+            bound = module._certified_top(
+                lambda x: P @ x, network.n, -1.0, guess, np.random.default_rng(seed), 400
+            )
+            assert bound >= top
+
+
+def test_a_bound_where_lanczos_does_not_converge(monkeypatch):
+    monkeypatch.setattr(module, "DENSE_AGENTS", 10)
+    monkeypatch.setattr(module, "_lanczos", lambda *arguments: None)
+    for name in ("geometric", "path", "regular"):
+        network = network_of(GRAPHS[name])
+        found = spectrum_of(network)
+        second, last = truth(network)
+        assert found.method == "bound"
+        assert not found.exact
+        assert 0 < found.lambda_2 <= second
+        assert found.lambda_n >= last
+        assert max(abs(1 - second), abs(1 - last)) <= found.alpha_bound < 1
+    # with hardly any work allowed the simple bound is left, and it is still one
+    monkeypatch.setattr(module, "MOST_PRODUCTS", 200)
+    network = network_of(nx.path_graph(2000))
+    found = spectrum_of(network)
+    assert 0 < found.lambda_2 <= 2 / 3 * (1 - np.cos(np.pi / 2000))
+    monkeypatch.setattr(module, "DENSE_AGENTS", 2000)
+
+
+def test_lanczos_gives_up(monkeypatch):
+    monkeypatch.setattr(module, "LANCZOS_ACCURACY", 1e-14)
+    P = network_of(GRAPHS["path"]).transition
+    start = np.random.default_rng(0).normal(size=120)
+    assert module._lanczos(lambda x: P @ x, 120, "SA", start, 60) is None
+
+
+def made(graph, **settings):
+    return PrivateConsensus(graph, law="laplace", epsilon=1.0, **settings)
+
+
+def test_weight_sums_of_one_are_reported():
+    graph = nx.cycle_graph([1, 2, 3, 4, 5])
+    found = made(graph, weights=0.5)
+    assert "agents 1, 2, 3, 4, 5 sum to 1 or more" in found.notes[0]
+    assert "paper's condition" in found.notes[0]
+    assert found.alpha < 1
+    # heavier still, and convergent
+    triangle = made(nx.complete_graph(3), weights=0.6)
+    assert "λ_n = 1.8 < 2" in triangle.notes[0]
+    assert made(graph).notes == ()
+
+
+def test_networks_that_do_not_converge():
+    even = nx.cycle_graph(["a", "b", "c", "d"])
+    with pytest.raises(NetworkError, match="swap sides for ever"):
+        made(even, weights=0.5)
+    with pytest.raises(NetworkError, match="λ_n = 2.4, and it must be below 2.*'b'") as refused:
+        made(nx.Graph([("a", "b"), ("b", "c")]), weights=0.8)
+    assert refused.value.agents[0] == "b"
+    with pytest.raises(NetworkError, match="weights='metropolis'"):
+        made(nx.path_graph(3), weights=1.0)
+
+
+def test_two_agents():
+    pair = made(nx.path_graph(2), weights=0.3)
+    assert pair.alpha == pytest.approx(0.4)
+    assert pair.spectrum.lambda_2 == pytest.approx(pair.spectrum.lambda_n)
+    with pytest.raises(NetworkError, match="swap sides"):
+        made(nx.path_graph(2), weights=1.0)
