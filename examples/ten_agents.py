@@ -123,7 +123,7 @@ def show_values(axes: Axes, first: np.ndarray) -> None:
         label="eavesdropper's 95 % interval",
     )  # fmt: skip
     axes.plot(agents, VALUES, "o", ms=4, color="black", label="value")
-    axes.set(xlabel="agent", xticks=agents, title=f"what {ROUNDS} rounds say about the values")
+    axes.set(xlabel="agent", xticks=agents, title=f"what {ROUNDS} rounds say of the values")
     axes.legend(fontsize=7, loc="upper right")
     axes.set_ylim(top=axes.get_ylim()[1] + 45)
 

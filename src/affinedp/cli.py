@@ -135,7 +135,10 @@ def report(
 
 @app.command()
 def release(
-    mechanism: Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)],
+    mechanism: Annotated[
+        Path,
+        typer.Argument(help="Mechanism, or description of a table (.toml).", show_default=False),
+    ],
     data: Annotated[Path, typer.Argument(help="Data, CSV or Parquet.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the results go.")],
     ledger: Annotated[Path | None, typer.Option(help="Budget to charge first.")] = None,
@@ -146,8 +149,16 @@ def release(
 
     Columns are matched by name.  Rows are separate data sets: the promise holds for each, and
     the ledger is charged once.  Data that is malformed or does not obey the equations is
-    refused, and nothing is charged then.
+    refused, and nothing is charged then.  A description of a table says by names of columns what
+    must add up; its noise is designed here.
     """
+    if mechanism.suffix.lower() == ".toml":
+        from affinedp.tables.commands import release_file
+
+        release_file(
+            mechanism, data, output, ledger=ledger, label=label, bound=bound, say=typer.echo
+        )
+        return
     from affinedp.datafiles import check_writable, read_table, write_table
     from affinedp.ledger import Ledger
 

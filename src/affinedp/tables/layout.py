@@ -1,0 +1,279 @@
+"""The entries of a table: which cells are numbers of the manifold, and the equations between them.
+
+Each row is a data set (an entry is a column), or the whole table is one (an entry is a cell).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp._arrays import FloatArray, IntArray, Matrix
+from affinedp.tables.checks import Roles, roles_of
+from affinedp.tables.description import TableRelease
+from affinedp.tables.refusals import TableError, label_words, listed, row_words
+from affinedp.tables.relations import (
+    Relation,
+    changes,
+    column_relations,
+    depths,
+    group_relation,
+    public_sum,
+    shifted,
+)
+from affinedp.tables.row_groups import (
+    RowGroup,
+    has_no_label,
+    level_groups,
+    margin_groups,
+    named_groups,
+    parent_groups,
+    row_places,
+)
+
+MOST_ENTRIES = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Entries and equations of the tables of one shape.
+
+    Attributes
+    ----------
+    roles : Roles
+        What the columns are.
+    columns : tuple of str
+        The columns of numbers, in the table's order.
+    row_names : tuple of str or None
+        In words, if the table is one data set; None if each row is one.
+    is_private : array of bool
+        One per entry.
+    relations : tuple of Relation
+        Over all entries.
+    sums : tuple of tuples of int
+        Public sums that no cell holds; each is a further entry, with the sum as its value.
+    levels : tuple
+        One per entry; entries with the same level play the same part in the equations.
+    """
+
+    roles: Roles
+    columns: tuple[str, ...]
+    row_names: tuple[str, ...] | None
+    is_private: NDArray[np.bool_]
+    relations: tuple[Relation, ...] = field(repr=False)
+    sums: tuple[tuple[int, ...], ...] = field(repr=False)
+    levels: tuple[tuple[int, int], ...] = field(repr=False)
+
+    @property
+    def cells(self) -> int:
+        """Entries that are cells of the table."""
+        return len(self.is_private) - len(self.sums)
+
+    @cached_property
+    def private(self) -> IntArray:
+        """Positions of the private entries."""
+        return np.flatnonzero(self.is_private)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the private entries: columns, rows, or ``column[row]``."""
+        return tuple(self.name(int(entry)) for entry in self.private)
+
+    def name(self, entry: int) -> str:
+        """Return the name of a cell."""
+        row, column = divmod(entry, len(self.columns))
+        if self.row_names is None:
+            return self.columns[column]
+        if len(self.columns) == 1:
+            return self.row_names[row]
+        return f"{self.columns[column]}[{self.row_names[row]}]"
+
+    @cached_property
+    def totals(self) -> frozenset[int]:
+        """Entries that are the sum of others."""
+        return frozenset(r.total for r in self.relations if r.total is not None)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The coefficients, one row per equation and one column per entry, sparse."""
+        import scipy.sparse as sparse
+
+        shape = (len(self.relations), len(self.is_private))
+        places = [
+            (i, j) for i, relation in enumerate(self.relations) for j in relation.coefficients
+        ]
+        rows, columns = np.array(places, dtype=np.intp).reshape(-1, 2).T
+        values = [float(self.relations[i].coefficients[j]) for i, j in places]
+        return sparse.csr_array((np.array(values), (rows, columns)), shape=shape)
+
+    @cached_property
+    def offsets(self) -> FloatArray:
+        """The constants of the equations."""
+        return np.array([float(relation.offset) for relation in self.relations])
+
+    def points(self, values: FloatArray) -> FloatArray:
+        """Return one row per data set from the table's numbers.
+
+        Parameters
+        ----------
+        values : array, shape (rows, columns)
+            The columns of numbers.
+        """
+        points = values if self.row_names is None else values.reshape(1, -1)
+        extra = [points[:, list(parts)].sum(axis=1) for parts in self.sums]
+        return np.column_stack([points, *extra]) if extra else points
+
+    def by_column(self, values: Mapping[str, float], default: float, what: str) -> FloatArray:
+        """Return one number per private entry from numbers by column.
+
+        Parameters
+        ----------
+        values : mapping
+            By private column.
+        default : float
+            For columns that are not named; NaN to refuse them.
+        what : str
+            What the numbers are, for messages.
+        """
+        for name in values:
+            if name not in self.roles.private:
+                raise TableError(f"{what} names {name!r}, which is no private column", "", name)
+        left_out = [name for name in self.roles.private if name not in values]
+        if left_out and default != default:
+            raise TableError(f"{what} says nothing about {listed(left_out)}", "", left_out[0])
+        each = [values.get(name, default) for name in self.columns]
+        return np.array([float(each[entry % len(each)]) for entry in self.private])
+
+
+def layout_of(description: TableRelease, table: Any) -> Layout:
+    """Return the entries and equations of a table; its private numbers are not looked at.
+
+    Parameters
+    ----------
+    description : TableRelease
+        What was said about the table.
+    table : DataFrame
+        Its names and labels are used.
+    """
+    roles = roles_of(description, table)
+    columns = tuple(name for name in table.columns if name in roles.numbers)
+    in_row = tuple(column_relations(description, columns))
+    depth = depths(in_row, len(columns))
+    if not description.ties_rows:
+        is_private = np.array([name in roles.private for name in columns])
+        levels = tuple((0, level) for level in depth)
+        return Layout(roles, columns, None, is_private, in_row, (), levels)
+    if len(table) * len(columns) > MOST_ENTRIES:
+        raise TableError(
+            f"{len(table):,} rows of {len(columns)} columns are too many for one data set (at most "
+            f"{MOST_ENTRIES:,} cells): release parts of the table by themselves"
+        )
+    return _together(description, table, roles, columns, in_row, depth)
+
+
+def _together(
+    description: TableRelease,
+    table: Any,
+    roles: Roles,
+    columns: tuple[str, ...],
+    in_row: tuple[Relation, ...],
+    depth: Sequence[int],
+) -> Layout:
+    """The layout of a table that is one data set."""
+    if not table.index.is_unique:
+        place = int(np.argmax(table.index.duplicated()))
+        twice = row_words(table.index, place)
+        raise TableError(
+            f"{twice} occurs twice: equations between rows need different labels", twice
+        )
+    groups = _row_groups(description, table)
+    width, height = len(columns), len(table)
+    relations: list[Relation] = []
+    sums: list[tuple[int, ...]] = []
+    for row in range(height):
+        where = row_words(table.index, row)
+        relations += (shifted(relation, row * width, where) for relation in in_row)
+    for group in groups:
+        for column, name in enumerate(columns):
+            relations.append(group_relation(group, column, width, height, name, sums))
+    if description.margins == "public":
+        for row in range(height):
+            cells = tuple(row * width + columns.index(name) for name in roles.private)
+            where = row_words(table.index, row)
+            relations.append(public_sum(cells, width * height, sums, f"the sum of {where}", where))
+    relations += changes(description, table, columns)
+    private_columns = np.array([name in roles.private for name in columns])
+    private_rows = _private_rows(description, table)
+    is_private = np.concatenate(
+        [np.outer(private_rows, private_columns).ravel(), np.zeros(len(sums), dtype=bool)]
+    )
+    row_relations = [
+        Relation({part: Fraction(1) for part in (*group.parts, group.total)}, Fraction(0), "",
+                 total=group.total)
+        for group in groups if group.total is not None
+    ]  # fmt: skip
+    row_depth = depths(row_relations, height)
+    levels = [(row_depth[row], level) for row in range(height) for level in depth]
+    return Layout(
+        roles,
+        columns,
+        _row_names(description, table),
+        is_private,
+        tuple(relations),
+        tuple(sums),
+        (*levels, *((-1, -1) for _ in sums)),
+    )
+
+
+def _row_groups(description: TableRelease, table: Any) -> tuple[RowGroup, ...]:
+    groups: list[RowGroup] = []
+    if isinstance(description.hierarchy, str):
+        groups += parent_groups(table, description.hierarchy)
+    elif description.hierarchy is not None:
+        groups += level_groups(table, description.hierarchy)
+    if description.row_totals is not None:
+        groups += named_groups(table, description.row_totals)
+    if description.margins == "public":
+        groups.append(RowGroup(tuple(range(len(table))), None, "the sum of the column"))
+    elif description.margins is not None:
+        groups += margin_groups(table, description.margins)
+    return tuple(groups)
+
+
+def _private_rows(description: TableRelease, table: Any) -> NDArray[np.bool_]:
+    place = row_places(table.index)
+    private = np.ones(len(table), dtype=bool)
+    for label in description.public_rows:
+        if label not in place:
+            raise TableError(f"public_rows names {label_words(label)!r}, which is no row")
+        private[place[label]] = False
+    if not private.any():
+        raise TableError("every row is public: there is nothing to protect")
+    return private
+
+
+def _row_names(description: TableRelease, table: Any) -> tuple[str, ...]:
+    """Different words for every row: its place in the hierarchy, or its label."""
+    labels: list[str] = []
+    if description.hierarchy is not None and not isinstance(description.hierarchy, str):
+        labels += description.hierarchy
+    if description.margins is not None and description.margins != "public":
+        labels += (name for columns in description.margins for name in columns)
+    if labels:
+        names = [
+            label_words(tuple(label for label in path if not has_no_label(label))) or "grand total"
+            for path in zip(*(table[name] for name in dict.fromkeys(labels)))
+        ]
+    else:
+        names = [label_words(label) for label in table.index]
+    seen: dict[str, int] = {}
+    for place, name in enumerate(names):
+        if seen.setdefault(name, place) != place:
+            names[place] = f"{name} (row {place})"
+    return tuple(names)

@@ -1,0 +1,178 @@
+"""Multiples of a number that obey the equations, next to a point that does.
+
+What is rounded is already published, and everything else here is public, so this is
+post-processing: the promise does not change.  Rounding every number by itself would break the
+totals; here the nearest plane (Babai 1986) of the integer kernel lattice is taken instead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from affinedp._arrays import FloatArray
+from affinedp.tables.lattice import Integers, Lattice, kernel_lattice
+from affinedp.tables.layout import Layout
+from affinedp.tables.refusals import TableError
+
+# Larger multiples than this would not be exact in doubles together with the noise.
+MOST_STEPS = 2.0**50
+# Noise beyond this many standard deviations does not happen.
+FAR = 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class Multiples:
+    """Points whose private entries are whole multiples of ``step`` and obey the equations.
+
+    Attributes
+    ----------
+    step : Fraction
+        What the entries are multiples of.
+    lattice : Lattice
+        Differences of such points, in steps, and how to find one.
+    scales : tuple of int
+        What each equation was multiplied by to have whole coefficients.
+    orthogonal, triangle : arrays
+        The lattice's basis as their product.
+    """
+
+    step: Fraction
+    lattice: Lattice
+    scales: tuple[int, ...]
+    orthogonal: FloatArray
+    triangle: FloatArray
+
+    def rounded(self, points: FloatArray, origin: Integers) -> Integers:
+        """Return whole numbers of steps near each point, exactly on the equations.
+
+        Parameters
+        ----------
+        points : array, shape (data sets, private entries)
+            Published points.
+        origin : array of int, shape (data sets, private entries)
+            Public points in steps, from :meth:`origin`.
+        """
+        basis = self.lattice.basis
+        target = points / float(self.step) - origin.astype(float)
+        chosen = np.zeros((basis.shape[1], len(points)), dtype=np.int64)
+        # twice: what is left after the first time is small, and so is its rounding
+        for _ in range(2):
+            left = self.orthogonal.T @ (target - (basis @ chosen).T).T
+            for j in range(basis.shape[1] - 1, -1, -1):
+                times = np.rint(left[j] / self.triangle[j, j])
+                left[: j + 1] -= np.outer(self.triangle[: j + 1, j], times)
+                chosen[j] += times.astype(np.int64)
+        return np.asarray(origin.astype(np.int64) + (basis @ chosen).T)
+
+    def refuse_too_fine(
+        self, points: FloatArray, origin: Integers, deviations: FloatArray, layout: Layout
+    ) -> None:
+        """Refuse numbers so large against the step that multiples would not be exact.
+
+        Parameters
+        ----------
+        points : array, shape (data sets, private entries)
+            The private numbers.
+        origin : array of int, shape (data sets, private entries)
+            The public points.
+        deviations : array
+            Noise on each entry.
+        layout : Layout
+            For the entries' names.
+        """
+        size = np.abs(points).max(axis=0) + FAR * deviations
+        size = size / float(self.step) + np.abs(origin).max(axis=0).astype(float)
+        coordinates = np.abs(np.linalg.solve(self.triangle, self.orthogonal.T)) @ size
+        if max(float(size.max()), float(coordinates.max())) > MOST_STEPS:
+            name = layout.names[int(np.argmax(size))]
+            raise TableError(
+                f"{name!r} holds numbers too large to be published as multiples of round_to = "
+                f"{float(self.step):g}; choose a coarser one"
+            )
+
+    def values(self, steps: Integers) -> FloatArray:
+        """Return the multiples as floats, each the nearest there is."""
+        return np.asarray(steps * self.step.numerator / self.step.denominator)
+
+    @property
+    def variances(self) -> FloatArray:
+        """About how much rounding adds to the variance of each entry (as if it were uniform)."""
+        sides = self.orthogonal * np.diagonal(self.triangle)
+        return np.asarray((sides**2).sum(axis=1) / 12 * float(self.step) ** 2)
+
+    @property
+    def farthest(self) -> FloatArray:
+        """How far rounding moves each entry at most."""
+        sides = np.abs(self.orthogonal * np.diagonal(self.triangle))
+        return np.asarray(sides.sum(axis=1) / 2 * float(self.step) * (1 + 1e-9))
+
+    def origin(self, layout: Layout, public: FloatArray) -> Integers:
+        """Return a public point of whole numbers of steps for each data set.
+
+        Parameters
+        ----------
+        layout : Layout
+            The equations.
+        public : array, shape (data sets, public entries)
+            The public entries' values.
+        """
+        entries = np.flatnonzero(~layout.is_private)
+        in_steps = public / float(self.step)
+        whole = np.rint(in_steps)
+        off = np.abs(in_steps - whole) > 1e-9 * np.maximum(1.0, np.abs(in_steps))
+        if off.any():
+            place = int(entries[int(np.argwhere(off)[0][1])])
+            name = layout.name(place) if place < layout.cells else "a public sum"
+            raise TableError(
+                f"{name!r} is public but no multiple of round_to = {float(self.step):g}, so no "
+                "such multiples obey the equations"
+            )
+        amount = {int(entry): whole[:, i].astype(np.int64) for i, entry in enumerate(entries)}
+        right = np.zeros((len(public), len(layout.relations)), dtype=object)
+        for i, (relation, scale) in enumerate(zip(layout.relations, self.scales)):
+            constant = relation.offset * scale / self.step
+            if constant.denominator != 1:
+                raise TableError(
+                    f"no multiples of round_to = {float(self.step):g} obey {relation.words}"
+                )
+            right[:, i] -= constant.numerator
+            for entry, value in relation.coefficients.items():
+                if entry in amount:
+                    right[:, i] -= amount[entry].astype(object) * int(value * scale)
+        found = self.lattice.solve(right)
+        if found is None:
+            raise TableError(
+                f"no multiples of round_to = {float(self.step):g} obey the equations with these "
+                "public numbers"
+            )
+        return found
+
+
+def multiples_of(step: float, layout: Layout) -> Multiples:
+    """Prepare rounding of a table's private entries to multiples of ``step``.
+
+    Parameters
+    ----------
+    step : float
+        Such as 1 or 0.1, taken as that decimal.
+    layout : Layout
+        The equations.
+    """
+    exact = Fraction(str(step))
+    place = {int(entry): i for i, entry in enumerate(layout.private)}
+    rows, scales = [], []
+    for relation in layout.relations:
+        scale = math.lcm(*(value.denominator for value in relation.coefficients.values()))
+        scales.append(scale)
+        rows.append(
+            {place[j]: int(v * scale) for j, v in relation.coefficients.items() if j in place}
+        )
+    lattice = kernel_lattice(rows, len(place))
+    if lattice.basis.shape[1] == 0:
+        raise TableError("the equations leave nothing private")
+    orthogonal, triangle = np.linalg.qr(lattice.basis.astype(float))
+    return Multiples(exact, lattice, tuple(scales), orthogonal, triangle)

@@ -1,0 +1,146 @@
+"""Who is a neighbour in a table: circuits of its equations, single cells, or swaps."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from affinedp._arrays import FloatArray
+from affinedp.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.circuit_adjacency import CircuitAdjacency
+from affinedp.equations import LinearEquations
+from affinedp.errors import IdentifiableEntriesError
+from affinedp.manifold import AffineManifold
+from affinedp.tables.description import TableRelease, number
+from affinedp.tables.layout import Layout
+from affinedp.tables.refusals import TableError, listed
+
+MOST_SWAPS = 200_000
+MOST_NUMBERS = 1e8
+
+
+def manifold_of(layout: Layout) -> AffineManifold:
+    """Return what is secret: the private entries, under equations in which the rest is known.
+
+    Parameters
+    ----------
+    layout : Layout
+        Entries and equations.
+    """
+    place = {int(entry): i for i, entry in enumerate(layout.private)}
+    rows: list[Mapping[int, Fraction]] = []
+    for relation in layout.relations:
+        row = {place[j]: value for j, value in relation.coefficients.items() if j in place}
+        if row:
+            rows.append(row)
+    # constants and public entries only move the manifold, which changes no neighbour
+    equations = LinearEquations(layout.names, tuple(rows), (Fraction(0),) * len(rows))
+    try:
+        return AffineManifold.from_equations(equations)
+    except IdentifiableEntriesError as error:
+        raise TableError(
+            f"{listed(error.entries)} can be computed from the equations and what is public, so "
+            "no noise can protect it: declare it public too, or drop it",
+            "",
+            error.entries[0],
+        ) from None
+
+
+def adjacency_of(description: TableRelease, layout: Layout, manifold: AffineManifold) -> Adjacency:
+    """Return the neighbours that were asked for.
+
+    Parameters
+    ----------
+    description : TableRelease
+        Says which.
+    layout, manifold : Layout, AffineManifold
+        The private entries.
+    """
+    if isinstance(description.mu, Mapping):
+        mu = layout.by_column(description.mu, math.nan, "mu")
+    else:
+        mu = np.full(manifold.n, number(description.mu, "mu"))
+    if description.neighbours == "cells":
+        return _cell_adjacency(manifold, _basic_cells(description, layout, manifold), mu)
+    if description.neighbours == "swaps":
+        return DirectionAdjacency(manifold, _swap_directions(layout, mu))
+    return CircuitAdjacency(manifold, mu)
+
+
+def _cell_adjacency(manifold: AffineManifold, cells: list[int], mu: FloatArray) -> Adjacency:
+    """One cell moves and the rest follows: exactly, where it follows by whole numbers."""
+    free = FreeSetAdjacency(manifold, [cells], mu)
+    moves = FreeSetAdjacency(manifold, [cells]).directions()
+    whole = np.rint(moves)
+    equations: Any = manifold.D
+    # the cells determine the rest, so whole numbers that fit the equations are the moves
+    fits = bool(np.all(whole[sorted(cells)] == np.eye(len(cells)))) and not (
+        np.abs(moves - whole).max() > 1e-6
+        or (equations != np.rint(equations)).sum()
+        or np.abs(equations @ whole).max(initial=0.0)
+    )
+    return DirectionAdjacency(manifold, whole * mu[sorted(cells)]) if fits else free
+
+
+def _basic_cells(description: TableRelease, layout: Layout, manifold: AffineManifold) -> list[int]:
+    """Private entries that determine all others: what is no total, or the named columns."""
+    width = len(layout.columns)
+    chosen = description.cells
+    for name in chosen or ():
+        if name not in layout.roles.private:
+            raise TableError(f"cells names {name!r}, which is no private column", "", name)
+    found = [
+        place
+        for place, entry in enumerate(layout.private.tolist())
+        if (chosen is None or layout.columns[entry % width] in chosen)
+        and (chosen is not None or entry not in layout.totals)
+    ]
+    if len(found) != manifold.dim:
+        names = [layout.names[place] for place in found]
+        raise TableError(
+            f"neighbours='cells' needs cells that determine the table without being determined by "
+            f"each other: {listed(names) if names else 'none'} do not. Name the columns in cells, "
+            "or use neighbours='circuits'"
+        )
+    return found
+
+
+def _swap_directions(layout: Layout, mu: FloatArray) -> FloatArray:
+    """Moves of one person from here to there and another one back, all public sums kept."""
+    private = {int(entry): place for place, entry in enumerate(layout.private)}
+    sums_of: dict[int, list[int]] = {}
+    for i, cells in enumerate(layout.sums):
+        for cell in cells:
+            sums_of.setdefault(cell, []).append(i)
+    cell_at: dict[tuple[int, int], int] = {}
+    for cell, sums in sums_of.items():
+        if cell in private:
+            if len(sums) != 2 or (sums[0], sums[1]) in cell_at:
+                raise TableError(
+                    "neighbours='swaps' needs a cross-tabulation with two public margins, and one "
+                    "cell for each pair of categories"
+                )
+            cell_at[sums[0], sums[1]] = private[cell]
+    columns: dict[int, dict[int, int]] = {}
+    for (first, second), place in cell_at.items():
+        columns.setdefault(first, {})[second] = place
+    moves = []
+    for one, other in itertools.combinations(columns, 2):
+        shared = [second for second in columns[one] if second in columns[other]]
+        for a, b in itertools.combinations(shared, 2):
+            moves.append((columns[one][a], columns[one][b], columns[other][a], columns[other][b]))
+            if len(moves) > MOST_SWAPS or len(moves) * float(len(private)) > MOST_NUMBERS:
+                raise TableError("the table is too large for neighbours='swaps'")
+    if not moves:
+        raise TableError("no two people can be exchanged: the public margins leave no freedom")
+    places = np.array(moves)
+    directions = np.zeros((len(private), len(moves)))
+    reach = mu[places].max(axis=1)
+    for corner, sign in enumerate((1.0, -1.0, -1.0, 1.0)):
+        directions[places[:, corner], np.arange(len(moves))] = sign * reach
+    return directions

@@ -1,0 +1,124 @@
+"""Refusals about tables, in the words of rows and columns, and those words."""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from affinedp.errors import AffineDPError
+
+SHOWN = 6
+
+
+class TableError(AffineDPError):
+    """A table that cannot be released, and where that shows.
+
+    Attributes
+    ----------
+    row : str
+        The row in words; empty if it is not about one row.
+    column : str
+        The column; empty if it is not about one column.
+    """
+
+    def __init__(self, message: str, row: str = "", column: str = "") -> None:
+        self.row = row
+        self.column = column
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class BrokenTotal:
+    """One equation that the recorded numbers of one row break.
+
+    Attributes
+    ----------
+    row : str
+        The row (or the column, for an equation between rows) in words.
+    equation : str
+        The equation.
+    off : float
+        Left side minus right side.
+    """
+
+    row: str
+    equation: str
+    off: float
+
+
+class BrokenTotalsError(TableError):
+    """A table whose numbers do not obey its equations.
+
+    The message and ``broken`` show differences between private numbers: they are for whoever
+    holds the data, not for publication.
+
+    Attributes
+    ----------
+    broken : tuple of BrokenTotal
+        Every equation that is broken, row by row.
+    """
+
+    def __init__(self, message: str, broken: Sequence[BrokenTotal]) -> None:
+        self.broken = tuple(broken)
+        super().__init__(message, row=self.broken[0].row)
+
+
+def label_words(label: Any) -> str:
+    """Return a row label as people write it.
+
+    Examples
+    --------
+    >>> label_words(("CA", "Alameda")), label_words(7)
+    ('CA / Alameda', '7')
+    """
+    if isinstance(label, tuple):
+        return " / ".join(label_words(part) for part in label)
+    if hasattr(label, "isoformat"):
+        text = str(label.isoformat())
+        return text.removesuffix("T00:00:00")
+    return "".join(c if c.isprintable() else " " for c in str(label))
+
+
+def row_words(index: Any, position: int) -> str:
+    """Return a row of a DataFrame in words: its label, with the name of the index.
+
+    Parameters
+    ----------
+    index : pandas Index
+        Of the table.
+    position : int
+        Which row.
+    """
+    label = label_words(index[position])
+    if index.nlevels == 1 and index.name is not None:
+        return f"{index.name} {label}"
+    counted = " (counting from 0)" if type(index).__name__ == "RangeIndex" else ""
+    return f"row {label}{counted}"
+
+
+def listed(items: Iterable[Any], most: int = SHOWN) -> str:
+    """Return some of the items in words.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"])
+    "'a', 'b' and 'c'"
+    """
+    shown = [repr(item) if isinstance(item, str) else label_words(item) for item in items]
+    if len(shown) > most:
+        shown = [*shown[: most - 1], f"{len(shown) - most + 1} more"]
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def closest(word: Any, known: Iterable[Any]) -> str:
+    """Return a hint at a known name that looks like ``word``, or nothing."""
+    close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def same(name: str) -> str:
+    """Return the one spelling of a name whose accents have two encodings."""
+    return unicodedata.normalize("NFC", name)

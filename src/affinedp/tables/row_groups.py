@@ -1,0 +1,262 @@
+"""Rows that add up: hierarchies by levels or by a parent column, named totals, public margins."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from affinedp.tables.refusals import TableError, closest, label_words, listed, row_words
+
+Path = tuple[Hashable, ...]
+
+
+def has_no_label(label: Any) -> bool:
+    """Return whether a cell of a label column is empty."""
+    import pandas
+
+    return bool(pandas.api.types.is_scalar(label) and pandas.isna(label)) or label == ""
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows whose sum is another row, or a number that is public.
+
+    Attributes
+    ----------
+    parts : tuple of int
+        Positions of the rows that are added.
+    total : int or None
+        Position of the row that is their sum; None if the sum is public and no row holds it.
+    words : str
+        For messages, such as ``"California = Alameda + Fresno"``.
+    """
+
+    parts: tuple[int, ...]
+    total: int | None
+    words: str
+
+
+def row_places(index: Any) -> dict[Any, int]:
+    """Return the position of every row by its label, and by its label in words (from a file).
+
+    Parameters
+    ----------
+    index : pandas Index
+        Of the table.
+    """
+    places: dict[Any, int] = {label: position for position, label in enumerate(index)}
+    for position, label in enumerate(index):
+        places.setdefault(label_words(label), position)
+    return places
+
+
+def level_groups(frame: Any, levels: Sequence[str]) -> tuple[RowGroup, ...]:
+    """Return the groups of a long table with one column per level of a hierarchy.
+
+    The row that is a total has no label at the lower levels: (CA, –, –) is the sum of the
+    counties of CA, or of its tracts where there are no rows for the counties.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        With the level columns.
+    levels : sequence of str
+        From the top to the bottom, such as ``["state", "county", "tract"]``.
+    """
+    row_of: dict[Path, int] = {}
+    for position, labels in enumerate(frame[list(levels)].itertuples(index=False, name=None)):
+        path = _path(frame, position, labels, levels)
+        if path in row_of:
+            raise TableError(
+                f"{row_words(frame.index, position)} and {row_words(frame.index, row_of[path])} "
+                f"are both about {_path_words(path)}",
+                row_words(frame.index, position),
+            )
+        row_of[path] = position
+    parent_of: dict[int, int] = {}
+    for path, position in row_of.items():
+        above = (path[:depth] for depth in range(len(path) - 1, -1, -1))
+        parent = next((row_of[prefix] for prefix in above if prefix in row_of), None)
+        if parent is not None:
+            parent_of[position] = parent
+    words = {position: _path_words(path) for path, position in row_of.items()}
+    return _groups(parent_of, words, f"hierarchy = {list(levels)}")
+
+
+def _path(frame: Any, position: int, labels: Sequence[Any], levels: Sequence[str]) -> Path:
+    missing = [has_no_label(label) for label in labels]
+    depth = missing.index(True) if True in missing else len(missing)
+    if not all(missing[depth:]):
+        lower = levels[missing.index(False, depth)]
+        raise TableError(
+            f"{row_words(frame.index, position)} has a {lower} but no {levels[depth]}: a total row "
+            "leaves out its lowest levels only",
+            row_words(frame.index, position),
+            levels[depth],
+        )
+    return tuple(labels[:depth])
+
+
+def _path_words(path: Path) -> str:
+    return label_words(path) if path else "the grand total"
+
+
+def parent_groups(frame: Any, column: str) -> tuple[RowGroup, ...]:
+    """Return the groups of a table whose rows name their parent row.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The index holds the rows' own labels.
+    column : str
+        Holds the label of the row's parent; missing for a row without one.
+    """
+    place = {label: position for position, label in enumerate(frame.index)}
+    parent_of: dict[int, int] = {}
+    for position, parent in enumerate(frame[column]):
+        if has_no_label(parent):
+            continue
+        if parent not in place:
+            raise TableError(
+                f"{row_words(frame.index, position)} has the parent {label_words(parent)!r}, "
+                f"which is no row{closest(parent, place)}",
+                row_words(frame.index, position),
+                column,
+            )
+        parent_of[position] = place[parent]
+    for position in parent_of:
+        _refuse_circle(frame, position, parent_of, column)
+    words = {position: label_words(label) for label, position in place.items()}
+    return _groups(parent_of, words, f"hierarchy = {column!r}")
+
+
+def _refuse_circle(frame: Any, start: int, parent_of: Mapping[int, int], column: str) -> None:
+    position, steps = start, 0
+    while position in parent_of:
+        position, steps = parent_of[position], steps + 1
+        if position == start or steps > len(parent_of):
+            raise TableError(
+                f"{row_words(frame.index, start)} is its own ancestor in {column!r}",
+                row_words(frame.index, start),
+                column,
+            )
+
+
+def _groups(
+    parent_of: Mapping[int, int], words: Mapping[int, str], where: str
+) -> tuple[RowGroup, ...]:
+    parts: dict[int, list[int]] = {}
+    for child, parent in sorted(parent_of.items()):
+        parts.setdefault(parent, []).append(child)
+    if not parts:
+        raise TableError(
+            f"{where}: no row is the total of others, so nothing ties the rows together. Add the "
+            "total rows (with_total_rows does), or use rows='separate'"
+        )
+    return tuple(
+        RowGroup(tuple(children), total, _sum_words(total, children, words))
+        for total, children in parts.items()
+    )
+
+
+def named_groups(frame: Any, totals: Mapping[Any, Sequence[Any]]) -> tuple[RowGroup, ...]:
+    """Return the groups of totals that are given by row labels.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        With these labels in its index.
+    totals : mapping
+        From the label of a row to the labels of the rows that it is the sum of.
+    """
+    place = row_places(frame.index)
+    groups = []
+    for total, parts in totals.items():
+        for label in (total, *parts):
+            if label not in place:
+                raise TableError(
+                    f"row_totals names {label_words(label)!r}, which is no row"
+                    f"{closest(label, place)}"
+                )
+        if len(set(parts)) < len(parts) or total in parts or not parts:
+            raise TableError(
+                f"row_totals: {label_words(total)!r} must be the sum of other rows, each named once"
+            )
+        children = [place[label] for label in parts]
+        words = {place[label]: label_words(label) for label in (total, *parts)}
+        groups.append(
+            RowGroup(tuple(children), place[total], _sum_words(place[total], children, words))
+        )
+    return tuple(groups)
+
+
+def margin_groups(frame: Any, margins: Sequence[Sequence[str]]) -> tuple[RowGroup, ...]:
+    """Return groups with public sums: all rows that agree in some label columns.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A long table with one row per cell.
+    margins : sequence of sequences of str
+        Each a set of label columns; an empty one is the grand total.
+    """
+    groups = []
+    for columns in margins:
+        rows_of: dict[Path, list[int]] = {}
+        labels_of = zip(*(frame[column] for column in columns)) if columns else [()] * len(frame)
+        for position, labels in enumerate(labels_of):
+            if any(has_no_label(label) for label in labels):
+                raise TableError(
+                    f"{row_words(frame.index, position)} has no label in {listed(columns)}",
+                    row_words(frame.index, position),
+                )
+            rows_of.setdefault(tuple(labels), []).append(position)
+        for path, rows in rows_of.items():
+            name = f"the public sum of {_path_words(path)}"
+            groups.append(RowGroup(tuple(rows), None, f"{name} ({len(rows)} rows)"))
+    return tuple(groups)
+
+
+def _sum_words(total: int, parts: Sequence[int], words: Mapping[int, str]) -> str:
+    shown = [words[part] for part in parts[:4]]
+    if len(parts) > 4:
+        shown.append(f"{len(parts) - 4} more rows")
+    return f"{words[total]} = {' + '.join(shown)}"
+
+
+def with_total_rows(frame: Any, levels: Sequence[str], columns: Sequence[str]) -> Any:
+    """Return a long table with a total row for every group of every level, and a grand total.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per cell, labelled by the level columns.
+    levels : sequence of str
+        From the top to the bottom, such as ``["state", "county", "tract"]``.
+    columns : sequence of str
+        What is added up.
+
+    Returns
+    -------
+    DataFrame
+        Total rows first; they have no label at the levels that they sum over.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> cells = pd.DataFrame({"state": ["A", "A", "B"], "county": ["x", "y", "z"], "n": [1, 2, 3]})
+    >>> with_total_rows(cells, ["state", "county"], ["n"])["n"].tolist()
+    [6, 3, 3, 1, 2, 3]
+    """
+    import pandas
+
+    names, values = list(levels), list(columns)
+    parts = [frame[values].sum().to_frame().T]
+    for depth in range(1, len(names)):
+        parts.append(frame.groupby(names[:depth], sort=False)[values].sum().reset_index())
+    parts.append(frame[[*names, *values]])
+    # sums keep the columns' types; only labels are missing
+    whole = pandas.concat([part.reindex(columns=[*names, *values]) for part in parts])
+    whole = whole.astype({value: frame[value].dtype for value in values})
+    return whole.reset_index(drop=True)

@@ -1,0 +1,168 @@
+"""The file that describes a table and its release.
+
+It is TOML (or JSON with the same keys)::
+
+    index = "month"                                  # labels the rows
+    public = ["region"]                              # published as it is
+
+    [totals]
+    employed = ["women", "men"]
+
+    [privacy]
+    mu = 1
+    epsilon = 1.0
+    delta = 1e-6
+
+Further keys say what the arguments of :class:`~affinedp.tables.TableRelease` of the same name
+say.  A key that is unknown is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from affinedp.errors import AffineDPError, EquationError
+from affinedp.problem import _document, _hint, _shown
+from affinedp.tables.description import TableRelease
+
+# The keys of every section, and what they must be.
+_KEYS: dict[str, dict[str, str]] = {
+    "": {
+        "index": "text or list of texts", "equations": "list of texts", "totals": "table",
+        "hierarchy": "text or list of texts", "row_totals": "table", "changes": "table",
+        "margins": "text or list of lists", "columns": "list of texts", "public": "list of texts",
+        "public_rows": "list", "privacy": "table", "rounding": "table", "output": "table",
+    },
+    "privacy": {
+        "mu": "number or table", "epsilon": "number", "delta": "number", "law": "text",
+        "rows": "text", "neighbours": "text", "cells": "list of texts", "weights": "table",
+        "bound": "number",
+    },
+    "rounding": {
+        "adjust": "text or list of texts", "within": "number", "unknown": "text or list of texts",
+    },
+    "output": {"round_to": "number", "noise": "text", "report": "text", "level": "number"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """What a table file says.
+
+    Attributes
+    ----------
+    release : TableRelease
+        The table and its promise.
+    index : tuple of str
+        Columns that label the rows.
+    bound : float or None
+        A public bound on the numbers.
+    noise, report : str or None
+        Files for the noise by column and for a page to hand on.
+    level : float
+        Of the confidence intervals in the file about noise.
+    """
+
+    release: TableRelease
+    index: tuple[str, ...] = ()
+    bound: float | None = None
+    noise: str | None = None
+    report: str | None = None
+    level: float = 0.95
+
+
+def read_table_release(path: str | Path) -> TableFile:
+    """Read and check a table file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.toml`` or ``.json`` file.
+
+    Returns
+    -------
+    TableFile
+
+    Raises
+    ------
+    AffineDPError
+        With the file and the key that is wrong.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> text = '''
+    ... [totals]
+    ... all = ["women", "men"]
+    ... [privacy]
+    ... mu = 1
+    ... epsilon = 1.0
+    ... '''
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "table.toml")
+    ...     _ = file.write_text(text, encoding="utf-8")
+    ...     found = read_table_release(file)
+    >>> found.release.noise_law, found.release.row_mode
+    ('laplace', 'separate')
+    """
+    file = Path(path)
+    try:
+        return _table_file(_document(file))
+    except EquationError:
+        raise  # its caret needs the first column
+    except AffineDPError as error:
+        raise AffineDPError(f"{file}: {error}") from None
+
+
+def _table_file(document: Mapping[str, Any]) -> TableFile:
+    top = _checked(document, "")
+    sections = {name: _checked(top.pop(name, {}), name) for name in _KEYS if name}
+    privacy, rounding, output = (sections[name] for name in ("privacy", "rounding", "output"))
+    for key, why in (("mu", "how far a number may move, as in mu = 1"), ("epsilon", "the promise")):
+        if key not in privacy:
+            raise AffineDPError(f"[privacy] {key} is missing: {why}")
+    index = top.pop("index", ())
+    bound = privacy.pop("bound", None)
+    round_to = output.pop("round_to", None)
+    return TableFile(
+        release=TableRelease(**top, **privacy, **rounding, round_to=round_to),
+        index=(index,) if isinstance(index, str) else tuple(index),
+        bound=bound,
+        **output,
+    )
+
+
+def _checked(section: Any, name: str) -> dict[str, Any]:
+    """A section whose keys are all known and of their kind."""
+    if not isinstance(section, dict):
+        raise AffineDPError(f"{name!r} must be a section [{name}], not {_shown(section)}")
+    known = _KEYS[name]
+    for key, value in section.items():
+        place = f"in [{name}]" if name else "at the top of the file"
+        if key not in known:
+            homes = [home for home in _KEYS if key in _KEYS[home]]
+            hint = _hint(key, known)
+            if homes:
+                hint = (
+                    f"; it belongs {f'in [{homes[0]}]' if homes[0] else 'at the top of the file'}"
+                )
+            raise AffineDPError(f"unknown key {_shown(key)} {place}{hint}")
+        if not any(_is(value, kind) for kind in known[key].split(" or ")):
+            raise AffineDPError(f"{key} {place} must be a {known[key]}, not {_shown(value)}")
+    return dict(section)
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "text":
+        return isinstance(value, str)
+    if kind == "table":
+        return isinstance(value, dict)
+    inner = kind.removeprefix("list of ")
+    if not isinstance(value, list) or kind == "list":
+        return isinstance(value, list)
+    return all(isinstance(item, str if inner == "texts" else list) for item in value)

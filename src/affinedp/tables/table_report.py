@@ -1,0 +1,161 @@
+"""What people read about a released table: promise, noise by column, whether totals add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from affinedp._arrays import FloatArray
+from affinedp.report import OutputRow, Report, printable
+from affinedp.report import report as mechanism_report
+from affinedp.tables.checks import numbers_of
+from affinedp.tables.refusals import listed
+
+if TYPE_CHECKING:
+    from affinedp.tables.design import TableDesign
+
+EPS = float(np.finfo(float).eps)
+SHOWN_TOTALS = 8
+
+
+def table_report(design: TableDesign, table: Any, public: FloatArray | None) -> Report:
+    """Return a report about a design, and about a table that was published with it.
+
+    Parameters
+    ----------
+    design : TableDesign
+        Noise and promise.
+    table : DataFrame or None
+        What was published.
+    public : array or None
+        The public numbers in the equations, one row per data set.
+    """
+    plain = mechanism_report(design.mechanism)
+    promise = [(label, text) for label, text in plain.promise if label in ("covers",)]
+    return replace(
+        plain,
+        title=_title(design),
+        promise=tuple(
+            (label, printable(text))
+            for label, text in (*design.guarantee.summary(), *_scope(design, promise))
+        ),
+        outputs=tuple(
+            OutputRow(row.name, deviation, row.independent_deviation, _ratio(deviation, row))
+            for row, deviation in zip(plain.outputs, design.deviations.tolist())
+        ),
+        totals=tuple(
+            (label, printable(text))
+            for label, text in (
+                *((label, text) for label, text in plain.totals if label != "equations"),
+                *_totals(design, table, public, plain.baseline.deviation),
+            )
+        ),
+        equations=tuple(
+            dict.fromkeys(printable(r.words) for r in design.layout.relations if not r.place)
+        )
+        or plain.equations,
+    )
+
+
+def _ratio(deviation: float, row: OutputRow) -> float | None:
+    if row.independent_deviation is None:
+        return None
+    return deviation**2 / row.independent_deviation**2
+
+
+def _title(design: TableDesign) -> str:
+    law = "Gaussian" if design.mechanism.law == "gaussian" else "Laplace"
+    layout = design.layout
+    columns = len(layout.roles.private)
+    words = f"{columns} private column{'s' if columns > 1 else ''}"
+    if layout.row_names is None:
+        return f"Table with {words}: {law} noise, {_rows_words(design)}"
+    rows = len(layout.row_names)
+    return f"Table of {rows:,} rows and {words}, released together: {law} noise"
+
+
+def _rows_words(design: TableDesign) -> str:
+    if design.releases > 1:
+        return f"one promise for {design.releases:,} rows"
+    return "one promise per row"
+
+
+def _scope(design: TableDesign, covers: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    description, layout = design.description, design.layout
+    if layout.row_names is None and design.releases == 1:
+        yield (
+            "rows",
+            "the promise is for each row by itself. Rows about the same people add up: "
+            "rows='composed' makes one promise for all of them",
+        )
+    elif layout.row_names is None:
+        yield "rows", f"the promise is for all {design.releases:,} rows together"
+    if layout.roles.known or layout.sums or description.public_rows:
+        equations = dict.fromkeys(relation.words for relation in layout.relations)
+        shown = "; ".join(list(equations)[:4])
+        yield (
+            "covers",
+            f"the equations that were given ({shown}) with what is public in them; an equation "
+            "that the public knows and that was left out is not covered",
+        )
+    else:
+        yield from covers
+    names = [*layout.roles.known, *layout.roles.labels]
+    columns = f"the columns {listed(names)}, " if names else ""
+    yield "not protected", f"{columns}the index and the number of rows: published as they are"
+
+
+def _totals(
+    design: TableDesign, table: Any, public: FloatArray | None, independent: float | None
+) -> Iterator[tuple[str, str]]:
+    layout = design.layout
+    if not layout.relations:
+        yield "totals", "no equations were given"
+        return
+    if table is None:
+        yield "totals", "every release obeys the equations"
+    else:
+        yield "totals", _published_words(design, table, public)
+    if independent is not None:
+        gaps = _independent_gaps(design, independent)
+        worst = int(np.argmax(gaps))
+        yield (
+            "instead",
+            f"independent noise with the same promise would break {layout.relations[worst].words} "
+            f"by {gaps[worst]:.4g} on average",
+        )
+
+
+def _published_words(design: TableDesign, table: Any, public: FloatArray | None) -> str:
+    """Whether the published totals add up: a fact about what everyone sees."""
+    layout = design.layout
+    points = layout.points(numbers_of(table, layout.columns))
+    points[:, ~layout.is_private] = public
+    off = np.abs(points @ layout.matrix.T + layout.offsets)
+    size = np.abs(points) @ abs(layout.matrix).T + np.abs(layout.offsets)
+    largest = float(off.max())
+    if largest == 0.0:
+        return f"all {_count(off)} equations hold exactly in the published table"
+    if bool((off <= 1e-9 * np.maximum(size, float(design.deviations.max()))).all()):
+        return (
+            f"all {_count(off)} equations hold in the published table up to the rounding of double "
+            f"precision (at most {largest:.1g})"
+        )
+    broken = int((off > 1e-9 * size).sum())
+    return f"{broken:,} of {_count(off)} equations do not hold, by at most {largest:.4g}"
+
+
+def _count(off: FloatArray) -> str:
+    return f"{off.size:,}"
+
+
+def _independent_gaps(design: TableDesign, deviation: float) -> FloatArray:
+    """By how much independent noise breaks each equation on average."""
+    matrix = design.layout.matrix[:, design.layout.private]
+    spread = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()) * deviation
+    # the mean absolute value of a Gaussian; for sums of Laplace noises nearly so
+    return np.asarray(spread * math.sqrt(2 / math.pi))

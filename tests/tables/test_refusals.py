@@ -1,0 +1,172 @@
+"""Every refusal names the row and the column; nothing is charged and nothing is drawn."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import affinedp as adp
+from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
+from affinedp.tables import BrokenTotalsError, TableError, TableRelease
+
+TOTALS = {"all": ["women", "men"]}
+
+
+def table(**columns):
+    values = {"women": [30, 41, 12], "men": [70, 44, 8], "all": [100, 85, 20]}
+    return pd.DataFrame({**values, **columns}, index=pd.Index(["mon", "tue", "wed"], name="day"))
+
+
+def doubled(frame):
+    return pd.concat([frame, frame[["men"]]], axis=1)
+
+
+CASES = {
+    "broken total": (
+        table(all=[100, 86, 20]),
+        BrokenTotalsError,
+        ["day tue", "all = women + men", "off by 1"],
+    ),
+    "missing": (table(men=[70, np.nan, 8]), TableError, ["day tue", "'men' is missing"]),
+    "missing in a nullable column": (
+        table(men=pd.array([70, None, 8], dtype="Int64")),
+        TableError,
+        ["day tue", "'men' is missing"],
+    ),
+    "infinite": (table(men=[70.0, np.inf, 8.0]), TableError, ["day tue", "'men' is infinite"]),
+    "text": (table(men=[70, "4,4", 8]), TableError, ["'men'", "day tue", "4,4"]),
+    "bool": (table(men=[True, False, True]), TableError, ["'men'", "bool"]),
+    "dates": (
+        table(men=pd.to_datetime(["2020-01-01"] * 3)),
+        TableError,
+        ["'men'", "datetime"],
+    ),
+    "complex": (table(men=[70 + 0j, 44, 8]), TableError, ["'men'", "complex"]),
+    "too large": (table(men=[2**60, 44, 8]), TableError, ["day mon", "2^53"]),
+    "duplicated name": (doubled(table()), TableError, ["'men' occurs twice"]),
+    "empty": (table().iloc[:0], TableError, ["no rows"]),
+    "no columns": (table()[[]], TableError, ["no columns"]),
+    "unknown column": (
+        table().rename(columns={"all": "al"}),
+        TableError,
+        ["'all'", "did you mean 'al'"],
+    ),
+    "undeclared column": (table(region=["x", "y", "z"]), TableError, ["'region'", "public"]),
+    "name that is no text": (
+        table().rename(columns={"men": 7}),
+        TableError,
+        ["7", "not a text"],
+    ),
+    "no table": ({"women": [1]}, TableError, ["DataFrame"]),
+}
+
+
+@pytest.fixture
+def nothing_happens(tmp_path, monkeypatch):
+    """A ledger that must stay empty, and noise that must not be drawn."""
+
+    def drawn(*arguments, **options):
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr(Mechanism, "release", drawn)
+    with adp.Ledger(tmp_path / "budget.db", epsilon=10.0) as ledger:
+        yield ledger
+        assert ledger.history() == ()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_tables(name, nothing_happens):
+    frame, kind, words = CASES[name]
+    with pytest.raises(kind) as refusal:
+        TableRelease(totals=TOTALS, epsilon=1.0).release(frame, ledger=nothing_happens)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+def test_a_design_refuses_bad_tables_too(nothing_happens):
+    design = TableRelease(totals=TOTALS, epsilon=1.0, delta=1e-6).design(table())
+    with pytest.raises(BrokenTotalsError, match="day tue"):
+        design.release(table(all=[100, 86, 20]), ledger=nothing_happens)
+    with pytest.raises(TableError, match="other columns"):
+        design.release(table()[["all", "men", "women"]], ledger=nothing_happens)
+    with pytest.raises(TableError, match="larger than the declared bound"):
+        design.release(table(), ledger=nothing_happens, bound=50.0)
+    with pytest.raises(AffineDPError, match="bound must be"):
+        design.release(table(), ledger=nothing_happens, bound=-1.0)
+
+
+def test_a_budget_that_is_too_small_draws_nothing(tmp_path, nothing_happens):
+    with adp.Ledger(tmp_path / "small.db", epsilon=0.5, delta=1e-6) as small:
+        with pytest.raises(adp.BudgetExceededError):
+            TableRelease(totals=TOTALS, epsilon=1.0, delta=1e-6).release(table(), ledger=small)
+        assert small.history() == ()
+
+
+def test_rows_without_names_are_counted():
+    frame = table(all=[100, 86, 20]).reset_index(drop=True)
+    with pytest.raises(BrokenTotalsError, match=r"row 1 \(counting from 0\)"):
+        TableRelease(totals=TOTALS, epsilon=1.0).release(frame)
+
+
+def test_whole_numbers_are_added_exactly():
+    """One unit in 10¹⁵ is found although it is below the rounding of relative checks."""
+    large = 10**15
+    frame = pd.DataFrame({"all": [2 * large + 1], "a": [large], "b": [large]})
+    with pytest.raises(BrokenTotalsError, match="off by 1"):
+        TableRelease(totals={"all": ["a", "b"]}, epsilon=1.0).release(frame)
+    tenths = pd.DataFrame({"all": [0.3], "a": [0.1], "b": [0.2]})  # 0.1 + 0.2 is not 0.3 in doubles
+    assert len(TableRelease(totals={"all": ["a", "b"]}, epsilon=1.0).check(tenths)) == 0
+
+
+DESCRIPTIONS = [
+    ({"epsilon": 1.0}, "say what the public knows"),
+    ({"epsilon": -1.0, "totals": TOTALS}, "ε must be at least 0"),
+    ({"epsilon": float("nan"), "totals": TOTALS}, "epsilon must be a number"),
+    ({"epsilon": "1", "totals": TOTALS}, "epsilon must be a number"),
+    ({"epsilon": 1.0, "delta": 1.0, "totals": TOTALS}, "δ in"),
+    ({"epsilon": 1.0, "law": "gaussian", "totals": TOTALS}, "needs δ > 0"),
+    ({"epsilon": 1.0, "delta": 0.1, "law": "laplace", "totals": TOTALS}, "δ = 0"),
+    ({"epsilon": 1.0, "law": "cauchy", "totals": TOTALS}, "law must be one of"),
+    ({"epsilon": 1.0, "rows": "apart", "totals": TOTALS}, "rows must be one of"),
+    ({"epsilon": 1.0, "rows": "together", "totals": TOTALS}, "no equation ties different rows"),
+    ({"epsilon": 1.0, "rows": "separate", "hierarchy": ["a"]}, "tie the rows"),
+    ({"epsilon": 1.0, "neighbours": "swaps", "totals": TOTALS}, "public margins"),
+    ({"epsilon": 1.0, "adjust": ["men"], "totals": TOTALS}, "within"),
+    ({"epsilon": 1.0, "adjust": "men", "within": 1, "totals": TOTALS}, "list of columns"),
+    ({"epsilon": 1.0, "equations": "a = b"}, "must be a list"),
+    ({"epsilon": 1.0, "round_to": 0, "totals": TOTALS}, "round_to must be positive"),
+    ({"epsilon": 1.0, "public_rows": ["mon"], "totals": TOTALS}, "public_rows"),
+    ({"epsilon": 1.0, "cells": ["men"], "totals": TOTALS}, "neighbours='cells'"),
+    ({"epsilon": 1.0, "margins": "public", "unknown": "totals"}, "leave out"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), DESCRIPTIONS)
+def test_descriptions_that_make_no_sense(arguments, words):
+    with pytest.raises(AffineDPError, match=words):
+        TableRelease(**arguments)
+
+
+TABLES = [
+    ({"totals": {"all": ["women", "all"]}}, "sum of other columns"),
+    ({"totals": {"all": "women"}}, "list of columns"),
+    ({"totals": TOTALS, "public": ["men", "women"]}, "'all' can be computed"),
+    ({"totals": TOTALS, "public": ["men"], "columns": ["men", "women", "all"]}, "both private and"),
+    ({"totals": TOTALS, "public": ["men", "women", "all"]}, "nothing to protect"),
+    ({"totals": TOTALS, "mu": {"men": 1.0}}, "mu says nothing about"),
+    ({"totals": TOTALS, "mu": {"children": 1.0}}, "no private column"),
+    ({"totals": TOTALS, "weights": {"children": 1.0}}, "no private column"),
+    ({"totals": TOTALS, "unknown": ["children"]}, "no private column"),
+    ({"totals": TOTALS, "unknown": ["men", "women"]}, "cannot be computed"),
+    ({"equations": ["all = women + men"], "neighbours": "cells"}, "needs cells"),
+    ({"equations": ["all = women + children"]}, "'children'"),
+    ({"totals": TOTALS, "public": ["day"]}, "'day'"),
+    ({"row_totals": {"wed": ["mon", "thu"]}}, "'thu', which is no row"),
+    ({"row_totals": {"wed": ["mon"]}, "public_rows": ["thu"]}, "'thu', which is no row"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), TABLES)
+def test_descriptions_that_do_not_fit_the_table(arguments, words):
+    with pytest.raises(AffineDPError, match=words):
+        TableRelease(epsilon=1.0, **arguments).release(table())
