@@ -220,13 +220,17 @@ def _noise(plan: Plan, shape: tuple[int, ...]) -> BigIntegers:
 
 def integer_sampler(law: str, scale: float, count: int) -> Any:
     """OpenDP's discrete Gaussian or Laplace on vectors of integers."""
-    import opendp.prelude as opendp
+    # not the prelude, which loads far more than noise needs
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian, make_laplace
+    from opendp.metrics import l1_distance, l2_distance
+    from opendp.mod import enable_features
 
-    opendp.enable_features("contrib")
-    domain = opendp.vector_domain(opendp.atom_domain(T="i64"), size=count)
+    enable_features("contrib")
+    domain = vector_domain(atom_domain(T="i64"), size=count)
     if law == "gaussian":
-        return opendp.m.make_gaussian(domain, opendp.l2_distance(T=float), scale=scale)
-    return opendp.m.make_laplace(domain, opendp.l1_distance(T=float), scale=scale)
+        return make_gaussian(domain, l2_distance(T=float), scale=scale)
+    return make_laplace(domain, l1_distance(T=float), scale=scale)
 
 
 # ---------------------------------------------------------------------- data in, results out
