@@ -163,7 +163,7 @@ def run() -> str:
         f"Round trips of {RATE} messages a second for {SECONDS:g} s, {ROUNDS} times in turn, one",
         "mosquitto and three processes on this machine: a sender, an echo with the messages of the",
         "cloud, and `affinedp control gateway` in between (three hops instead of two, and every",
-        "step on the disk before it is sent).  Milliseconds.  Wanted: at most twice the median.",
+        "step written before it is sent).  Milliseconds.  Wanted: at most twice the median.",
         f"Fewer than {RATE} a second that come back mean that a queue grew.",
         "",
         "| gateway | come back per s | median | 99 % | ratio of medians | ratio at 99 % |",
