@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from affinedp.consensus.agent import Agent as Agent
+    from affinedp.consensus.agent_noise import AgentNoise as AgentNoise
     from affinedp.consensus.errors_exact import ErrorCurve as ErrorCurve
     from affinedp.consensus.network import NetworkError as NetworkError
     from affinedp.consensus.protocol import PrivateConsensus as PrivateConsensus
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from affinedp.consensus.sweeps import sweep as sweep
 
 _HOME = {
+    "Agent": "agent",
+    "AgentNoise": "agent_noise",
     "ErrorCurve": "errors_exact",
     "NetworkError": "network",
     "PrivateConsensus": "protocol",
