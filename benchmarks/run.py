@@ -25,7 +25,16 @@ from pathlib import Path
 HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS.md"
 LIBRARIES = ("numpy", "scipy", "numba")
-PEERS = ("autodp", "clarabel", "control", "cvxpy", "diffprivlib", "dp-accounting", "jax-privacy", "mpmath")
+PEERS = (
+    "autodp",
+    "clarabel",
+    "control",
+    "cvxpy",
+    "diffprivlib",
+    "dp-accounting",
+    "jax-privacy",
+    "mpmath",
+)
 
 
 # ---------------------------------------------------------------------- the machine
