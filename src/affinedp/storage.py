@@ -13,7 +13,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -92,8 +93,15 @@ def load_mechanism(path: Path, reverify: bool) -> Mechanism:
         Compute the guarantee again from the noise.
     """
     document = read_document(path)
-    try:
+    with refusals(path):
         return _restore(document, reverify)
+
+
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """Turn whatever is wrong with the content of a file into a refusal that names the file."""
+    try:
+        yield
     except StorageError as error:
         raise StorageError(f"{path.name}: {error}") from None
     except AffineDPError as error:

@@ -15,7 +15,6 @@ from affinedp.control.neighbours import TrajectoryNeighbours, trajectory_neighbo
 from affinedp.control.promise import needed_coordinates, stated_promise, structured_promise
 from affinedp.control.systems import Dynamics, dynamics_of
 from affinedp.control.trajectory import TrajectoryMechanism
-from affinedp.errors import AffineDPError
 from affinedp.guarantee import Guarantee
 from affinedp.storage import (
     AGREEMENT,
@@ -24,6 +23,7 @@ from affinedp.storage import (
     StorageError,
     packed,
     read_document,
+    refusals,
     unpacked,
     write_text,
 )
@@ -69,16 +69,8 @@ def load_trajectory_mechanism(path: Path, reverify: bool) -> TrajectoryMechanism
         Compute the guarantee again from the noise.
     """
     document = read_document(path, TRAJECTORY_FORMAT)
-    try:
+    with refusals(path):
         return _restored(document, reverify)
-    except StorageError as error:
-        raise StorageError(f"{path.name}: {error}") from None
-    except AffineDPError as error:
-        raise StorageError(f"{path.name} does not describe a mechanism: {error}") from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise StorageError(
-            f"{path.name} does not describe a mechanism ({type(error).__name__}: {error})"
-        ) from None
 
 
 def _restored(document: Mapping[str, Any], reverify: bool) -> TrajectoryMechanism:
