@@ -105,7 +105,7 @@ def test_every_claim_is_a_row(by_name):
 
 
 def test_figures(tmp_path, monkeypatch):
-    monkeypatch.setattr("affinedp.reproduce.consensus_figures.RESOLUTION", 40)
+    monkeypatch.setattr("affinedp.reproduce.drawing.RESOLUTION", 40)
     monkeypatch.setattr("affinedp.reproduce.large_network.SNAPSHOTS", (0, 1, 2, 5, 20))
     written = figures(tmp_path / "new", runs=20, agents=400)
     names = {"figure_4", "figure_5", "figure_6", "figure_7", "readouts", "large"}

@@ -9,22 +9,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.consensus.readouts import READOUTS
-from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.reproduce.consensus import DELTA, LINKS, STEPS, VALUES, Setting
+from affinedp.reproduce.drawing import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    new_figure,
+    write_figures,
+)
 from affinedp.reproduce.large_network import EPSILON, SNAPSHOTS, Convergence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
-BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-ORANGE, SKY, YELLOW = "#E69F00", "#56B4E9", "#F0E442"
 BY_EPSILON = ((BLUE, "o"), (VERMILLION, "s"), (GREEN, "^"))
 BY_READOUT = {"state": (VERMILLION, "s"), "message": (BLUE, "o"), "corrected": (GREEN, "^")}
 AVERAGE = float(np.mean(VALUES))
 EVERY = 2
-RESOLUTION = 200
 
 
 def draw_all(out: Path, settings: Sequence[Setting], large: Convergence) -> list[Path]:
@@ -49,23 +54,12 @@ def draw_all(out: Path, settings: Sequence[Setting], large: Convergence) -> list
         "consensus_readouts": readouts([gaussian[3], laplace[0]]),
         "consensus_large": large_network(large),
     }
-    written = []
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, figure in drawn.items():
-            for kind in ("png", "svg"):
-                path = out / f"{name}.{kind}"
-                metadata = {"Date": None} if kind == "svg" else None
-                figure.savefig(path, dpi=RESOLUTION, metadata=metadata)
-                written.append(path)
-    except OSError as error:
-        raise AffineDPError(f"{out} cannot be written: {error.strerror}") from None
-    return written
+    return write_figures(out, drawn)
 
 
 def figure_4() -> Figure:
     """Return Figure 4: the ten agents and their links."""
-    figure = _figure(5.4, 4.8)
+    figure = new_figure(5.4, 4.8)
     axes = figure.subplots()
     angles = np.pi / 2 - 2 * np.pi * np.arange(10) / 10
     places = np.column_stack([np.cos(angles), np.sin(angles)])
@@ -96,7 +90,7 @@ def figure_5(setting: Setting) -> Figure:
     setting : Setting
         Gaussian noise with the paper's σ.
     """
-    figure = _figure(10.5, 4.6)
+    figure = new_figure(10.5, 4.6)
     whole, late = figure.subplots(1, 2)
     exact = setting.consensus.mean_error(VALUES, STEPS)
     means = setting.run.states.mean(axis=0) - AVERAGE
@@ -131,7 +125,7 @@ def figure_6(settings: Sequence[Setting]) -> Figure:
     settings : sequence of Setting
         Gaussian noise, three with the paper's σ and three with the least.
     """
-    figure = _figure(10.5, 4.8)
+    figure = new_figure(10.5, 4.8)
     panels = figure.subplots(1, 2, sharey=True)
     titles = ("σ of the paper, a bound", "least σ for the same promise")
     for axes, rule, title in zip(panels, ("paper", "least"), titles):
@@ -156,7 +150,7 @@ def figure_7(settings: Sequence[Setting]) -> Figure:
     settings : sequence of Setting
         Laplace noise, one for each ε.
     """
-    figure = _figure(6.6, 4.8)
+    figure = new_figure(6.6, 4.8)
     axes = figure.subplots()
     _mean_squares(axes, settings)
     axes.set_ylabel("E‖x(t) − 1x*‖²")
@@ -190,7 +184,7 @@ def readouts(settings: Sequence[Setting]) -> Figure:
     settings : sequence of Setting
         One for each panel.
     """
-    figure = _figure(10.5, 4.6)
+    figure = new_figure(10.5, 4.6)
     panels = figure.subplots(1, 2, sharey=True)
     times = np.arange(0, STEPS + 1, EVERY)
     for axes, setting in zip(panels, settings):
@@ -217,7 +211,7 @@ def large_network(found: Convergence) -> Figure:
     found : Convergence
         A run.
     """
-    figure = _figure(12, 8.6)
+    figure = new_figure(12, 8.6)
     panels = figure.subplots(2, 3).ravel()
     places = found.places
     for axes, t, messages in zip(panels, SNAPSHOTS, found.messages):
@@ -266,13 +260,3 @@ def _dots(
     axes.errorbar(
         x, y, 2 * error, fmt=marker, color=colour, markersize=4, markerfacecolor="white", zorder=3
     )
-
-
-def _figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot") from None
-    figure = Figure(figsize=(width, height))
-    figure.set_layout_engine("constrained")
-    return figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.reproduce.drawing import BLUE, GREEN, PURPLE, VERMILLION, new_figure, write_figures
 from affinedp.reproduce.vehicle import (
     DELTA,
     EPSILON,
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
-BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 STATES = (("position", "p", "m"), ("velocity", "v", "m/s"))
 TIME = f"step t ({PERIOD:g} s each)"
 RULES = (VERMILLION, BLUE)  # the paper's σ, the least
@@ -33,7 +31,6 @@ EVERY = 5
 OVERHEARD = 10
 # Below this, mean squares of the first steps would hide the rest of a logarithmic axis.
 LEAST_SHOWN = 1e-5
-RESOLUTION = 200
 
 
 def draw_all(
@@ -60,18 +57,7 @@ def draw_all(
         "control_figure_3": figure_3(curves),
         "control_velocities": velocities(designs),
     }
-    written = []
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, figure in drawn.items():
-            for kind in ("png", "svg"):
-                path = out / f"{name}.{kind}"
-                metadata = {"Date": None} if kind == "svg" else None
-                figure.savefig(path, dpi=RESOLUTION, metadata=metadata)
-                written.append(path)
-    except OSError as error:
-        raise AffineDPError(f"{out} cannot be written: {error.strerror}") from None
-    return written
+    return write_figures(out, drawn)
 
 
 def figure_2(errors: Sequence[TrackingErrors]) -> Figure:
@@ -82,7 +68,7 @@ def figure_2(errors: Sequence[TrackingErrors]) -> Figure:
     errors : sequence of TrackingErrors
         One for each noise.
     """
-    figure = _figure(10.5, 7.2)
+    figure = new_figure(10.5, 7.2)
     boxes, squares = figure.subplots(2, 2, sharex=True)
     runs = errors[0].simulation.runs
     for state, (name, letter, unit) in enumerate(STATES):
@@ -118,7 +104,7 @@ def figure_3(curves: Sequence[Tradeoff]) -> Figure:
     curves : sequence of Tradeoff
         One for each noise.
     """
-    figure = _figure(10.5, 4.6)
+    figure = new_figure(10.5, 4.6)
     panels = figure.subplots(1, 2)
     for state, (name, letter, unit) in enumerate(STATES):
         axes = panels[state]
@@ -152,7 +138,7 @@ def velocities(designs: Sequence[TrackingErrors]) -> Figure:
     designs : sequence of TrackingErrors
         The first hides positions only.
     """
-    figure = _figure(10.5, 7.6)
+    figure = new_figure(10.5, 7.6)
     (overheard, noise), panels = figure.subplots(2, 2)
     _overheard(overheard, designs)
     colours = (VERMILLION, GREEN, BLUE, PURPLE)
@@ -238,13 +224,3 @@ def _mean_square(axes: Axes, case: TrackingErrors, state: int, place: int) -> No
 
 def _squared(unit: str) -> str:
     return "m²" if unit == "m" else "m²/s²"
-
-
-def _figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot") from None
-    figure = Figure(figsize=(width, height))
-    figure.set_layout_engine("constrained")
-    return figure
