@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 EPS = float(np.finfo(float).eps)
+# Norms that differ by less than this share are equal: the direction that came first is shown.
+TIED = 1e-11
 TINY_COEFFICIENT = 1e-6
 DENSE_NUMBERS = 4e8
 # Products up to which a norm is computed in rational arithmetic.
@@ -44,7 +46,8 @@ class Sensitivity:
     method : str
         How the maximum was found.
     direction : array, shape (n,)
-        A direction that attains ``value``, scaled as far as neighbours may differ.
+        A direction that attains ``value`` up to rounding, scaled as far as neighbours may differ;
+        its first entry is positive.  Of several, the one that was met first.
     warnings : tuple of str
         What a careful reader should know.
     """
@@ -55,6 +58,23 @@ class Sensitivity:
     method: str
     direction: FloatArray
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        moved = np.flatnonzero(self.direction)
+        if len(moved) and self.direction[moved[0]] < 0:
+            object.__setattr__(self, "direction", -self.direction + 0.0)
+
+    def worse(self, other: Sensitivity) -> Sensitivity:
+        """Return the worse of two, and this one if they are equal up to rounding.
+
+        Parameters
+        ----------
+        other : Sensitivity
+            Over other directions.
+        """
+        shown = other if other.value > self.value * (1 + TIED) else self
+        upper, value = max(self.upper, other.upper), max(self.value, other.value)
+        return replace(shown, value=value, upper=upper, exact=self.exact and other.exact)
 
 
 class Adjacency(ABC):
@@ -252,12 +272,11 @@ class FreeSetAdjacency(Adjacency):
             upper = (
                 lengths + (8 * len(entries) * EPS + self.manifold.kernel_error) * condition * spread
             )
-            place = int(np.argmax(upper))
-            if upper[place] > best.upper:
-                direction = np.asarray(self.manifold.kernel @ coordinates[:, place])
-                warnings = tiny_coefficient(direction, self.manifold.names)
-                value, high = float(lengths[place]), float(upper[place])
-                best = Sensitivity(value, high, True, "", direction, warnings)
+            place = first_largest(lengths)
+            direction = np.asarray(self.manifold.kernel @ coordinates[:, place])
+            warnings = tiny_coefficient(direction, self.manifold.names)
+            value, high = float(lengths[place]), float(upper.max())
+            best = best.worse(Sensitivity(value, high, True, "", direction, warnings))
         return replace(best, method=f"{len(self._sets)} free sets, closed form")
 
     def _coordinates(self, entries: IntArray) -> tuple[FloatArray, float]:
@@ -355,10 +374,10 @@ class DirectionAdjacency(Adjacency):
         lengths = column_norms(checked @ vectors, norm)
         spread = column_norms(abs(checked) @ np.abs(vectors), norm)
         upper = lengths + 2 * self.manifold.n * EPS * spread
-        place = int(np.argmax(upper))
+        place = first_largest(lengths)
         return Sensitivity(
             float(lengths[place]),
-            float(upper[place]),
+            float(upper.max()),
             True,
             f"{vectors.shape[1]} directions, closed form",
             vectors[:, place].copy(),
@@ -435,6 +454,11 @@ def column_norms(matrix: FloatArray, norm: Norm) -> FloatArray:
     largest = np.abs(matrix).max(axis=0, initial=0.0)
     unit = np.where(largest > 0, largest, 1.0)
     return np.asarray(np.linalg.norm(matrix / unit, ord=norm, axis=0) * unit)
+
+
+def first_largest(values: FloatArray) -> int:
+    """Return the place of the largest value; of those equal up to rounding, the first."""
+    return int(np.flatnonzero(values >= values.max() * (1 - TIED))[0])
 
 
 def tiny_coefficient(direction: FloatArray, names: Sequence[str]) -> tuple[str, ...]:

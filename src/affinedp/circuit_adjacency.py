@@ -20,6 +20,7 @@ from affinedp.adjacency import (
     check_norm,
     checked_mu,
     column_norms,
+    first_largest,
     hashed,
     mu_words,
     tiny_coefficient,
@@ -118,9 +119,7 @@ class CircuitAdjacency(Adjacency):
                 leading = worst_circuits(part, image, norm, mu[kept], progress)
                 folded = ", interchangeable entries folded" if len(kept) < len(mu) else ""
                 methods.add(leading.method + folded)
-                found = self._evaluate(part, image, norm, leading)
-                if found.upper > best.upper:
-                    best = found
+                best = best.worse(self._evaluate(part, image, norm, leading))
         return replace(best, method="; ".join(sorted(methods)) or best.method)
 
     def count(self) -> int:
@@ -227,10 +226,10 @@ class CircuitAdjacency(Adjacency):
         # a single coefficient times a power of two is not rounded
         rounding = np.where(terms > 1, 4 * terms, 0) + np.where(np.frexp(mu)[0] == 0.5, 0, 1)
         upper = scores * (1 + EPS * rounding)
-        place = int(np.argmax(upper))
+        place = first_largest(scores)
         direction[self.loose_entries[place]] = mu[place]
         return Sensitivity(
-            float(scores[place]), float(upper[place]), True, "single entries", direction
+            float(scores[place]), float(upper.max()), True, "single entries", direction
         )
 
     def _evaluate(
@@ -250,17 +249,14 @@ class CircuitAdjacency(Adjacency):
                 break
             evaluated += 1
             step, value, upper = self._measure(component, matrix, norm, circuit)
-            if upper > best.upper:
-                direction = np.zeros(self.manifold.n)
-                direction[component.entries] = step
-                warnings = tiny_coefficient(direction, self.manifold.names)
-                best = Sensitivity(value, upper, True, "", direction, warnings)
+            direction = np.zeros(self.manifold.n)
+            direction[component.entries] = step
+            warnings = tiny_coefficient(direction, self.manifold.names)
+            best = best.worse(Sensitivity(value, upper, True, "", direction, warnings))
             if value > 0:
                 drift = max(drift, abs(score - value) / value)
         if leading.count > evaluated > 0:
-            others = float(leading.scores[min(evaluated, len(leading.scores) - 1)]) * (
-                1 + 4 * drift
-            )
+            others = max(leading.left_out, *leading.scores[evaluated:], 0.0) * (1 + 4 * drift)
             best = replace(best, upper=max(best.upper, others))
         return best
 

@@ -45,6 +45,7 @@ class Records:
     extremes: FloatArray
     top_scores: FloatArray
     top_values: FloatArray
+    left_out: FloatArray
     buffer: FloatArray
 
     @classmethod
@@ -55,6 +56,7 @@ class Records:
             np.array([0.0, np.inf]),
             np.full(leading, -np.inf),
             np.zeros((leading, width)),
+            np.full(1, -np.inf),
             np.zeros((buffered, width)),
         )
 
@@ -174,6 +176,7 @@ class KernelSide:
                 records.extremes,
                 records.top_scores,
                 records.top_values,
+                records.left_out,
                 records.buffer,
             )
         )
@@ -232,6 +235,7 @@ class ColumnSide:
                 records.extremes,
                 records.top_scores,
                 records.top_values,
+                records.left_out,
                 records.buffer,
             )
         )
@@ -304,6 +308,7 @@ class Cycles:
                 records.counters,
                 records.top_scores,
                 records.top_values,
+                records.left_out,
                 records.buffer,
             )
         )

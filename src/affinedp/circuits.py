@@ -33,6 +33,8 @@ from affinedp.network import recognise_network
 from affinedp.progress import Progress
 
 LEADING = 16
+# Scores that differ by less than this share are equal, and a fixed rule says which comes first.
+TIED = 2.0**-34
 BUFFER_VALUES = 4_000_000
 # Steps a search may take, found to be minutes at the most.
 MOST_STEPS = 3e8
@@ -48,10 +50,15 @@ WAYS_OUT = (
 
 @dataclass(frozen=True)
 class Leading:
-    """The circuits with the highest scores, best first, and how they were found."""
+    """The circuits with the highest scores, best first, and how they were found.
+
+    Of circuits whose scores agree up to rounding, those with few entries come first, then those
+    whose entries come first.  ``left_out`` is the highest score of a circuit that is not listed.
+    """
 
     circuits: FloatArray  # one per row, local entries
     scores: FloatArray
+    left_out: float
     count: int
     method: str
 
@@ -82,7 +89,8 @@ def worst_circuits(
     matrix, reach = matrix / unit, reach / distance
     if component.rank == 1:
         pair = _worst_pair(component, matrix, norm, reach, progress)
-        return replace(pair, scores=pair.scores * unit * distance)
+        scale = unit * distance
+        return replace(pair, scores=pair.scores * scale, left_out=pair.left_out * scale)
     search, records = _first_certain(component, matrix, norm, reach, progress)
     found = records.top_scores > -np.inf
     if not np.all(records.top_scores < np.inf):
@@ -90,10 +98,10 @@ def worst_circuits(
             "the neighbours' differences overflow floating point: the coefficients of the "
             "equations or of the noise differ too much in size. Rescale the entries"
         )
-    order = np.argsort(-records.top_scores[found], kind="stable")
     return Leading(
-        search.expand(records.top_values[found][order]),
-        records.top_scores[found][order] * unit * distance,
+        search.expand(records.top_values[found][::-1]),
+        records.top_scores[found][::-1] * unit * distance,
+        float(records.left_out[0]) * unit * distance,
         int(records.counters[1]),
         search.method,
     )
@@ -194,23 +202,41 @@ def _worst_pair(
     far = reach * np.abs(d)
     block = max(1, int(2e6) // n)
     best: list[tuple[float, int, int]] = []
+    left_out = -math.inf
     for start in range(0, n, block):
         rows = slice(start, min(n, start + block))
         distance = cdist(points[rows], points, "cityblock" if norm == 1 else "euclidean")
         scores = distance * np.maximum(far[rows, None], far)
         scores[np.arange(start, rows.stop)[:, None] >= np.arange(n)] = -1.0
         flat = scores.ravel()
-        most = min(LEADING, len(flat))
-        for place in np.argpartition(flat, -most)[-most:].tolist():
-            if flat[place] >= 0.0:
-                best.append((float(flat[place]), start + place // n, place % n))
+        for place in _highest(flat, LEADING).tolist():
+            best.append((float(flat[place]), start + place // n, place % n))
+            flat[place] = -1.0
+        left_out = max(left_out, float(flat.max()))
         progress.update(rows.stop / n)
-    best.sort(reverse=True)
+    best.sort(key=lambda pair: (-_leading_bits(pair[0]), pair[1:]))
     circuits = np.zeros((min(LEADING, len(best)), n))
     for row, (_, i, j) in zip(circuits, best):
         row[i], row[j] = 1 / d[i], -1 / d[j]
     scores_found = np.array([score for score, _, _ in best[:LEADING]])
-    return Leading(circuits, scores_found, n * (n - 1) // 2, "one equation, closed form")
+    left_out = max([left_out, *(score for score, _, _ in best[LEADING:])])
+    return Leading(circuits, scores_found, left_out, n * (n - 1) // 2, "one equation, closed form")
+
+
+def _highest(scores: FloatArray, most: int) -> IntArray:
+    """Places of the highest scores that are not negative; of equal ones, the first places."""
+    most = min(most, len(scores))
+    least = float(np.partition(scores, -most)[-most])
+    above = np.flatnonzero(scores - least > abs(least) * TIED)
+    tied = np.flatnonzero(np.abs(scores - least) <= abs(least) * TIED)
+    places = np.concatenate([above, tied])[:most]
+    return np.asarray(places[scores[places] >= 0.0])
+
+
+def _leading_bits(score: float) -> float:
+    """The score rounded to the bits in which scores are compared."""
+    mantissa, exponent = math.frexp(score)
+    return math.ldexp(round(mantissa / TIED) * TIED, exponent)
 
 
 def _nonzero_row(component: Component) -> int:

@@ -12,6 +12,9 @@ steps, so that the caller can show progress, stop, or empty a full buffer betwee
 Conventions: ``counters`` = [steps, circuits, buffered, depth]; ``extremes`` = [largest value
 taken as zero, smallest value taken as nonzero]; ``top_scores``/``top_values`` hold the leading
 circuits, lowest score first.  A circuit's score is ``‖image‖ · max(reach_i / |value_i|)``.
+Scores that agree up to rounding are equal: of such circuits the one with the fewest entries
+leads, then the one whose entries come first, so that no last bit decides what people see.
+``left_out[0]`` is the highest score of a circuit that is not among the leading ones.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ import numpy as np
 from affinedp._arrays import FloatArray, IntArray
 
 STEPS, CIRCUITS, BUFFERED, DEPTH = 0, 1, 2, 3
+# Scores are compared by this many leading bits.
+COMPARED_BITS = 34
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,6 +43,33 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @compiled
+def leading_bits(score: float) -> float:
+    """Return the score rounded to the bits that are compared."""
+    if score == 0.0 or not abs(score) < np.inf:
+        return score
+    mantissa, exponent = math.frexp(score)
+    scale = 2.0**COMPARED_BITS
+    return math.ldexp(np.rint(mantissa * scale) / scale, exponent)
+
+
+@compiled
+def _leads(score: float, values: FloatArray, other_score: float, other: FloatArray) -> bool:
+    """Whether a circuit goes before another: higher, then fewer entries, then first entries."""
+    mine, its = leading_bits(score), leading_bits(other_score)
+    if mine != its:
+        return mine > its
+    fewer = 0
+    for i in range(values.shape[0]):
+        fewer += (other[i] != 0.0) - (values[i] != 0.0)
+    if fewer != 0:
+        return fewer > 0
+    for i in range(values.shape[0]):
+        if (values[i] != 0.0) != (other[i] != 0.0):
+            return values[i] != 0.0
+    return False
+
+
+@compiled
 def _offer(
     values: FloatArray,
     image: FloatArray,
@@ -46,6 +78,7 @@ def _offer(
     counters: IntArray,
     top_scores: FloatArray,
     top_values: FloatArray,
+    left_out: FloatArray,
     buffer: FloatArray,
 ) -> None:
     """Count a circuit, buffer it, and keep it if it is among the leading ones."""
@@ -68,14 +101,19 @@ def _offer(
     score = size * farthest
     if not score < np.inf:  # overflow, or 0 · inf: the caller refuses
         score = np.inf
-    if score > top_scores[0]:
-        place = 0
-        while place + 1 < top_scores.shape[0] and top_scores[place + 1] < score:
-            top_scores[place] = top_scores[place + 1]
-            top_values[place, :] = top_values[place + 1, :]
-            place += 1
-        top_scores[place] = score
-        top_values[place, :] = values
+    if not _leads(score, values, top_scores[0], top_values[0]):
+        left_out[0] = max(left_out[0], score)
+        return
+    left_out[0] = max(left_out[0], top_scores[0])
+    place = 0
+    while place + 1 < top_scores.shape[0] and _leads(
+        score, values, top_scores[place + 1], top_values[place + 1]
+    ):
+        top_scores[place] = top_scores[place + 1]
+        top_values[place, :] = top_values[place + 1, :]
+        place += 1
+    top_scores[place] = score
+    top_values[place, :] = values
 
 
 @compiled
@@ -92,6 +130,7 @@ def kernel_side(
     extremes: FloatArray,
     top_scores: FloatArray,
     top_values: FloatArray,
+    left_out: FloatArray,
     buffer: FloatArray,
 ) -> bool:
     """Advance the search over flats of the kernel's rows; True when it is finished.
@@ -140,7 +179,9 @@ def kernel_side(
             if first:
                 for i in range(total - members):
                     image[i] = b * rows[members + i, 0] - a * rows[members + i, 1]
-                _offer(values, image, reach, norm, counters, top_scores, top_values, buffer)
+                _offer(
+                    values, image, reach, norm, counters, top_scores, top_values, left_out, buffer
+                )
             continue
         # Householder reflection that sends row j to a multiple of the first axis
         length = 0.0
@@ -198,6 +239,7 @@ def column_side(
     extremes: FloatArray,
     top_scores: FloatArray,
     top_values: FloatArray,
+    left_out: FloatArray,
     buffer: FloatArray,
 ) -> bool:
     """Advance the search over independent sets of columns; True when it is finished.
@@ -246,7 +288,9 @@ def column_side(
                     image[i] = columns_image[i, j]
                     for s in range(t):
                         image[i] += columns_image[i, chosen[s]] * values[chosen[s]]
-                _offer(values, image, reach, norm, counters, top_scores, top_values, buffer)
+                _offer(
+                    values, image, reach, norm, counters, top_scores, top_values, left_out, buffer
+                )
             continue
         extremes[1] = min(extremes[1], largest)
         below = tableau[t + 1]
@@ -315,6 +359,7 @@ def cycles(
     counters: IntArray,
     top_scores: FloatArray,
     top_values: FloatArray,
+    left_out: FloatArray,
     buffer: FloatArray,
 ) -> bool:
     """Advance the search over simple cycles; True when it is finished.
@@ -360,7 +405,17 @@ def cycles(
                     values[arc_edge[path_arc[s]]] = arc_sign[path_arc[s]]
                 for i in range(r):
                     images[t + 1, i] = images[t, i] + arc_sign[arc] * edge_image[i, edge]
-                _offer(values, images[t + 1], reach, norm, counters, top_scores, top_values, buffer)
+                _offer(
+                    values,
+                    images[t + 1],
+                    reach,
+                    norm,
+                    counters,
+                    top_scores,
+                    top_values,
+                    left_out,
+                    buffer,
+                )
                 continue
             root_and_stamp[1] += 1
             if not _root_reachable(
