@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray, Matrix, dense, is_sparse
-from affinedp.adjacency import Adjacency
+from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
+from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.guarantee import Guarantee
-from affinedp.manifold import AffineManifold
-from affinedp.verification import Law, promise_of
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law, promise_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from affinedp.ledger import Ledger
-    from affinedp.release import Plan
-    from affinedp.report import Report
+    from affinedp.budget.ledger import Ledger
+    from affinedp.release.publish import Plan
+    from affinedp.show.report import Report
 
 # Numbers in a matrix that is still put together on demand.
 MOST_NUMBERS = 2e8
@@ -121,7 +121,7 @@ class Mechanism:
 
         The noise lies in the range of F on the manifold, so releases obey what F x obeys.
         """
-        from affinedp.output_equations import output_equations
+        from affinedp.equations.outputs import output_equations
 
         return output_equations(self.manifold, self.query, self.basis, self.output_names)
 
@@ -197,7 +197,7 @@ class Mechanism:
         >>> bool(abs(y[0] + y[1] - y[2]) < 1e-9)
         True
         """
-        from affinedp.release import release
+        from affinedp.release.publish import release
 
         return release(self, x, ledger=ledger, label=label, bound=bound)
 
@@ -209,7 +209,7 @@ class Mechanism:
         bound : float, optional
             A public bound on the data, as for :meth:`release`.
         """
-        from affinedp.release import plan_of
+        from affinedp.release.publish import plan_of
 
         if bound not in self._plans:
             self._plans[bound] = plan_of(self, bound)
@@ -225,13 +225,13 @@ class Mechanism:
         Its input distance is the number of neighbour steps between two data sets (d_in = 1:
         neighbours); its privacy map gives ρ of zCDP for Gaussian and ε for Laplace noise.
         """
-        from affinedp.interoperate import make_measurement
+        from affinedp.release.interoperate import make_measurement
 
         return make_measurement(self)
 
     def dp_event(self) -> Any:
         """Return the ``DpEvent`` of one release, for dp_accounting."""
-        from affinedp.interoperate import dp_event
+        from affinedp.release.interoperate import dp_event
 
         return dp_event(self)
 
@@ -278,14 +278,14 @@ class Mechanism:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the mechanism as JSON (see :mod:`affinedp.storage`).
+        """Write the mechanism as JSON (see :mod:`affinedp.files.mechanisms`).
 
         Parameters
         ----------
         path : str or Path
             Where to; an existing file is replaced at once or not at all.
         """
-        from affinedp.storage import save_mechanism
+        from affinedp.files.mechanisms import save_mechanism
 
         save_mechanism(self, Path(path))
 
@@ -301,19 +301,19 @@ class Mechanism:
             Compute the guarantee again from the noise.  If False the stored one is taken on
             trust and marked so.
         """
-        from affinedp.storage import load_mechanism
+        from affinedp.files.mechanisms import load_mechanism
 
         return load_mechanism(Path(path), reverify)
 
     def report(self) -> Report:
         """Return what people want to read, as text and as HTML."""
-        from affinedp.report import report
+        from affinedp.show.report import report
 
         return report(self)
 
     def plot(self) -> Figure:
         """Return a figure: the δ(ε) curve, the covariance, the noise per output."""
-        from affinedp.plot import plot
+        from affinedp.show.plot import plot
 
         return plot(self)
 

@@ -1,0 +1,1 @@
+"""What people read and look at: reports in text and HTML, and figures."""
