@@ -20,7 +20,7 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.designs.circuit_weights import certified_weights, domination_factor, top_sum
 from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import NOTHING_TO_HIDE, range_basis, with_floor
-from affinedp.equations.incidence import Network, recognise_network
+from affinedp.equations.incidence import Network, network_of
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
@@ -204,7 +204,7 @@ def _parts(
         for i in adjacency.loose_entries
     ]
     for component in adjacency.bound_components:
-        network = recognise_network(component.equations)
+        network = network_of(component)
         if imbalance is None and network is None:
             raise TooManyCircuitsError(
                 f"the circuits of a component with {len(component.entries)} entries cannot be "
