@@ -30,7 +30,7 @@ from affinedp.control.gateway.state import (
     create_state,
 )
 from affinedp.errors import AffineDPError
-from affinedp.release.publish import GRID_BITS
+from affinedp.release.plan import GRID_BITS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

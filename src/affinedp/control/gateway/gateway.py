@@ -34,7 +34,7 @@ from affinedp.control.gateway.state import GatewayStateError as GatewayStateErro
 from affinedp.control.gateway.state import Head
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.errors import AffineDPError
-from affinedp.release.publish import GRID_BITS
+from affinedp.release.plan import GRID_BITS
 
 if TYPE_CHECKING:
     from affinedp.promise.guarantee import Guarantee

@@ -25,7 +25,7 @@ from affinedp.control.trajectory.powers import growth_exponent
 from affinedp.control.trajectory.saved import promise_of_root
 from affinedp.errors import AffineDPError
 from affinedp.files.mechanisms import AGREEMENT
-from affinedp.release.publish import GRID_BITS, SHARE
+from affinedp.release.plan import GRID_BITS, SHARE
 
 if TYPE_CHECKING:
     from affinedp.control.trajectory.noise import TrajectoryMechanism

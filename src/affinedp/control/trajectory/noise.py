@@ -18,13 +18,14 @@ from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours, trajectory_manifold
 from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
-from affinedp.mechanism import MOST_NUMBERS, Mechanism, build
+from affinedp.mechanism import Mechanism, build
 from affinedp.promise.guarantee import Guarantee
+from affinedp.record import MOST_NUMBERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from affinedp.show.report import Report
+    from affinedp.show.page import Report
 
 # Entries of a trajectory that still become an ordinary mechanism.
 MOST_ENTRIES = 5_000
