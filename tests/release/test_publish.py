@@ -1,6 +1,7 @@
 """Release: exact coordinates, integer noise, and refusals that cost nothing."""
 
 import math
+import operator
 from fractions import Fraction
 
 import networkx as nx
@@ -40,11 +41,12 @@ def exact_coordinates(plan, x):
     """z in Fractions, straight from the definition."""
     matrix = plan.coordinates.values()
     step = Fraction(2) ** plan.step_exponent
-    read = [round(Fraction(float(v)) / step) * step for v in x[plan.free]]
-    start = [round(Fraction(float(v)) / step) * step for v in plan.origin]
-    return [
-        sum(Fraction(float(m)) * (v - o) for m, v, o in zip(row, read, start)) for row in matrix
-    ]
+    read = [Fraction(float(v)) for v in x[plan.hidden]]
+    if plan.combinations is not None:
+        rows, divisors = plan.combinations.numerators, plan.combinations.denominators
+        read = [sum(map(operator.mul, row, read)) / q for row, q in zip(rows, divisors)]
+    read = [round(v / step) * step for v in read]
+    return [sum(Fraction(float(m)) * v for m, v in zip(row, read)) for row in matrix]
 
 
 @settings(max_examples=40)

@@ -62,13 +62,13 @@ def publish(
         For the ledger.
     """
     points, wrap = read_points(mechanism, x)
-    _check(mechanism, points, plan.bound)
-    steps = plan.grid_steps(points)
+    _check(mechanism, plan, points)
+    steps, shared = plan.grid_steps(points), plan.shared_outputs(points)
     entry = None
     if ledger is not None:
         entry = ledger.charge(mechanism.guarantee, fingerprint=mechanism.fingerprint, label=label)
     noisy = steps + _noise(plan, steps.shape)
-    published = plan.publish(noisy)
+    published = shared + plan.publish(noisy)
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return wrap(published)
@@ -84,12 +84,18 @@ def _noise(plan: Plan, shape: tuple[int, ...]) -> BigIntegers:
     return drawn.reshape(shape)
 
 
-def _check(mechanism: MechanismRecord, points: FloatArray, bound: float | None) -> None:
+def _check(mechanism: MechanismRecord, plan: Plan, points: FloatArray) -> None:
     """Refuse data off the manifold, or beyond the declared bound."""
     if points.shape[0] == 0:
         raise AffineDPError("there are no rows to release")
-    if bound is not None and np.abs(points).max() > bound:
+    if plan.bound is not None and np.abs(points).max() > plan.bound:
         raise AffineDPError("some entry of x is larger than the declared bound")
+    if np.abs(points).max(initial=0.0) > plan.largest:
+        raise AffineDPError(
+            f"some entry of x is beyond {plan.largest:.1e}, up to which data is released exactly "
+            "with this noise. Nothing was released; change the units, or release fewer "
+            "combinations at once"
+        )
     residual = mechanism.manifold.residual(points)
     bad = np.flatnonzero((residual > ON_MANIFOLD).any(axis=1))
     if len(bad):
