@@ -105,7 +105,7 @@ def test_published_is_a_function_of_the_noisy_coordinates(mechanisms, monkeypatc
     outputs = []
     for x in on_manifold(2):
         steps = plan.grid_steps(x[None])
-        monkeypatch.setattr(module, "_noise", lambda plan, shape, s=steps: target - s)
+        monkeypatch.setattr(module, "draw_integers", lambda *_, s=steps: target - s)
         outputs.append(m.release(x))
     assert outputs[0].tobytes() == outputs[1].tobytes()
 
@@ -179,13 +179,13 @@ class Purse:
 
 def test_ledger_is_charged_before_the_noise_and_settled_after(mechanisms, monkeypatch):
     m, purse = mechanisms["gaussian"], Purse()
-    real = module._noise
+    real = module.draw_integers
 
-    def noise(plan, shape):
+    def noise(*words):
         assert purse.events == [("charge", "first")]
-        return real(plan, shape)
+        return real(*words)
 
-    monkeypatch.setattr(module, "_noise", noise)
+    monkeypatch.setattr(module, "draw_integers", noise)
     m.release(on_manifold(1)[0], ledger=purse, label="first")
     assert purse.events == [("charge", "first"), ("settle", 1)]
 
@@ -217,7 +217,7 @@ def test_refused_data_costs_nothing(mechanisms, monkeypatch, x):
         raise AssertionError("noise was drawn")
 
     purse = Purse()
-    monkeypatch.setattr(module, "_noise", never)
+    monkeypatch.setattr(module, "draw_integers", never)
     with pytest.raises(AffineDPError):
         mechanisms["gaussian"].release(x, ledger=purse)
     assert purse.events == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -82,6 +83,11 @@ class Plan:
     largest: float
     law: str
     bound: float | None
+
+    @property
+    def scale(self) -> int:
+        """The scale of the noise, in grid steps."""
+        return int(math.ceil(Fraction(self.noise_factor) * 2**GRID_BITS))
 
     def grid_steps(self, points: FloatArray) -> BigIntegers:
         """Return z on the noise's grid, exactly, one column per row of ``points``."""

@@ -7,7 +7,6 @@ the noisy integers alone.  docs/explanation/floating-point.md gives the argument
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +17,9 @@ from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import ON_MANIFOLD
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
-from affinedp.release.fixed_point import BigIntegers
-from affinedp.release.integer_noise import integer_sampler
-from affinedp.release.plan import GRID_BITS, Plan
+from affinedp.release.plan import Plan
 from affinedp.release.reading import read_points
+from affinedp.release.sampler import draw_integers
 
 
 class OffManifoldError(AffineDPError):
@@ -67,21 +65,11 @@ def publish(
     entry = None
     if ledger is not None:
         entry = ledger.charge(mechanism.guarantee, fingerprint=mechanism.fingerprint, label=label)
-    noisy = steps + _noise(plan, steps.shape)
+    noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
     published = shared + plan.publish(noisy)
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return wrap(published)
-
-
-def _noise(plan: Plan, shape: tuple[int, ...]) -> BigIntegers:
-    """Integer noise of the plan's scale, independent of any data."""
-    count = shape[0] * shape[1]
-    if count == 0:
-        return np.zeros(shape, dtype=object)
-    sampler = integer_sampler(plan.law, math.ldexp(plan.noise_factor, GRID_BITS), count)
-    drawn: BigIntegers = np.array(sampler([0] * count), dtype=object)
-    return drawn.reshape(shape)
 
 
 def _check(mechanism: MechanismRecord, plan: Plan, points: FloatArray) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from affinedp.errors import AffineDPError
-from affinedp.release_noise import IntegerNoise, draw_integers
-from affinedp.release_noise import words as words_module
-from affinedp.release_noise.law import IntegerLaw
-from affinedp.release_noise.reference import draw
+from affinedp.release.sampler import IntegerNoise, draw_integers
+from affinedp.release.sampler import words as words_module
+from affinedp.release.sampler.law import IntegerLaw
+from affinedp.release.sampler.reference import draw
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
@@ -81,7 +81,7 @@ def test_nothing_is_drawn_if_the_system_gives_nothing(monkeypatch):
 def test_a_fork_draws_other_numbers():
     script = (
         "import os\n"
-        "from affinedp.release_noise import IntegerNoise\n"
+        "from affinedp.release.sampler import IntegerNoise\n"
         "noise = IntegerNoise('gaussian', 2**200)\n"
         "noise.draw(10)\n"
         "child = os.fork()\n"
@@ -95,7 +95,7 @@ def test_a_fork_draws_other_numbers():
 def test_nothing_is_compiled_or_loaded():
     script = (
         "import sys\n"
-        "from affinedp.release_noise import draw_integers\n"
+        "from affinedp.release.sampler import draw_integers\n"
         "draw_integers('gaussian', 2**56, 20000)\n"
         "print(*{name.partition('.')[0] for name in sys.modules})\n"
     )

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from affinedp.release_noise.exponential import exp_minus
-from affinedp.release_noise.law import IntegerLaw
-from affinedp.release_noise.words import WORD_BITS
+from affinedp.release.sampler.exponential import exp_minus
+from affinedp.release.sampler.law import IntegerLaw
+from affinedp.release.sampler.words import WORD_BITS
 
 # Gives one more word.
 More = Callable[[], int]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.release_noise import bulk
-from affinedp.release_noise.law import IntegerLaw
-from affinedp.release_noise.reference import proposal, row_length
+from affinedp.release.sampler import bulk
+from affinedp.release.sampler.law import IntegerLaw
+from affinedp.release.sampler.reference import proposal, row_length
 
 SCALES = [
     Fraction(1, 20),

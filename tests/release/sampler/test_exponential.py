@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.release_noise.exponential import exp_minus
+from affinedp.release.sampler.exponential import exp_minus
 
 
 def scaled(y, bits):

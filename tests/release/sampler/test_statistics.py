@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from affinedp.release_noise import bulk, draw_integers
-from affinedp.release_noise.law import IntegerLaw
+from affinedp.release.sampler import bulk, draw_integers
+from affinedp.release.sampler.law import IntegerLaw
 
 COUNT = 400_000
 # One of some sixty tests may be so unlikely; the draws are always the same.

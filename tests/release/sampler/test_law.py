@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from affinedp.errors import AffineDPError
-from affinedp.release_noise.law import IntegerLaw
+from affinedp.release.sampler.law import IntegerLaw
 
 LAWS = st.sampled_from(["gaussian", "laplace"])
 SCALES = st.one_of(

@@ -3,7 +3,7 @@
 A proposal is a row of words, and all rows take the same steps.  The threshold 2ᵏ e^(−y) / limit is
 computed in units of 2⁻³², with an error of less than ``SLACK`` units.  Where the uniform's
 first word is further from it than that, the proposal is decided.  Otherwise, and where the first
-word does not tell the cell, :func:`affinedp.release_noise.reference.proposal` decides, from the
+word does not tell the cell, :func:`affinedp.release.sampler.reference.proposal` decides, from the
 same row and further words.  docs/explanation/noise-sampler.md adds up the errors.
 """
 
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.release_noise.exponential import exp_minus
-from affinedp.release_noise.law import IntegerLaw
-from affinedp.release_noise.reference import proposal, row_length
-from affinedp.release_noise.words import WORD_BITS, Source, Words
+from affinedp.release.sampler.exponential import exp_minus
+from affinedp.release.sampler.law import IntegerLaw
+from affinedp.release.sampler.reference import proposal, row_length
+from affinedp.release.sampler.words import WORD_BITS, Source, Words
 
 Units = NDArray[np.uint64]  # multiples of 2^-32
 Truths = NDArray[np.bool_]

@@ -11,8 +11,8 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from affinedp.release_noise.law import IntegerLaw
-from affinedp.release_noise.reference import Uniform, accepted, proposal, row_length
+from affinedp.release.sampler.law import IntegerLaw
+from affinedp.release.sampler.reference import Uniform, accepted, proposal, row_length
 
 CASES = [
     (name, Fraction(scale), word_bits)

@@ -10,9 +10,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from affinedp.errors import AffineDPError
-from affinedp.release_noise.bulk import Thresholds, draws
-from affinedp.release_noise.law import IntegerLaw
-from affinedp.release_noise.words import system_words
+from affinedp.release.sampler.bulk import Thresholds, draws
+from affinedp.release.sampler.law import IntegerLaw
+from affinedp.release.sampler.words import system_words
 
 
 class IntegerNoise:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, Literal, cast
 
 from affinedp.errors import AffineDPError
-from affinedp.release_noise.exponential import exp_minus
+from affinedp.release.sampler.exponential import exp_minus
 
 LawName = Literal["gaussian", "laplace"]
 # The least cell, in units of the scale; the largest is twice as wide, or one step.
