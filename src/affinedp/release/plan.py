@@ -87,7 +87,7 @@ class Plan:
     @property
     def scale(self) -> int:
         """The scale of the noise, in grid steps."""
-        return int(math.ceil(Fraction(self.noise_factor) * 2**GRID_BITS))
+        return math.ceil(Fraction(self.noise_factor) * (1 << GRID_BITS))
 
     def grid_steps(self, points: FloatArray) -> BigIntegers:
         """Return z on the noise's grid, exactly, one column per row of ``points``."""

@@ -22,7 +22,7 @@ def drawn_once(factor: float, count: int) -> tuple[int, ...]:
     count : int
         How many numbers.
     """
-    scale = math.ceil(Fraction(factor) * 2**GRID_BITS)
+    scale = math.ceil(Fraction(factor) * (1 << GRID_BITS))
     return tuple(draw_integers("gaussian", scale, count).tolist())
 
 
