@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,10 +29,12 @@ from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.curves import GaussianCurve, LaplaceCurve
+from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import promise_of
+from affinedp.promise.without_list import certified_promise
+from affinedp.record import MechanismRecord
 
-if TYPE_CHECKING:
-    from affinedp.mechanism import Mechanism
+Kind = TypeVar("Kind", bound=MechanismRecord)
 
 FORMAT = "affinedp mechanism"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
@@ -47,12 +49,12 @@ class StorageError(AffineDPError):
     """A mechanism file that cannot be trusted."""
 
 
-def save_mechanism(mechanism: Mechanism, path: Path) -> None:
+def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
     """Write a mechanism; an existing file is replaced at once or not at all.
 
     Parameters
     ----------
-    mechanism : Mechanism
+    mechanism : MechanismRecord
         What to write.
     path : Path
         Where to.
@@ -82,11 +84,13 @@ def save_mechanism(mechanism: Mechanism, path: Path) -> None:
     write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
 
 
-def load_mechanism(path: Path, reverify: bool) -> Mechanism:
+def load_mechanism(kind: type[Kind], path: Path, reverify: bool) -> Kind:
     """Read a mechanism; see :meth:`Mechanism.load`.
 
     Parameters
     ----------
+    kind : type
+        The record, or a class with more conveniences.
     path : Path
         What :func:`save_mechanism` wrote.
     reverify : bool
@@ -94,7 +98,7 @@ def load_mechanism(path: Path, reverify: bool) -> Mechanism:
     """
     document = read_document(path)
     with refusals(path):
-        return _restore(document, reverify)
+        return _restore(kind, document, reverify)
 
 
 @contextmanager
@@ -112,9 +116,7 @@ def refusals(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _restore(document: Mapping[str, Any], reverify: bool) -> Mechanism:
-    from affinedp.mechanism import Mechanism
-
+def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> Kind:
     manifold = _manifold(document["manifold"])
     adjacency = _adjacency(document["adjacency"], manifold)
     query, basis, root = (unpacked(document[key]) for key in ("query", "basis", "root"))
@@ -136,8 +138,6 @@ def _restore(document: Mapping[str, Any], reverify: bool) -> Mechanism:
     elif certificate is not None:
         if law != "gaussian":
             raise StorageError("a certificate proves Gaussian noise only")
-        from affinedp.designs.without_list import certified_promise
-
         guarantee = certified_promise(adjacency, basis @ root, query, names, certificate)
     else:
         guarantee = promise_of(adjacency, basis @ root, query, law, names)
@@ -150,7 +150,7 @@ def _restore(document: Mapping[str, Any], reverify: bool) -> Mechanism:
     if gap is not None and not 0 <= float(gap) < np.inf:
         raise StorageError(f"a gap of {gap} is not possible")
     notes = tuple(str(note) for note in document["notes"])
-    return Mechanism(
+    return kind(
         adjacency, query, basis, root, law, guarantee, names,
         None if gap is None else float(gap), notes, certificate,
     )  # fmt: skip
@@ -158,10 +158,8 @@ def _restore(document: Mapping[str, Any], reverify: bool) -> Mechanism:
 
 def promise_on_trust(
     adjacency: Adjacency, law: str, names: tuple[str, ...], stated: Mapping[str, Any]
-) -> Any:
+) -> Guarantee:
     """Return the guarantee that a file states, marked as not verified here."""
-    from affinedp.promise.guarantee import Guarantee
-
     sensitivity = float(stated["sensitivity"])
     if not sensitivity >= 0:
         raise StorageError("the stated sensitivity is not a number")

@@ -22,7 +22,7 @@ from affinedp.tables.promise import charge_words, table_guarantee
 
 if TYPE_CHECKING:
     from affinedp.budget.ledger import Ledger
-    from affinedp.show.report import Report
+    from affinedp.show.page import Report
     from affinedp.tables.released import ReleasedTable
 
 

@@ -20,7 +20,7 @@ from affinedp.tables.refusals import TableError
 
 if TYPE_CHECKING:
     from affinedp.budget.ledger import Ledger
-    from affinedp.show.report import Report
+    from affinedp.show.page import Report
 
 # Noises that are drawn between two steps of the progress bar.
 BATCH = 30_000

@@ -30,7 +30,7 @@ from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
 from affinedp.once.state import Head
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.publish import GRID_BITS
+from affinedp.release.plan import GRID_BITS
 
 # A larger enlargement makes the stated promise an upper bound.
 HARDLY_ENLARGED = 1e-6

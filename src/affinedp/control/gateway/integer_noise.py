@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from affinedp.release.publish import GRID_BITS, integer_sampler
+from affinedp.release.integer_noise import integer_sampler
+from affinedp.release.plan import GRID_BITS
 
 # A call costs about ten times as much as a number; larger batches would make some steps slow.
 BATCH = 16

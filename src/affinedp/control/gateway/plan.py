@@ -26,7 +26,7 @@ from affinedp.control.trajectory.powers import growth_exponent
 from affinedp.control.trajectory.promise import promise_of_root
 from affinedp.errors import AffineDPError
 from affinedp.files.mechanisms import AGREEMENT
-from affinedp.release.publish import GRID_BITS, SHARE
+from affinedp.release.plan import GRID_BITS, SHARE
 
 # τ is at most this share of the noise (the lower decile over time), unless the caller decides.
 FRESH_SHARE = 2.0**-10

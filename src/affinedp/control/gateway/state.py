@@ -17,7 +17,7 @@ from affinedp.errors import AffineDPError
 from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
 from affinedp.once.state import DrawnState, Head
-from affinedp.release.publish import GRID_BITS
+from affinedp.release.plan import GRID_BITS
 
 _HEADER = {"fingerprint", "charged", "resolution", "measurement_error", "plan"}
 

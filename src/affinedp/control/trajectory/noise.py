@@ -18,7 +18,7 @@ from affinedp.control.trajectory.recorded import ordinary_mechanism
 from affinedp.control.trajectory.report import plot, report
 from affinedp.control.trajectory.saved import load_trajectory_noise, save_trajectory_noise
 from affinedp.mechanism import Mechanism
-from affinedp.show.report import Report
+from affinedp.show.page import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,8 +16,8 @@ from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
-from affinedp.mechanism import MOST_NUMBERS
 from affinedp.promise.guarantee import Guarantee
+from affinedp.record import MOST_NUMBERS
 
 
 @dataclass(frozen=True, eq=False)

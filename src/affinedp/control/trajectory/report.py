@@ -11,8 +11,9 @@ import numpy as np
 from affinedp.control.trajectory.promise import independent_promise
 from affinedp.control.trajectory.record import OneDrawNoise, OutputNoise
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.show.baseline import Baseline
+from affinedp.show.page import OutputRow, Report, printable, round_up
 from affinedp.show.plot import INDEPENDENT, OURS, draw_promise, is_wide
-from affinedp.show.report import Baseline, OutputRow, Report, printable, round_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
