@@ -58,7 +58,7 @@ class LedgerError(AffineDPError):
 LEDGER = SqliteKind(
     noun="a ledger",
     application_id=APPLICATION_ID,
-    schemas={VERSION: _SCHEMA},
+    schemas=dict.fromkeys(range(1, VERSION + 1), _SCHEMA),
     journal="delete",
     exclusive=False,
     secret=False,

@@ -1,4 +1,4 @@
-"""Runs of a closed loop, all at once."""
+"""Simulated runs of a closed loop, many at a time."""
 
 from __future__ import annotations
 
