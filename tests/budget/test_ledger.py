@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -974,7 +975,8 @@ def test_ledger_is_not_carried_over_a_fork(path):
 
 
 def test_busy_ledger_is_refused(path, monkeypatch):
-    monkeypatch.setattr(ledger_file, "BUSY_SECONDS", 0.05)
+    hasty = dataclasses.replace(ledger_file.LEDGER, busy_seconds=0.05)
+    monkeypatch.setattr(ledger_file, "LEDGER", hasty)
     with Ledger(path, epsilon=1.0) as ledger:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Who is a neighbour of a trajectory: one state entry at one time moves, and then what?
+"""Neighbours of a trajectory: one entry of the state moves at one time, and others with it.
 
 *Time-local* neighbours are those of Theorem 3 of the paper: one entry of x(t) moves by μ while
 the other entries of x(t) stay, and the rest of the trajectory follows from the dynamics.  The full
