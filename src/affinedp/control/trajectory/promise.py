@@ -133,6 +133,7 @@ def _guarantee(
         method=found.method,
         warnings=found.warnings,
         neighbours_key=neighbours.key,
+        unit=neighbours.unit,
     )
 
 
