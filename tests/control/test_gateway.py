@@ -47,7 +47,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def ledger(tmp_path):
-    with Ledger(tmp_path / "budget.db", epsilon=3.0, delta=1e-2) as ledger:
+    with Ledger(tmp_path / "budget.db", epsilon=3.0, delta=1e-2, protects="one vehicle") as ledger:
         yield ledger
 
 
@@ -457,7 +457,7 @@ def test_budget_exceeded(tmp_path, path, monkeypatch):
         raise AssertionError("noise was drawn")
 
     monkeypatch.setattr(gateway_state, "drawn_once", never)
-    with Ledger(tmp_path / "budget.db", epsilon=0.01, delta=1e-9) as ledger:
+    with Ledger(tmp_path / "budget.db", epsilon=0.01, delta=1e-9, protects="one vehicle") as ledger:
         with pytest.raises(BudgetExceededError):
             Gateway(HOLD, state=path, ledger=ledger)
         assert ledger.history() == ()
@@ -499,7 +499,7 @@ def test_lost_state(path, ledger):
 
 def test_redraw_stops_at_the_cap(tmp_path, path):
     cap = HOLD.guarantee.epsilon(1e-3) * 1.2
-    with Ledger(tmp_path / "budget.db", epsilon=cap, delta=1e-3) as ledger:
+    with Ledger(tmp_path / "budget.db", epsilon=cap, delta=1e-3, protects="one vehicle") as ledger:
         with Gateway(HOLD, state=path, ledger=ledger):
             pass
         path.write_bytes(b"damaged")

@@ -170,7 +170,7 @@ class Purse:
         self.events = []
 
     def charge(self, guarantee, *, fingerprint, label=None, releases=1):
-        self.events.append(("charge", label))
+        self.events.append(("charge", label, releases) if releases > 1 else ("charge", label))
         return len(self.events)
 
     def settle(self, entry):
@@ -188,6 +188,39 @@ def test_ledger_is_charged_before_the_noise_and_settled_after(mechanisms, monkey
     monkeypatch.setattr(module, "draw_integers", noise)
     m.release(on_manifold(1)[0], ledger=purse, label="first")
     assert purse.events == [("charge", "first"), ("settle", 1)]
+
+
+def test_a_batch_says_whom_its_rows_are_about(mechanisms, tmp_path):
+    m, rows = mechanisms["gaussian"], on_manifold(3)
+    alone = m.guarantee.sensitivity
+    cap = {"epsilon": 3.0, "delta": 1e-6, "protects": "one person"}
+    with adp.Ledger(tmp_path / "budget.db", **cap) as ledger:
+        with pytest.raises(AffineDPError, match="3 rows.*rows='same'.*3 times.*rows='different'"):
+            m.release(rows, ledger=ledger)
+        for wrong in ("each", True, "separate"):
+            with pytest.raises(AffineDPError, match="rows must be 'same' or 'different'"):
+                m.release(rows, ledger=ledger, rows=wrong)
+            with pytest.raises(AffineDPError, match="rows must be"):
+                m.release(rows, rows=wrong)
+        assert ledger.history() == ()
+        assert m.release(rows, ledger=ledger, rows="different").shape[0] == 3
+        m.release(rows[:1], ledger=ledger)  # one row is one release
+        m.release(rows[0], ledger=ledger, rows="same")
+        m.release(rows, ledger=ledger, rows="same")
+        assert [entry.releases for entry in ledger.history()] == [1, 1, 1, 3]
+        spent = math.sqrt(6) * alone
+        assert ledger.spent == pytest.approx(float(adp.gaussian_epsilon(1e-6, spent)), rel=1e-9)
+        # all rows or none: some of them would fit
+        many = on_manifold(50)
+        assert ledger.fits(m.guarantee)
+        before = ledger.head
+        with pytest.raises(adp.BudgetExceededError):
+            m.release(many, ledger=ledger, rows="same")
+        assert ledger.head == before
+        assert m.release(many, ledger=ledger, rows="different").shape[0] == 50
+    # nothing is charged without a ledger, so nothing needs to be said
+    for said in (None, "same", "different"):
+        assert m.release(rows, rows=said).shape[0] == 3
 
 
 @pytest.mark.parametrize(

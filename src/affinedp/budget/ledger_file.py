@@ -40,10 +40,11 @@ from affinedp.files.sqlite import (
 from affinedp.files.sqlite import refusals as refusals_of
 
 FORMAT = "affinedp ledger"
-VERSION = 1
+VERSION = 2  # 1 had a cap for each kind of neighbours; its charges all add up now
 APPLICATION_ID = 0x61644450  # "adDP"
 BUSY_SECONDS = 30.0
 MOST_RELEASES = 10**9
+NOT_SAID = "(not said)"  # what version 1 did not write down
 
 _SCHEMA = (
     "CREATE TABLE event (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL)",
@@ -87,7 +88,12 @@ class LedgerEntry:
     losses : tuple of (str, float)
         Law and sensitivity of the scalar mechanisms that dominate one release.
     neighbours, neighbours_key : str
-        Whom the guarantee is about.
+        Whom the guarantee is about, in words and as a hash.
+    unit : str
+        What moves between these neighbours.
+    same_secret : bool
+        Whether they are of another unit than the ledger's, and the caller said that a change of
+        the secret is one of them too.
     fingerprint : str
         Which mechanism it was.
     releases : int
@@ -104,6 +110,8 @@ class LedgerEntry:
     neighbours_key: str
     fingerprint: str
     releases: int
+    unit: str = NOT_SAID
+    same_secret: bool = False
     status: Literal["charged", "released"] = "charged"
 
 
@@ -117,11 +125,13 @@ class State:
     adaptive: bool
     place: str
     head: str
+    protects: str = NOT_SAID
     events: int = 0
     problem: str = ""
     entries: dict[int, LedgerEntry] = field(default_factory=dict)
-    losses: dict[str, Losses] = field(default_factory=dict)
-    neighbours: dict[str, str] = field(default_factory=dict)
+    losses: Losses = field(default_factory=Counter)
+    unit: str | None = None  # that of the first charge that says one
+    first_key: str | None = None  # the neighbours of the first charge
 
     @classmethod
     def from_header(cls, header: str) -> State:
@@ -134,19 +144,27 @@ class State:
             bool(record["adaptive"]),
             str(record["place"]),
             hashlib.sha256(header.encode()).hexdigest(),
+            str(record.get("protects", NOT_SAID)),
         )
 
-    def allows(self, key: str, more: Losses) -> bool:
-        """Whether the cap holds with ``more`` charged to these neighbours."""
-        losses = self.losses.get(key, Counter()) + more
-        return allows(losses, self.epsilon, self.delta, self.adaptive)
+    def allows(self, more: Losses) -> bool:
+        """Whether the cap holds with ``more`` charged."""
+        return allows(self.losses + more, self.epsilon, self.delta, self.adaptive)
 
-    def spent(self, key: str) -> float:
-        """Return ε spent on these neighbours, at the cap's δ."""
-        losses = self.losses.get(key, Counter())
-        spent = spent_epsilon(losses, self.delta, self.adaptive)
+    def spent(self) -> float:
+        """Return ε spent, at the cap's δ."""
+        spent = spent_epsilon(self.losses, self.delta, self.adaptive)
         # rounded up it may pass a cap that holds
-        return min(spent, self.epsilon) if self.allows(key, Counter()) else spent
+        return min(spent, self.epsilon) if self.allows(Counter()) else spent
+
+    def is_own(self, unit: str, key: str) -> bool:
+        """Whether neighbours are of the ledger's unit, or the very ones of its first charge."""
+        return not self.entries or unit == self.unit or key == self.first_key
+
+    @property
+    def several_kinds(self) -> bool:
+        """Whether version 1 wrote down several kinds of neighbours, and nobody spoke since."""
+        return self.unit is None and len({e.neighbours_key for e in self.entries.values()}) > 1
 
     def catch_up(self, connection: sqlite3.Connection) -> str:
         """Take in the new events; return what is wrong, now or earlier, in words."""
@@ -183,18 +201,26 @@ class State:
                 neighbours_key=str(body["neighbours_key"]),
                 fingerprint=str(body["fingerprint"]),
                 releases=int(body["releases"]),
+                unit=str(body.get("unit", NOT_SAID)),
+                same_secret=bool(body.get("same_secret", False)),
             )
             if not (losses and 1 <= entry.releases <= MOST_RELEASES):
                 raise ValueError("it charges nothing")
-            charged = multiplied(list(losses), entry.releases)
-            self.losses.setdefault(entry.neighbours_key, Counter()).update(charged)
-            self.neighbours.setdefault(entry.neighbours_key, entry.neighbours)
+            self.losses.update(multiplied(list(losses), entry.releases))
+            if self.first_key is None:
+                self.first_key = entry.neighbours_key
+            if self.unit is None and entry.unit != NOT_SAID:
+                self.unit = entry.unit
             self.entries[number] = entry
         elif kind == "release":
             entry = self.entries[body["entry"]]
             self.entries[entry.id] = replace(entry, status="released")
         elif kind == "move":
             self.place = str(body["place"])
+        elif kind == "protects":
+            if self.protects != NOT_SAID:
+                raise ValueError("it renames the secret")
+            self.protects = str(body["protects"])
         else:
             raise ValueError(f"unknown kind {kind!r}")
 
@@ -219,7 +245,7 @@ def read_ledger(path: Path, connection: sqlite3.Connection) -> State:
     return state
 
 
-def create_file(path: Path, epsilon: float, delta: float, adaptive: bool) -> None:
+def create_file(path: Path, epsilon: float, delta: float, adaptive: bool, protects: str) -> None:
     """Make a complete ledger beside ``path`` and link it into place: never half a ledger.
 
     If another process was faster, its ledger stays.
@@ -237,6 +263,7 @@ def create_file(path: Path, epsilon: float, delta: float, adaptive: bool) -> Non
                     "epsilon": epsilon.hex(),
                     "delta": delta.hex(),
                     "adaptive": adaptive,
+                    "protects": protects,
                     "place": place_of(path, folder / BUILT),
                 }
             )

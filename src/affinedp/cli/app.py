@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -144,29 +145,56 @@ def release(
     ledger: Annotated[Path | None, typer.Option(help="Budget to charge first.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     bound: Annotated[float | None, typer.Option(help="Public bound on the data.")] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="same|different",
+            help="Whom several rows are about; needed with a ledger.  same: it is charged for each "
+            "row; different: once.",
+        ),
+    ] = None,
+    same_secret: Annotated[
+        bool,
+        typer.Option(
+            "--same-secret", help="A change of the ledger's secret is one of these neighbours, too."
+        ),
+    ] = False,
 ) -> None:
     """Publish DATA, one release per row, with the noise of a saved mechanism.
 
-    Columns are matched by name.  Rows are separate data sets: the promise holds for each, and
-    the ledger is charged once.  Data that is malformed or does not obey the equations is
-    refused, and nothing is charged then.  A description of a table says by names of columns what
-    must add up; its noise is designed here.
+    Columns are matched by name.  The promise holds for each row.  With a ledger, say whether a
+    change of the secret may move all rows or one at most.  Data that is malformed or does not obey
+    the equations is refused, and nothing is charged then.  A description of a table says by names
+    of columns what must add up; its noise is designed here.
     """
     if mechanism.suffix.lower() == ".toml":
         from affinedp.cli.tables import release_file
 
+        if rows is not None:
+            raise AffineDPError(
+                f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
+            )
         release_file(
-            mechanism, data, output, ledger=ledger, label=label, bound=bound, say=typer.echo
+            mechanism,
+            data,
+            output,
+            ledger=ledger,
+            label=label,
+            bound=bound,
+            same_secret=same_secret,
+            say=typer.echo,
         )
         return
+    from affinedp.budget.charges import checked_rows
     from affinedp.budget.ledger import Ledger
     from affinedp.files.data import check_writable, read_table, write_table
 
     loaded = Mechanism.load(mechanism)
     check_writable(output)
     table = read_table(data)
-    budget = None if ledger is None else Ledger(ledger, create=False)
-    published = loaded.release(table, ledger=budget, label=label, bound=bound)
+    budget = None if ledger is None else Ledger(ledger, create=False, same_secret=same_secret)
+    about = checked_rows(rows)
+    published = loaded.release(table, ledger=budget, label=label, bound=bound, rows=about)
     write_table(published, output)
     typer.echo(f"released {len(published)} rows to {output}")
     if budget is None:
@@ -232,32 +260,39 @@ app.add_typer(consensus_app, name="consensus")
 def ledger_create(
     path: LedgerFile,
     epsilon: Annotated[float, typer.Option(help="Cap on ε.")],
+    protects: Annotated[str, typer.Option(help="Whose budget it is, such as 'one person'.")],
     delta: Annotated[float, typer.Option(help="Cap on δ.")] = 0.0,
 ) -> None:
-    """Start a budget; an existing file is never touched."""
+    """Start the budget of one secret; an existing file is never touched."""
     from affinedp.budget.ledger import Ledger
 
     if path.exists():
         raise AffineDPError(f"{path} exists already")
-    with Ledger(path, epsilon=epsilon, delta=delta):
-        typer.echo(f"made {path}: at most ε = {epsilon:g} at δ = {delta:g}")
+    with Ledger(path, epsilon=epsilon, delta=delta, protects=protects):
+        typer.echo(f"made {path}: at most ε = {epsilon:g} at δ = {delta:g} for {protects}")
 
 
 @ledger_app.command("show")
 def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
-    """Say the cap and what was spent of it, for each kind of neighbours."""
+    """Say whom the budget protects, the cap, what was spent, and the neighbours of the charges."""
     from affinedp.budget.ledger import Ledger
 
     with Ledger(path, create=False) as ledger:
-        spent = ledger.spent_by_neighbours
         entries = ledger.history()
         answer: dict[str, Any] = {
+            "protects": ledger.protects,
+            "unit": ledger.unit,
             "epsilon": ledger.epsilon,
             "delta": ledger.delta,
             "adaptive": ledger.adaptive,
             "spent": _finite(ledger.spent),
             "remaining": ledger.remaining,
-            "spent_by_neighbours": {text: _finite(value) for text, value in spent.items()},
+            "neighbours": [
+                {"unit": unit, "neighbours": text, "same_secret": declared, "charges": count}
+                for (unit, text, declared), count in Counter(
+                    (entry.unit, entry.neighbours, entry.same_secret) for entry in entries
+                ).items()
+            ],
             "charges": len(entries),
             "not_confirmed": sum(entry.status == "charged" for entry in entries),
             "head": ledger.head,
@@ -265,17 +300,22 @@ def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False, indent=2))
         return
+    typer.echo(f"protects    {_one_line(answer['protects'])}")
+    typer.echo(f"unit        {_one_line(answer['unit'] or 'that of the first charge')}")
     typer.echo(f"cap         ε = {answer['epsilon']:g}, δ = {answer['delta']:g}")
     typer.echo(f"charges     {answer['charges']}, {answer['not_confirmed']} not confirmed")
+    spent = math.inf if answer["spent"] is None else answer["spent"]
+    typer.echo(f"spent       ε = {spent:.6g}, for changes that are neighbours of every release:")
+    for kind in answer["neighbours"]:
+        mark = f" ({kind['unit']}: same secret, as was said)" if kind["same_secret"] else ""
+        typer.echo(f"            {kind['charges']} × {_one_line(kind['neighbours'] + mark)}")
     typer.echo(f"remaining   about ε = {answer['remaining']:.6g}")
-    for text, value in spent.items():
-        typer.echo(f"spent       ε = {value:.6g}: {_one_line(text)}")
     typer.echo(f"head        {answer['head']}")
 
 
 @ledger_app.command("history")
 def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
-    """List all charges, the oldest first."""
+    """List all charges and their neighbours, the oldest first."""
     from dataclasses import asdict
 
     from affinedp.budget.ledger import Ledger
@@ -292,6 +332,8 @@ def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
         confirmed = "released" if entry.status == "released" else "charged, release not confirmed"
         label = _one_line(entry.label or "")
         typer.echo(f"{entry.id:>6}  {entry.time[:19]}Z  {losses}{times}  {confirmed}  {label}")
+        mark = "; same secret, as was said" if entry.same_secret else ""
+        typer.echo(f"        {_one_line(f'{entry.unit}{mark}: {entry.neighbours}')}")
 
 
 @ledger_app.command("check")

@@ -63,6 +63,12 @@ def agent(
     bound: Annotated[float | None, typer.Option(help="Public bound on the size of values.")] = None,
     ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
+    same_secret: Annotated[
+        bool,
+        typer.Option(
+            "--same-secret", help="A change of the ledger's secret is one of these neighbours, too."
+        ),
+    ] = False,
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Draw again if the state is lost; needs a ledger.")
     ] = False,
@@ -108,7 +114,10 @@ def agent(
                 pass
             if ledger is None:
                 logger.warning("agent %s: no ledger: nothing keeps count of this draw", name)
-        budget = None if ledger is None else stack.enter_context(Ledger(ledger, create=False))
+        budget = None
+        if ledger is not None:
+            opened_ledger = Ledger(ledger, create=False, same_secret=same_secret)
+            budget = stack.enter_context(opened_ledger)
         opened = stack.enter_context(
             Agent(
                 name,

@@ -65,6 +65,12 @@ def gateway(
     state: Annotated[Path, typer.Option(help="State of this trajectory; secret, kept.")],
     ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
+    same_secret: Annotated[
+        bool,
+        typer.Option(
+            "--same-secret", help="A change of the ledger's secret is one of these neighbours, too."
+        ),
+    ] = False,
     measurement_error: Annotated[
         float | None, typer.Option(help="How far measurements may be off the equations.")
     ] = None,
@@ -122,7 +128,10 @@ def gateway(
                     pass
             if ledger is None:
                 logger.warning("gateway: no ledger was given: nothing keeps count of this draw")
-        budget = None if ledger is None else stack.enter_context(Ledger(ledger, create=False))
+        budget = None
+        if ledger is not None:
+            opened_ledger = Ledger(ledger, create=False, same_secret=same_secret)
+            budget = stack.enter_context(opened_ledger)
         opened = stack.enter_context(
             Gateway(
                 loaded,

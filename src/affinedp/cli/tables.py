@@ -22,6 +22,7 @@ def release_file(
     ledger: Path | None = None,
     label: str | None = None,
     bound: float | None = None,
+    same_secret: bool = False,
     say: Callable[[str], object] = print,
 ) -> None:
     """Publish the table in a file as a table file says.
@@ -40,6 +41,8 @@ def release_file(
         For the ledger.
     bound : float, optional
         Public bound on the numbers, in place of the one in the file.
+    same_secret : bool
+        Whether a change of the ledger's secret is one of these neighbours, whatever their unit.
     say : callable
         Takes what is to be told, line by line.
     """
@@ -56,7 +59,7 @@ def release_file(
     if ledger is None:
         released = read.release.release(table, bound=limit)
     else:
-        with Ledger(ledger, create=False) as budget:
+        with Ledger(ledger, create=False, same_secret=same_secret) as budget:
             released = read.release.release(table, ledger=budget, label=label, bound=limit)
             left = budget.remaining
     write_table(released.table.reset_index() if read.index else released.table, output)

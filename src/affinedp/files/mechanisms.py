@@ -175,6 +175,7 @@ def promise_on_trust(
         output_names=names,
         method=str(stated["method"]),
         neighbours_key=adjacency.key,
+        unit=adjacency.unit,
     )
     warning = "read from a file and NOT verified again: it is as good as the file"
     return replace(guarantee, warnings=(warning,))
@@ -206,23 +207,25 @@ def _manifold(record: Mapping[str, Any]) -> AffineManifold:
 
 def _adjacency_record(adjacency: Adjacency) -> dict[str, Any]:
     if isinstance(adjacency, CircuitAdjacency):
-        return {"kind": "circuits", "mu": packed(adjacency.mu)}
+        return {"kind": "circuits", "mu": packed(adjacency.mu), "unit": adjacency.unit}
     if isinstance(adjacency, FreeSetAdjacency):
         sets = [list(entries) for entries in adjacency.free_sets]
-        return {"kind": "free sets", "sets": sets, "mu": packed(adjacency.mu)}
+        mu = packed(adjacency.mu)
+        return {"kind": "free sets", "sets": sets, "mu": mu, "unit": adjacency.unit}
     if isinstance(adjacency, DirectionAdjacency):
-        return {"kind": "directions", "directions": packed(adjacency.directions(10**9))}
+        moves = packed(adjacency.directions(10**9))
+        return {"kind": "directions", "directions": moves, "unit": adjacency.unit}
     raise AffineDPError(f"an adjacency of type {type(adjacency).__name__} cannot be saved")
 
 
 def _adjacency(record: Mapping[str, Any], manifold: AffineManifold) -> Adjacency:
-    kind = record["kind"]
+    kind, unit = record["kind"], record.get("unit")  # older files do not say it
     if kind == "circuits":
-        return CircuitAdjacency(manifold, unpacked(record["mu"]))
+        return CircuitAdjacency(manifold, unpacked(record["mu"]), unit=unit)
     if kind == "free sets":
-        return FreeSetAdjacency(manifold, record["sets"], unpacked(record["mu"]))
+        return FreeSetAdjacency(manifold, record["sets"], unpacked(record["mu"]), unit=unit)
     if kind == "directions":
-        return DirectionAdjacency(manifold, unpacked(record["directions"]))
+        return DirectionAdjacency(manifold, unpacked(record["directions"]), unit=unit)
     raise StorageError(f"neighbours of the kind {kind!r} are not known")
 
 

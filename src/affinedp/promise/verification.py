@@ -156,6 +156,7 @@ def promise_of(
         "law": law,
         "neighbours": adjacency.neighbours,
         "neighbours_key": adjacency.key,
+        "unit": adjacency.unit,
         "names": adjacency.manifold.names,
         "output_names": output_names,
     }

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.budget.charges import Rows, charged_releases
 from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import ON_MANIFOLD
 from affinedp.errors import AffineDPError
@@ -43,6 +44,7 @@ def publish(
     *,
     ledger: Ledger | None = None,
     label: str | None = None,
+    rows: Rows | None = None,
 ) -> Any:
     """Publish the query of ``x`` with the mechanism's noise; see :meth:`Mechanism.release`.
 
@@ -58,13 +60,23 @@ def publish(
         Charged before any noise is drawn.
     label : str, optional
         For the ledger.
+    rows : {"same", "different"}, optional
+        Whom the rows are about; needed for several rows and a ledger.
     """
     points, wrap = read_points(mechanism, x)
     _check(mechanism, plan, points)
+    releases = 1
+    if ledger is not None or rows is not None:
+        releases = charged_releases(len(points), rows)
     steps, shared = plan.grid_steps(points), plan.shared_outputs(points)
     entry = None
     if ledger is not None:
-        entry = ledger.charge(mechanism.guarantee, fingerprint=mechanism.fingerprint, label=label)
+        entry = ledger.charge(
+            mechanism.guarantee,
+            fingerprint=mechanism.fingerprint,
+            label=label,
+            releases=releases,
+        )
     noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
     published = shared + plan.publish(noisy)
     if ledger is not None and entry is not None:

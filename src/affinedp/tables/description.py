@@ -72,7 +72,8 @@ class TableRelease:
     public_rows : sequence
         Labels of rows that are published as they are (``rows="together"`` only).
     rows : {"separate", "composed", "together"}, optional
-        See above; by default together if equations tie the rows, separate otherwise.
+        See above; by default together if equations tie the rows, separate otherwise.  A ledger is
+        not charged for several rows unless this is said, or equations tie them.
     neighbours : {"circuits", "cells", "swaps"}
         Definition 4 of the paper; or one cell that is no total moves and totals follow; or (with
         public margins) two people exchange places in a cross-tabulation.

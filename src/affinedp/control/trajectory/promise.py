@@ -154,6 +154,7 @@ def _guarantee(
         method=found.method,
         warnings=found.warnings,
         neighbours_key=neighbours.key,
+        unit=neighbours.unit,
     )
 
 
