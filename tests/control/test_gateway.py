@@ -25,7 +25,8 @@ from scipy import stats
 
 import affinedp as adp
 from affinedp.budget.ledger import BudgetExceededError, Ledger
-from affinedp.control import Gateway, design_output_noise, gateway_draw, independent_output_noise
+from affinedp.control import Gateway, design_output_noise, independent_output_noise
+from affinedp.control.gateway import draw as gateway_draw
 from affinedp.control.gateway import gateway as module
 from affinedp.control.gateway.gateway import GatewayStateError, HorizonError, LateStepError
 from affinedp.control.gateway.state import Draw, Head, create_state
@@ -374,7 +375,9 @@ def test_killed_while_sending(tmp_path, path):
 
 CREATING = """
     import os, sys
-    from affinedp.control import Gateway, TrajectoryMechanism, gateway_draw, gateway_state
+    from affinedp.control import Gateway, TrajectoryMechanism
+    from affinedp.control.gateway import draw as gateway_draw
+    from affinedp.control.gateway import state as gateway_state
     from affinedp.budget.ledger import Ledger
 
     def after(place, name):

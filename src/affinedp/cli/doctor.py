@@ -24,7 +24,17 @@ from affinedp.errors import AffineDPError
 
 Status = Literal["fine", "missing", "problem"]
 
-CORE = ("numpy", "scipy", "numba", "opendp", "typer", "rich", "joblib", "threadpoolctl")
+CORE = (
+    "numpy",
+    "scipy",
+    "numba",
+    "opendp",
+    "typer",
+    "rich",
+    "joblib",
+    "lazy-loader",
+    "threadpoolctl",
+)
 EXTRAS = {
     "control": ("control",),
     "network": ("networkx", "paho-mqtt"),

@@ -95,8 +95,10 @@ class Agent:
     >>> sent = one.message, two.message
     >>> two.hear(sent[0]), one.hear(sent[1]), one.advance(), two.advance()
     ('new', 'new', True, True)
-    >>> one.message.y == two.message.y, round(one.readout("state") + two.readout("state"), 9)
-    (True, 40.0)
+    >>> abs(one.message.y - two.message.y) < 1e-9
+    True
+    >>> round(one.readout("state") + two.readout("state"), 9)
+    40.0
     >>> one.close(), two.close()
     (None, None)
     """
