@@ -162,7 +162,7 @@ def test_malformed_loop_files(file, old, new, said):
 
 def test_sections_must_be_tables(file):
     file.write_text("plant = 1\nhorizon = 4\n")
-    with pytest.raises(AffineDPError, match="must be a table"):
+    with pytest.raises(AffineDPError, match="must be a section"):
         read_loop(file)
     with pytest.raises(AffineDPError, match="does not exist"):
         read_loop(file.with_name("absent.toml"))

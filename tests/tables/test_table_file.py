@@ -114,7 +114,7 @@ WRONG = [
     ("epsilon = 1.0\n", "", "epsilon is missing"),
     ("epsilon = 1.0", "epsilom = 1.0", "did you mean 'epsilon'"),
     ('index = "day"', 'round_to = 1\nindex = "day"', r"belongs in \[output\]"),
-    ("mu = 1\n", "mu = 1\ntotals = 1\n", "belongs at the top of the file"),
+    ("mu = 1\n", "mu = 1\ntotals = 1\n", "belongs before the first"),
     ("round_to = 1", 'round_to = "1"', "must be a number"),
     ('public = ["town"]', 'public = "town"', "must be a list of texts"),
     ("mu = 1\n", 'mu = 1\nrows = "apart"\n', "rows must be one of"),

@@ -24,6 +24,7 @@ from affinedp.cli.broker_options import (
     public_broker,
 )
 from affinedp.cli.eavesdrop import eavesdrop
+from affinedp.cli.options import SameSecret
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
@@ -63,12 +64,7 @@ def agent(
     bound: Annotated[float | None, typer.Option(help="Public bound on the size of values.")] = None,
     ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
-    same_secret: Annotated[
-        bool,
-        typer.Option(
-            "--same-secret", help="A change of the ledger's secret is one of these neighbours, too."
-        ),
-    ] = False,
+    same_secret: SameSecret = False,
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Draw again if the state is lost; needs a ledger.")
     ] = False,

@@ -23,6 +23,7 @@ from affinedp.cli.broker_options import (
     public_broker,
 )
 from affinedp.cli.eavesdrop import eavesdrop
+from affinedp.cli.options import SameSecret
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
@@ -65,12 +66,7 @@ def gateway(
     state: Annotated[Path, typer.Option(help="State of this trajectory; secret, kept.")],
     ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
-    same_secret: Annotated[
-        bool,
-        typer.Option(
-            "--same-secret", help="A change of the ledger's secret is one of these neighbours, too."
-        ),
-    ] = False,
+    same_secret: SameSecret = False,
     measurement_error: Annotated[
         float | None, typer.Option(help="How far measurements may be off the equations.")
     ] = None,
