@@ -168,7 +168,7 @@ def test_design_report_and_release(run, tmp_path):
     code, _, err = run(*spend)
     assert code == 2
     assert "whom they are about" in err
-    assert run(*spend, "--rows", "same")[0] == 2, "two rows of ε = 1 pass ε = 1.2"
+    assert run(*spend, "--rows", "same")[0] == 3, "two rows of ε = 1 pass ε = 1.2"
     assert "same' or 'different" in run(*spend, "--rows", "each")[2]
     spend = (*spend, "--rows", "different")
     code, _, err = run(*spend, "--label", "first")
@@ -190,7 +190,7 @@ def test_design_report_and_release(run, tmp_path):
     assert audited[0] == 0, audited[2]
     before = results.read_bytes()
     code, _, err = run(*spend)
-    assert code == 2
+    assert code == 3
     assert "passes the cap" in err
     assert results.read_bytes() == before
     data.write_text("cells_total,cells_in,cells_out\n10,4,5\n")
