@@ -12,8 +12,8 @@ from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.tables import BrokenTotalsError, TableError, TableRelease, with_total_rows
 from affinedp.tables.layout import layout_of
 from affinedp.tables.least_noise import _levels
+from affinedp.tables.level_weights import symmetric_noise
 from affinedp.tables.neighbours import adjacency_of, manifold_of
-from affinedp.tables.symmetric import symmetric_noise
 from oracles import brute_force_sensitivity
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}

@@ -10,7 +10,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.tables.refusals import closest
-from affinedp.tables.released import ReleasedTable
+from affinedp.tables.publishing import ReleasedTable
 from affinedp.tables.table_file import TableFile, read_table_release
 
 

@@ -13,7 +13,7 @@ from affinedp.errors import AffineDPError
 if TYPE_CHECKING:
     from affinedp.budget.ledger import Ledger
     from affinedp.tables.design import TableDesign
-    from affinedp.tables.released import ReleasedTable
+    from affinedp.tables.publishing import ReleasedTable
 
 Rows = Literal["separate", "composed", "together"]
 Neighbours = Literal["circuits", "cells", "swaps"]

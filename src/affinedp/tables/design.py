@@ -23,7 +23,7 @@ from affinedp.tables.promise import charge_words, table_guarantee
 if TYPE_CHECKING:
     from affinedp.budget.ledger import Ledger
     from affinedp.show.report import Report
-    from affinedp.tables.released import ReleasedTable
+    from affinedp.tables.publishing import ReleasedTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ class TableDesign:
         bound : float, optional
             A public bound on the size of the numbers.
         """
-        from affinedp.tables.released import release_table
+        from affinedp.tables.publishing import release_table
 
         return release_table(self, table, ledger=ledger, label=label, bound=bound)
 
@@ -193,7 +193,7 @@ def broken_totals(description: TableRelease, table: Any) -> Any:
     """
     import pandas
 
-    from affinedp.tables.broken import broken_list, residuals
+    from affinedp.tables.broken_totals import broken_list, residuals
     from affinedp.tables.columns import numbers_of
 
     layout = layout_of(description, table)

@@ -18,8 +18,8 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.tables.description import TableRelease
 from affinedp.tables.layout import Layout
+from affinedp.tables.level_weights import symmetric_noise
 from affinedp.tables.refusals import TableError
-from affinedp.tables.symmetric import symmetric_noise
 
 # Directions times dimensions up to which noise is designed for every direction by itself.
 MOST_LISTED = {"gaussian": 2e5, "laplace": 5e4}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from affinedp.mechanism import Mechanism
 from affinedp.promise.guarantee import Guarantee, compose
-from affinedp.tables.broken import replaced_entries
+from affinedp.tables.broken_totals import replaced_entries
 from affinedp.tables.description import TableRelease
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import listed

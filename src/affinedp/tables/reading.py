@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.tables.broken import repaired, replaced_entries
+from affinedp.tables.broken_totals import repaired, replaced_entries
 from affinedp.tables.columns import numbers_of
 from affinedp.tables.description import TableRelease, number
 from affinedp.tables.layout import Layout
