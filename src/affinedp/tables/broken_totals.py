@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.tables.description import TableRelease
+from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import BrokenTotal, BrokenTotalsError, TableError, listed, row_words
 from affinedp.tables.relations import Relation
@@ -18,13 +18,13 @@ EXACT = 2.0**53
 
 
 def repaired(
-    description: TableRelease, layout: Layout, points: FloatArray, index: Any
+    description: TableDescription, layout: Layout, points: FloatArray, index: Any
 ) -> FloatArray:
     """Return points that obey the equations, or refuse them.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         Says what may be adjusted or computed.
     layout : Layout
         The equations.
@@ -46,12 +46,12 @@ def repaired(
     return points
 
 
-def replaced_entries(description: TableRelease, layout: Layout) -> tuple[int, ...]:
+def replaced_entries(description: TableDescription, layout: Layout) -> tuple[int, ...]:
     """Return the private entries that are adjusted, or computed instead of read.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         Says which.
     layout : Layout
         The entries.
@@ -179,7 +179,7 @@ def broken_list(layout: Layout, off: FloatArray, index: Any) -> list[BrokenTotal
 
 
 def _refusal(
-    description: TableRelease, layout: Layout, recorded: FloatArray, off: FloatArray, index: Any
+    description: TableDescription, layout: Layout, recorded: FloatArray, off: FloatArray, index: Any
 ) -> BrokenTotalsError:
     broken = broken_list(layout, off, index)
     first = broken[0]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.equations.text import parse_equations
 from affinedp.errors import MissingExtraError
-from affinedp.tables.description import TableRelease
+from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError, closest, listed, row_words, same
 
 # Beyond this a double holds no fractions, and whole numbers are no longer exact.
@@ -43,12 +43,12 @@ class Roles:
         return frozenset((*self.private, *self.known))
 
 
-def roles_of(description: TableRelease, table: Any) -> Roles:
+def roles_of(description: TableDescription, table: Any) -> Roles:
     """Return what each column is, or refuse a table whose columns do not fit the description.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         What was said about the table.
     table : DataFrame
         Only its shape and names are looked at.
@@ -111,7 +111,7 @@ def _sound_columns(table: Any) -> list[str]:
     return names
 
 
-def _mentioned(description: TableRelease) -> list[str]:
+def _mentioned(description: TableDescription) -> list[str]:
     """Columns that occur in equations between columns."""
     found = list(parse_equations(list(description.equations or [])).names)
     for total, splits in split_totals(description.totals or {}):
@@ -146,7 +146,7 @@ def split_totals(totals: Any) -> list[tuple[str, tuple[str, ...]]]:
     return pairs
 
 
-def _label_columns(description: TableRelease) -> list[str]:
+def _label_columns(description: TableDescription) -> list[str]:
     """Columns that say which rows belong together."""
     found: list[str] = []
     if isinstance(description.hierarchy, str):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.tables.columns import Roles, roles_of
-from affinedp.tables.description import TableRelease
+from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError, label_words, listed, row_words
 from affinedp.tables.relations import (
     Relation,
@@ -151,12 +151,12 @@ class Layout:
         return np.array([float(each[entry % len(each)]) for entry in self.private])
 
 
-def layout_of(description: TableRelease, table: Any) -> Layout:
+def layout_of(description: TableDescription, table: Any) -> Layout:
     """Return the entries and equations of a table; its private numbers are not looked at.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         What was said about the table.
     table : DataFrame
         Its names and labels are used.
@@ -178,7 +178,7 @@ def layout_of(description: TableRelease, table: Any) -> Layout:
 
 
 def _together(
-    description: TableRelease,
+    description: TableDescription,
     table: Any,
     roles: Roles,
     columns: tuple[str, ...],
@@ -231,7 +231,7 @@ def _together(
     )
 
 
-def _row_groups(description: TableRelease, table: Any) -> tuple[RowGroup, ...]:
+def _row_groups(description: TableDescription, table: Any) -> tuple[RowGroup, ...]:
     groups: list[RowGroup] = []
     if isinstance(description.hierarchy, str):
         groups += parent_groups(table, description.hierarchy)
@@ -246,7 +246,7 @@ def _row_groups(description: TableRelease, table: Any) -> tuple[RowGroup, ...]:
     return tuple(groups)
 
 
-def _private_rows(description: TableRelease, table: Any) -> NDArray[np.bool_]:
+def _private_rows(description: TableDescription, table: Any) -> NDArray[np.bool_]:
     place = row_places(table.index)
     private = np.ones(len(table), dtype=bool)
     for label in description.public_rows:
@@ -258,7 +258,7 @@ def _private_rows(description: TableRelease, table: Any) -> NDArray[np.bool_]:
     return private
 
 
-def _row_names(description: TableRelease, table: Any) -> tuple[str, ...]:
+def _row_names(description: TableDescription, table: Any) -> tuple[str, ...]:
     """Different words for every row: its place in the hierarchy, or its label."""
     labels: list[str] = []
     if description.hierarchy is not None and not isinstance(description.hierarchy, str):

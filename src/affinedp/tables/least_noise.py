@@ -16,7 +16,7 @@ from affinedp.errors import TooManyCircuitsError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.tables.description import TableRelease
+from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.level_weights import symmetric_noise
 from affinedp.tables.refusals import TableError
@@ -28,13 +28,13 @@ MARGIN = 1e-12
 
 
 def least_noise(
-    description: TableRelease, layout: Layout, adjacency: Adjacency, weights: FloatArray | None
+    description: TableDescription, layout: Layout, adjacency: Adjacency, weights: FloatArray | None
 ) -> Mechanism:
     """Return noise of small expected squared error that keeps the promise for one data set.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         Law, ε and δ.
     layout : Layout
         The levels of the entries.

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import AffineManifold
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
-from affinedp.promise.guarantee import Guarantee
-from affinedp.tables.design import TableDesign
+from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.lattice import Integers
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.reading import read_points
 from affinedp.tables.refusals import TableError
-
-if TYPE_CHECKING:
-    from affinedp.budget.ledger import Ledger
-    from affinedp.show.report import Report
 
 # Noises that are drawn between two steps of the progress bar.
 BATCH = 30_000
 
 
 @dataclass(frozen=True, eq=False)
-class ReleasedTable:
-    """A published table.  Everything here may be shown to anyone.
+class Published:
+    """What a release makes public.
 
     Attributes
     ----------
     table : DataFrame
         Index and columns of the private table; numbers with noise.
-    design : TableDesign
-        The noise and the equations.
     public : array, shape (data sets, public entries)
         Public numbers in the equations, also sums that no cell holds.
     unrounded : DataFrame
@@ -43,57 +37,19 @@ class ReleasedTable:
     """
 
     table: Any
-    design: TableDesign = field(repr=False)
-    public: FloatArray = field(repr=False)
-    unrounded: Any = field(repr=False)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is promised."""
-        return self.design.guarantee
-
-    @property
-    def noise(self) -> Any:
-        """Standard deviation of the noise: a Series by column, or a DataFrame by cell."""
-        return self.design.noise
-
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
-        """Return lower and upper ends of confidence intervals for the true numbers.
-
-        They are around the numbers before rounding, which are as private: rounding adds nothing.
-
-        Parameters
-        ----------
-        level : float
-            The probability with which each interval by itself holds the true number, at least.
-
-        Returns
-        -------
-        pair of DataFrames
-            With the index of the table and its private columns.
-        """
-        width = self.design.half_width(level, rounded=False)
-        if self.design.layout.row_names is not None:
-            # numbers that are public are known: their intervals have no width
-            width = width.set_axis(self.unrounded.index).fillna(0.0)
-        return self.unrounded - width, self.unrounded + width
-
-    def report(self) -> Report:
-        """Return what people want to read: promise, noise, whether totals add up."""
-        from affinedp.tables.table_report import table_report
-
-        return table_report(self.design, self.table, self.public)
+    public: FloatArray
+    unrounded: Any
 
 
 def release_table(
-    design: TableDesign,
+    design: DesignedNoise,
     table: Any,
     *,
     ledger: Ledger | None = None,
     label: str | None = None,
     bound: float | None = None,
-) -> ReleasedTable:
-    """Publish a table; see :meth:`TableDesign.release`."""
+) -> Published:
+    """Publish a table; see :meth:`TableRelease.release`."""
     layout = _same_layout(design, table)
     points = read_points(design.description, layout, table, bound)
     public = points[:, ~layout.is_private]
@@ -120,7 +76,7 @@ def release_table(
     return _as_table(design, table, published + shift, public, origin)
 
 
-def _same_layout(design: TableDesign, table: Any) -> Layout:
+def _same_layout(design: DesignedNoise, table: Any) -> Layout:
     """Refuse a table of another shape than the noise was designed for."""
     layout = layout_of(design.description, table)
     known = design.layout
@@ -180,12 +136,12 @@ def _drawn(mechanism: Mechanism, points: FloatArray, bound: float | None) -> Flo
 
 
 def _as_table(
-    design: TableDesign,
+    design: DesignedNoise,
     table: Any,
     published: FloatArray,
     public: FloatArray,
     origin: Integers | None,
-) -> ReleasedTable:
+) -> Published:
     """The table with its private numbers replaced."""
     layout = design.layout
     entries: Any = np.empty((len(published), len(layout.is_private)))
@@ -202,7 +158,7 @@ def _as_table(
     result = table.copy()
     for name, values in zip(private, _cells(layout, entries).T):
         result[name] = _typed(values, table[name])
-    return ReleasedTable(result, design, public, unrounded)
+    return Published(result, public, unrounded)
 
 
 def _cells(layout: Layout, entries: Any) -> Any:

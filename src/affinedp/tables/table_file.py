@@ -26,7 +26,7 @@ from typing import Any
 
 from affinedp.errors import AffineDPError, EquationError
 from affinedp.files.problem import _document, _hint, _shown
-from affinedp.tables.description import TableRelease
+from affinedp.tables.table_release import TableRelease
 
 # The keys of every section, and what they must be.
 _KEYS: dict[str, dict[str, str]] = {
