@@ -82,8 +82,9 @@ def fresh_labels(labels: Sequence[Any]) -> Any:
         if all(type(label) is float or abs(label) <= LARGEST_WHOLE for label in present):
             return np.array([np.nan if gap else label for label, gap in zip(given, missing)], float)
     if present and all(isinstance(label, datetime.datetime) for label in present):
-        times = pandas.DatetimeIndex([None if gap else x for x, gap in zip(given, missing)])
-        return _nanoseconds(times)
+        times = _times([None if gap else label for label, gap in zip(given, missing)])
+        if times is not None:
+            return times
     if not any(missing) and all(type(label) is bool for label in present):
         return np.array(present, dtype=np.bool_)
     found = np.empty(len(given), dtype=object)
@@ -103,11 +104,11 @@ def _is_whole(label: float) -> bool:
     return abs(label) <= LARGEST_WHOLE and label == int(label)
 
 
-def _nanoseconds(times: Any) -> Any:
-    """Points in time in pandas' usual unit, where that holds them."""
+def _times(given: list[Any]) -> Any:
+    """Points in time in pandas' usual unit; None where that does not hold them."""
     import pandas
 
     try:
-        return times.as_unit("ns").array
-    except pandas.errors.OutOfBoundsDatetime:
-        return times.array
+        return pandas.DatetimeIndex(given).as_unit("ns").array
+    except (ValueError, TypeError):  # before 1677, after 2262, or with and without time zones
+        return None

@@ -40,4 +40,7 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
     guarantee = table_guarantee(description, layout, mechanism, releases)
     if not guarantee.holds(description.epsilon, description.delta):
         raise AffineDPError("the noise could not be scaled to the promise: choose a larger δ or ε")
-    return DesignedNoise(description, layout, mechanism, guarantee, releases, multiples)
+    found = DesignedNoise(description, layout, mechanism, guarantee, releases, multiples)
+    if multiples is not None:
+        multiples.refuse_too_much_noise(found.deviations, layout)
+    return found

@@ -125,9 +125,19 @@ class Layout:
         values : array, shape (rows, columns)
             The columns of numbers.
         """
-        points = values if self.row_names is None else values.reshape(1, -1)
-        extra = [points[:, list(parts)].sum(axis=1) for parts in self.sums]
+        points = self.cell_points(values)
+        extra = [decimal_sums(points[:, list(parts)]) for parts in self.sums]
         return np.column_stack([points, *extra]) if extra else points
+
+    def cell_points(self, values: FloatArray) -> FloatArray:
+        """Return the entries that are cells, one row per data set.
+
+        Parameters
+        ----------
+        values : array, shape (rows, columns)
+            The columns of numbers.
+        """
+        return values if self.row_names is None else values.reshape(1, -1)
 
     def by_column(self, values: Mapping[str, float], default: float, what: str) -> FloatArray:
         """Return one number per private entry from numbers by column.
@@ -149,6 +159,31 @@ class Layout:
             raise TableError(f"{what} says nothing about {listed(left_out)}", "", left_out[0])
         each = [values.get(name, default) for name in self.columns]
         return np.array([float(each[entry % len(each)]) for entry in self.private])
+
+
+def decimal_sums(values: FloatArray) -> FloatArray:
+    """Return the sum of each row, of the decimals that its numbers are written as.
+
+    A sum of doubles rounds on the way, and how it rounds depends on every one of them; the sum of
+    the decimals depends on nothing else than itself.
+
+    Parameters
+    ----------
+    values : array, shape (rows, numbers)
+        Finite numbers.
+
+    Examples
+    --------
+    >>> decimal_sums(np.array([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]]))
+    array([0.6, 0.6])
+    """
+    sums = []
+    for row in values.tolist():
+        if all(value.is_integer() for value in row):
+            sums.append(float(sum(int(value) for value in row)))
+        else:
+            sums.append(float(sum(Fraction(repr(value)) for value in row)))
+    return np.array(sums)
 
 
 def layout_of(description: TableDescription, table: Any) -> Layout:

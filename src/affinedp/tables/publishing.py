@@ -10,6 +10,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import AffineManifold
+from affinedp.files.frames import fresh_frame, fresh_labels
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.tables.designed_noise import DesignedNoise
@@ -29,7 +30,7 @@ class Published:
     Attributes
     ----------
     table : DataFrame
-        Index and columns of the private table; numbers with noise.
+        Labels and columns of the private table; numbers with noise.
     public : array, shape (data sets, public entries)
         Public numbers in the equations, also sums that no cell holds.
     unrounded : DataFrame
@@ -58,7 +59,6 @@ def release_table(
     origin = None
     if design.multiples is not None:
         origin = design.multiples.origin(layout, public)
-        design.multiples.refuse_too_fine(secret, origin, design.deviations, layout)
     moved = _on_the_manifold(design.mechanism.manifold, secret)
     limit = _moved_bound(design.mechanism.manifold, bound)
     design.mechanism.release_plan(limit)  # all that can be refused is refused before the charge
@@ -142,42 +142,32 @@ def _as_table(
     public: FloatArray,
     origin: Integers | None,
 ) -> Published:
-    """The table with its private numbers replaced."""
+    """A table of its own: public labels and numbers, and what was drawn; no more of the input.
+
+    The types follow from the description: doubles, or 64-bit integers where whole numbers were
+    asked for, whatever the private columns were.
+    """
     layout = design.layout
-    entries: Any = np.empty((len(published), len(layout.is_private)))
-    entries[:, layout.private] = published
-    entries[:, ~layout.is_private] = public
-    private = list(layout.roles.private)
-    unrounded = table[private].astype(float)
-    unrounded[private] = _cells(layout, entries)
+    unrounded = dict(zip(layout.roles.private, _columns(layout, published, public)))
+    numbers = unrounded
     if design.multiples is not None and origin is not None:
         steps = design.multiples.rounded(published, origin)
-        entries[:, layout.private] = design.multiples.values(steps)
-        if design.multiples.step.denominator == 1:
-            entries = np.rint(entries).astype(np.int64)
-    result = table.copy()
-    for name, values in zip(private, _cells(layout, entries).T):
-        result[name] = _typed(values, table[name])
-    return Published(result, public, unrounded)
+        multiples = design.multiples.values(steps)
+        numbers = dict(zip(layout.roles.private, _columns(layout, multiples, public)))
+    columns = {
+        name: numbers[name] if name in numbers else fresh_labels(table[name].tolist())
+        for name in table.columns
+    }
+    return Published(fresh_frame(columns, table.index), public, fresh_frame(unrounded, table.index))
 
 
-def _cells(layout: Layout, entries: Any) -> Any:
-    """The private columns, one row per row of the table."""
-    cells = entries[:, : layout.cells].reshape(-1, len(layout.columns))
-    return cells[:, [layout.columns.index(name) for name in layout.roles.private]]
-
-
-def _typed(values: Any, like: Any) -> Any:
-    """A column of the type that it had, where that holds the published numbers."""
-    import pandas
-
-    column = pandas.Series(values, index=like.index, name=like.name)
-    wanted = like.dtype
-    kind, size = getattr(wanted, "kind", "O"), getattr(wanted, "itemsize", 8)
-    if kind in "iu" and values.dtype.kind == "f":
-        return column  # noise makes fractions: whole numbers come with round_to
-    if kind == "u" or size < 4:
-        return column  # noise goes below zero and beyond short numbers
-    if kind == "i" and not np.abs(values).max() < np.iinfo(f"i{size}").max:
-        return column
-    return column.astype(wanted)
+def _columns(layout: Layout, private: Any, public: FloatArray) -> Any:
+    """The private columns, one row per row of the table; public rows have cells in them, too."""
+    entries = np.empty((len(private), layout.cells), dtype=private.dtype)
+    entries[:, layout.private] = private
+    known = np.flatnonzero(~layout.is_private[: layout.cells])
+    shown = public[:, : len(known)]
+    # in a table of whole numbers these are whole, up to rounding: no others were let through
+    entries[:, known] = shown if entries.dtype.kind == "f" else np.rint(shown)
+    cells = entries.reshape(-1, len(layout.columns))
+    return cells[:, [layout.columns.index(name) for name in layout.roles.private]].T

@@ -48,8 +48,10 @@ def read_points(
         limit = number(bound, "bound")
         if not 0 < limit < math.inf:
             raise TableError(f"bound must be positive, not {bound}")
-        if np.abs(points[:, layout.private]).max() > limit:
-            raise TableError("some number is larger than the declared bound")
+        beyond = np.abs(points[:, layout.private]) > limit
+        if beyond.any():
+            name = layout.names[int(np.argwhere(beyond)[0][1])]
+            raise TableError(f"a number of {name!r} is larger than the declared bound", "", name)
     return points
 
 
@@ -67,6 +69,6 @@ def broken_totals(description: TableDescription, table: Any) -> Any:
 
     layout = layout_of(description, table)
     points = layout.points(numbers_of(table, layout.columns))
-    found = broken_list(layout, residuals(layout, points), table.index)
-    rows = [(one.row, one.equation, one.off) for one in found]
+    found, amounts = broken_list(layout, residuals(layout, points), table.index)
+    rows = [(one.row, one.equation, off) for one, off in zip(found, amounts)]
     return pandas.DataFrame(rows, columns=["row", "equation", "off"])

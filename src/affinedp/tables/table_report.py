@@ -12,7 +12,6 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.show.report import OutputRow, Report, printable
 from affinedp.show.report import report as mechanism_report
-from affinedp.tables.columns import numbers_of
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.refusals import listed
 
@@ -114,7 +113,7 @@ def _totals(
     if not layout.relations:
         yield "totals", "no equations were given"
         return
-    if table is None:
+    if table is None or public is None:
         yield "totals", "every release obeys the equations"
     else:
         yield "totals", _published_words(design, table, public)
@@ -128,10 +127,11 @@ def _totals(
         )
 
 
-def _published_words(design: DesignedNoise, table: Any, public: FloatArray | None) -> str:
+def _published_words(design: DesignedNoise, table: Any, public: FloatArray) -> str:
     """Whether the published totals add up: a fact about what everyone sees."""
     layout = design.layout
-    points = layout.points(numbers_of(table, layout.columns))
+    points = np.empty((len(public), len(layout.is_private)))
+    points[:, : layout.cells] = layout.cell_points(table[list(layout.columns)].to_numpy(float))
     points[:, ~layout.is_private] = public
     off = np.abs(points @ layout.matrix.T + layout.offsets)
     size = np.abs(points) @ abs(layout.matrix).T + np.abs(layout.offsets)
