@@ -252,17 +252,18 @@ report = "report.html"
 """
 
 
-def released_files(folder, data, kind):
+def released_files(folder, data, kind, more=""):
     folder.mkdir()
-    (folder / "table.toml").write_text(TOML, encoding="utf-8")
+    (folder / "table.toml").write_text(TOML + more, encoding="utf-8")
     said = []
     release_file(folder / "table.toml", data, folder / f"out.{kind}", say=said.append)
     names = sorted(path.name for path in folder.iterdir())
     return names, [(folder / name).read_bytes() for name in names]
 
 
+@pytest.mark.parametrize("more", ["", "round_to = 1\n"])
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_files_look_alike(tmp_path, kind, same_noisy_numbers):
+def test_files_look_alike(tmp_path, kind, more, same_noisy_numbers):
     whole = frame([33, 4], [5, 6], [38, 10], day=["mon", "tue"], town=["X", "Y"])
     halves = frame([33.5, 4], [4.5, 6], [38, 10], day=["mon", "tue"], town=["X", "Y"])
     halves.attrs["mean"] = 21.5
@@ -270,7 +271,7 @@ def test_files_look_alike(tmp_path, kind, same_noisy_numbers):
     for name, table in (("one", whole), ("other", halves)):
         path = tmp_path / f"{name}.{kind}"
         table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
-        results.append(released_files(tmp_path / name, path, kind))
+        results.append(released_files(tmp_path / name, path, kind, more))
     assert results[0] == results[1]
 
 
