@@ -23,7 +23,7 @@ def test_public_names():
     for name in adp.__all__:
         assert getattr(adp, name) is not None
         assert name in dir(adp)
-    with pytest.raises(AttributeError, match="no attribute"):
+    with pytest.raises(AttributeError, match="attribute nothing"):
         _ = adp.nothing
 
 

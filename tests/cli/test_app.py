@@ -158,15 +158,32 @@ def test_design_report_and_release(run, tmp_path):
     assert run("release", str(saved), str(data), "-o", str(parquet))[0] == 0
     assert len(pandas.read_parquet(parquet)) == 2
     # a budget that allows one of these
-    made = run("ledger", "create", str(budget), "--epsilon", "1.2", "--delta", "1e-6")
+    create = ("ledger", "create", str(budget), "--epsilon", "1.2", "--delta", "1e-6")
+    assert run(*create)[0] == 2, "whom it protects must be said"
+    made = run(*create, "--protects", "one person")
     assert made[0] == 0, made[2]
-    assert run("ledger", "create", str(budget), "--epsilon", "9")[0] == 2
+    assert "for one person" in made[1]
+    assert run(*create, "--protects", "one person")[0] == 2
     spend = ("release", str(saved), str(data), "-o", str(results), "--ledger", str(budget))
-    assert run(*spend, "--label", "first")[0] == 0
-    assert "first" in run("ledger", "history", str(budget))[1]
+    code, _, err = run(*spend)
+    assert code == 2
+    assert "whom they are about" in err
+    assert run(*spend, "--rows", "same")[0] == 2, "two rows of ε = 1 pass ε = 1.2"
+    assert "same' or 'different" in run(*spend, "--rows", "each")[2]
+    spend = (*spend, "--rows", "different")
+    code, _, err = run(*spend, "--label", "first")
+    assert code == 0, err
+    history = run("ledger", "history", str(budget))[1]
+    assert "first" in history
+    assert "(Definition 4): Definition 4: one free entry" in history
     shown = json.loads(run("ledger", "show", str(budget), "--json")[1])
     assert 0.999 < shown["spent"] < 1.0 + 1e-9
-    assert run("ledger", "show", str(budget))[0] == 0
+    assert shown["protects"] == "one person"
+    assert [(kind["unit"], kind["charges"]) for kind in shown["neighbours"]] == [(shown["unit"], 1)]
+    code, out, _ = run("ledger", "show", str(budget))
+    assert code == 0
+    assert "protects    one person" in out
+    assert "1 × Definition 4" in out
     assert run("ledger", "check", str(budget))[0] == 0
     assert run("ledger", "show", str(tmp_path / "none.db"))[0] == 2
     audited = run("audit", str(saved), "--runs", "2000", "--confidence", "0.999999")

@@ -69,7 +69,7 @@ def nothing_happens(tmp_path, monkeypatch):
         raise AssertionError("noise was drawn")
 
     monkeypatch.setattr(Mechanism, "release", drawn)
-    with adp.Ledger(tmp_path / "budget.db", epsilon=10.0) as ledger:
+    with adp.Ledger(tmp_path / "budget.db", epsilon=10.0, protects="one person") as ledger:
         yield ledger
         assert ledger.history() == ()
 
@@ -96,9 +96,11 @@ def test_a_design_refuses_bad_tables_too(nothing_happens):
 
 
 def test_a_budget_that_is_too_small_draws_nothing(tmp_path, nothing_happens):
-    with adp.Ledger(tmp_path / "small.db", epsilon=0.5, delta=1e-6) as small:
+    with adp.Ledger(tmp_path / "small.db", epsilon=0.5, delta=1e-6, protects="one person") as small:
         with pytest.raises(adp.BudgetExceededError):
-            TableRelease(totals=TOTALS, epsilon=1.0, delta=1e-6).release(table(), ledger=small)
+            TableRelease(totals=TOTALS, epsilon=1.0, delta=1e-6, rows="separate").release(
+                table(), ledger=small
+            )
         assert small.history() == ()
 
 

@@ -33,7 +33,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import resolve_adjacency
-from affinedp.show.report import printable
+from affinedp.show.page import printable
 
 # At this δ some 100 000 runs say most about Gaussian noise.
 GAUSSIAN_DELTA = 0.01

@@ -11,11 +11,11 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.designs.gaussian import design_gaussian, largest_sensitivity
 from affinedp.designs.laplace import design_laplace
-from affinedp.designs.without_list import certified_promise
 from affinedp.errors import TooManyCircuitsError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.promise.without_list import certified_promise
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.level_weights import symmetric_noise

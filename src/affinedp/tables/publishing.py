@@ -13,6 +13,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.files.frames import fresh_frame, fresh_labels
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
+from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.lattice import Integers
 from affinedp.tables.layout import Layout, layout_of
@@ -64,6 +65,7 @@ def release_table(
     design.mechanism.release_plan(limit)  # all that can be refused is refused before the charge
     entry = None
     if ledger is not None:
+        _refuse_unsaid_rows(design.description, len(table))
         entry = ledger.charge(
             design.charge,
             fingerprint=design.mechanism.fingerprint,
@@ -74,6 +76,17 @@ def release_table(
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return _as_table(design, table, published + shift, public, origin)
+
+
+def _refuse_unsaid_rows(description: TableDescription, count: int) -> None:
+    """A ledger is charged once or for each row; which of them must be said."""
+    if count > 1 and description.rows is None and description.row_mode == "separate":
+        raise TableError(
+            f"the table has {count:,} rows, and a ledger must know whom they are about: "
+            "rows='separate' if nobody is in two rows (it is charged once), rows='composed' if the "
+            "same people may be in all of them (it is charged for each row, and the noise is "
+            "designed for that); nothing was charged"
+        )
 
 
 def _same_layout(design: DesignedNoise, table: Any) -> Layout:

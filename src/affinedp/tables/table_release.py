@@ -11,7 +11,7 @@ from typing import Any
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.promise.guarantee import Guarantee
-from affinedp.show.report import Report
+from affinedp.show.page import Report
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_table
 from affinedp.tables.designed_noise import DesignedNoise
@@ -72,7 +72,8 @@ class TableRelease(TableDescription):
     public_rows : sequence
         Labels of rows that are published as they are (``rows="together"`` only).
     rows : {"separate", "composed", "together"}, optional
-        See above; by default together if equations tie the rows, separate otherwise.
+        See above; by default together if equations tie the rows, separate otherwise.  A ledger is
+        not charged for several rows unless this is said, or equations tie them.
     neighbours : {"circuits", "cells", "swaps"}
         Definition 4 of the paper; or one cell that is no total moves and totals follow; or (with
         public margins) two people exchange places in a cross-tabulation.

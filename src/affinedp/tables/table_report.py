@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.show.report import OutputRow, Report, printable
+from affinedp.show.page import OutputRow, Report, printable
 from affinedp.show.report import report as mechanism_report
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.refusals import listed

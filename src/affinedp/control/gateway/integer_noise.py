@@ -1,10 +1,12 @@
-"""Integer noise of a gateway, from OpenDP's discrete Gaussian and the system's randomness."""
+"""Integer noise of a gateway: one draw for a trajectory, and fresh numbers for every step."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
-from affinedp.release.publish import GRID_BITS, integer_sampler
+from affinedp.release.plan import GRID_BITS
+from affinedp.release.sampler import IntegerNoise, draw_integers
 
 # A call costs about ten times as much as a number; larger batches would make some steps slow.
 BATCH = 16
@@ -20,8 +22,8 @@ def drawn_once(factor: float, count: int) -> tuple[int, ...]:
     count : int
         How many numbers.
     """
-    sampler = integer_sampler("gaussian", math.ldexp(factor, GRID_BITS), count)
-    return tuple(int(number) for number in sampler([0] * count))
+    scale = math.ceil(Fraction(factor) * (1 << GRID_BITS))
+    return tuple(draw_integers("gaussian", scale, count).tolist())
 
 
 class FreshNoise:
@@ -34,8 +36,8 @@ class FreshNoise:
     """
 
     def __init__(self, outputs: int) -> None:
-        self._zeros = [0] * max(BATCH, outputs)
-        self._sampler = integer_sampler("gaussian", math.ldexp(1.0, GRID_BITS), len(self._zeros))
+        self._batch = max(BATCH, outputs)
+        self._noise = IntegerNoise("gaussian", 2**GRID_BITS)
         self._ahead: list[int] = []
 
     def take(self, count: int) -> list[int]:
@@ -47,6 +49,6 @@ class FreshNoise:
             How many, at most ``outputs``.
         """
         if len(self._ahead) < count:
-            self._ahead.extend(int(number) for number in self._sampler(self._zeros))
+            self._ahead.extend(self._noise.draw(self._batch).tolist())
         taken, self._ahead = self._ahead[:count], self._ahead[count:]
         return taken
