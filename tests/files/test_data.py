@@ -52,7 +52,7 @@ def test_whole_numbers_stay_whole(tmp_path):
 
 
 def test_rows_with_more_fields_than_names_are_not_shifted(tmp_path):
-    with pytest.raises(AffineDPError, match="more fields in its rows"):
+    with pytest.raises(AffineDPError, match="not a valid csv file: Length of header"):
         read_table(csv(tmp_path, "a,b\n1,2,3\n4,5,6\n"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,9 @@ def release_table(
         origin = design.multiples.origin(layout, public)
     moved = _on_the_manifold(design.mechanism.manifold, secret)
     limit = _moved_bound(design.mechanism.manifold, bound)
-    design.mechanism.release_plan(limit)  # all that can be refused is refused before the charge
+    # all that can be refused is refused before the charge
+    if design.mechanism.release_plan(limit).shared is not None:
+        _refuse_rounded(layout, secret)
     entry = None
     if ledger is not None:
         _refuse_unsaid_rows(design.description, len(table))
@@ -87,6 +90,25 @@ def _refuse_unsaid_rows(description: TableDescription, count: int) -> None:
             "same people may be in all of them (it is charged for each row, and the noise is "
             "designed for that); nothing was charged"
         )
+
+
+def _refuse_rounded(layout: Layout, secret: FloatArray) -> None:
+    """Refuse decimals that are no doubles where sums of them are published without noise.
+
+    Neighbours agree in these sums as decimals; as doubles they agree only where nothing rounds.
+    """
+    for place, name in enumerate(layout.names):
+        column = secret[:, place]
+        fractions = column[column != np.rint(column)].tolist()
+        if any(Fraction(value) != Fraction(repr(value)) for value in fractions):
+            raise TableError(
+                f"{name!r} holds decimals that double precision rounds, and some combinations of "
+                "the private numbers are published without noise because no neighbour moves them: "
+                "their last digits would tell neighbours apart. Publish in smaller units, so that "
+                "the numbers are whole",
+                "",
+                name,
+            )
 
 
 def _same_layout(design: DesignedNoise, table: Any) -> Layout:
