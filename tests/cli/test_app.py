@@ -173,7 +173,7 @@ def test_design_report_and_release(run, tmp_path):
     assert audited[0] == 0, audited[2]
     before = results.read_bytes()
     code, _, err = run(*spend)
-    assert code == 2
+    assert code == 3
     assert "passes the cap" in err
     assert results.read_bytes() == before
     data.write_text("cells_total,cells_in,cells_out\n10,4,5\n")
