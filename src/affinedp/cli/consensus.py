@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from affinedp.cli.control import (
+from affinedp.cli.attended import attended, broker_of
+from affinedp.cli.control import eavesdrop
+from affinedp.cli.options import (
     Address,
     CaFile,
     CertFile,
@@ -20,9 +22,6 @@ from affinedp.cli.control import (
     PasswordFile,
     Tls,
     Username,
-    _attended,
-    _broker,
-    eavesdrop,
 )
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
@@ -95,14 +94,14 @@ def agent(
     from affinedp.consensus.agents.process import Meeting, run_agent
     from affinedp.wire.connection import Connection
 
-    public = _broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
+    public = broker_of(broker, username, password_file, tls, ca_file, cert_file, key_file)
     meeting = Meeting(public, topic)
     links = read_neighbours(neighbours, weight)
     noise = AgentNoise(law, epsilon, delta, mu, sigma, bound)
     value = None if value_file is None else read_value(value_file)
     is_new = not state.exists()
     with ExitStack() as stack:
-        stop = stack.enter_context(_attended())
+        stop = stack.enter_context(attended())
         if is_new:
             with Connection(public):  # nothing is drawn and charged in vain
                 pass
