@@ -279,15 +279,13 @@ def write_text(path: Path, text: str) -> None:
 
 def _parsed(path: Path) -> Mapping[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise StorageError(f"{path.name} is too large to be a mechanism")
-        text = content.decode("utf-8")
+        text = documents.read_bytes(path, "it", MOST_BYTES).decode("utf-8")
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise StorageError(f"{path.name} is not a mechanism: it is not text") from None
+    except AffineDPError as error:
+        raise StorageError(f"{path.name} is not a mechanism: {error}") from None
     try:
         documents.check_values(text, MOST_VALUES)
         document = documents.from_json(text)
