@@ -145,19 +145,45 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
         guarantee = certified_promise(adjacency, noise, query, names, certificate)
     else:
         guarantee = promise_of(adjacency, noise, query, law, names)
-    if reverify and not guarantee.sensitivity <= sensitivity * (1 + AGREEMENT):
+    check_stated(sensitivity, guarantee)
+    gap = checked_gap(document["gap"])
+    notes = tuple(str(note) for note in document["notes"])
+    return kind(
+        adjacency, query, basis, root, law, guarantee, names,
+        gap, notes, certificate,
+    )  # fmt: skip
+
+
+def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
+    """Refuse a file whose noise promises less than the file says.
+
+    Parameters
+    ----------
+    sensitivity : float
+        What the file states.
+    guarantee : Guarantee
+        What its noise gives.
+    """
+    if not guarantee.sensitivity <= sensitivity * (1 + AGREEMENT):
         raise StorageError(
             f"the file states a sensitivity of {sensitivity!r}, but its noise gives "
             f"{guarantee.sensitivity!r}: the file was altered, or made by something else"
         )
-    gap = document["gap"]
-    if gap is not None and not 0 <= float(gap) < np.inf:
+
+
+def checked_gap(gap: Any) -> float | None:
+    """Return the gap that a file states, which is possible at least.
+
+    Parameters
+    ----------
+    gap : float or None
+        As it stands in the file.
+    """
+    if gap is None:
+        return None
+    if not 0 <= float(gap) < np.inf:
         raise StorageError(f"a gap of {gap} is not possible")
-    notes = tuple(str(note) for note in document["notes"])
-    return kind(
-        adjacency, query, basis, root, law, guarantee, names,
-        None if gap is None else float(gap), notes, certificate,
-    )  # fmt: skip
+    return float(gap)
 
 
 def promise_on_trust(
