@@ -112,7 +112,7 @@ def test_data_beyond_the_limit_is_refused_before_the_charge(size, tmp_path):
     m = mechanism("gaussian")
     with adp.Ledger(tmp_path / "l.db", epsilon=1, delta=1e-6, protects="one person") as ledger:
         with pytest.raises(AffineDPError):
-            m.release([[size, -size, 0.0], [1.0, 2.0, 3.0]], ledger=ledger)
+            m.release([[size, -size, 0.0], [1.0, 2.0, 3.0]], ledger=ledger, rows="same")
         assert ledger.spent == 0
 
 
