@@ -46,7 +46,7 @@ def test_pandas_objects_come_back_with_labels_alone(mechanism):
     """Integers, halves, attributes, a frequency: the results look alike but for the noise."""
     months = pd.date_range("2020-01", periods=2, freq="MS", name="month")
     whole = pd.DataFrame({"a": [1, 2], "b": [3, 4], "t": [4, 6]}, index=months)
-    halves = (whole + np.array([0.5, -0.5, 0.0])).set_index(months[[0, 1]].as_unit("s"))
+    halves = whole.add([0.5, -0.5, 0.0]).set_index(months[[0, 1]].as_unit("s"))
     halves.attrs["mean"] = 3.5
     shells = []
     for x in (whole, halves):

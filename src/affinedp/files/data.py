@@ -39,6 +39,8 @@ def read_table(path: Path) -> Any:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise AffineDPError(f"{path.name} is too large")
+        if not path.is_file():
+            raise AffineDPError(f"{path} is not a file")
         _check_size(path, *(_csv_size(path) if kind == ".csv" else _parquet_size(path)))
         frame = _read_csv(pandas, path) if kind == ".csv" else _read_parquet(path)
     except OSError as error:
@@ -113,6 +115,8 @@ def _csv_size(path: Path) -> tuple[int, int]:
     cells, columns, in_header = 0, 0, True
     with path.open("rb") as file:
         while block := file.read(1 << 20):
+            if b"\0" in block:  # pandas would drop what follows in the cell
+                raise AffineDPError(f"{path.name} is not text: it has a zero byte")
             cells += sum(map(block.count, (b",", b"\n", b"\r")))
             if in_header:
                 first, end, _ = block.lstrip(b"\r\n").partition(b"\n")

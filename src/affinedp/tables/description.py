@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from affinedp.errors import AffineDPError
+from affinedp.promise.verification import Law
 
 Rows = Literal["separate", "composed", "together"]
 Neighbours = Literal["circuits", "cells", "swaps"]
-Law = Literal["gaussian", "laplace"]
 Totals = Mapping[str, Sequence[str] | Sequence[Sequence[str]]]
 
 
