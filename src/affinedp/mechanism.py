@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from affinedp.arrays import Matrix
+from affinedp.budget.charges import Rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.files.mechanisms import load_mechanism, save_mechanism
@@ -60,12 +61,14 @@ class Mechanism(MechanismRecord):
         ledger: Ledger | None = None,
         label: str | None = None,
         bound: float | None = None,
+        rows: Rows | None = None,
     ) -> Any:
         """Publish ``F x`` with this noise: cryptographic randomness, safe in floating point.
 
-        Each row of data gets noise of its own, and the guarantee holds for each row: rows are
-        separate data sets, neighbours differ in one of them, and a ledger is charged once.  Rows
-        that are about the same people are several releases: call this for each of them.
+        Each row of data gets noise of its own, and the guarantee holds for each row.  What all rows
+        promise together depends on whom they are about: a secret that only one row is about keeps
+        the guarantee of one row; for a secret that several rows are about they are several
+        releases, whose costs add up.  Nothing here can know which, so a ledger asks for ``rows``.
 
         Data that is missing, malformed or off the manifold is refused; nothing is drawn or
         charged then.  That membership in the manifold is checked is public by assumption.
@@ -81,6 +84,10 @@ class Mechanism(MechanismRecord):
         bound : float, optional
             A public bound on |x|.  If given, neighbours whose records are off by the rounding of
             double precision are covered too.
+        rows : {"same", "different"}, optional
+            For several rows and a ledger, which is charged for each row if a change of the secret
+            may move all of them (``"same"``), and once if it moves one row at most
+            (``"different"``).
 
         Returns
         -------
@@ -95,7 +102,7 @@ class Mechanism(MechanismRecord):
         >>> bool(abs(y[0] + y[1] - y[2]) < 1e-9)
         True
         """
-        return publish(self, self.release_plan(bound), x, ledger=ledger, label=label)
+        return publish(self, self.release_plan(bound), x, ledger=ledger, label=label, rows=rows)
 
     def release_plan(self, bound: float | None = None) -> Plan:
         """Return the public part of a release, prepared once for each bound.

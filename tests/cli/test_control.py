@@ -249,7 +249,7 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
     ca, certificate, key = certificates(tmp_path / "made")
     users = {"plant": "right", "spy": "listens"}
     invoke("design", file, "-o", tmp_path / "m.json")
-    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01):
+    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01, protects="one vehicle"):
         pass
     (tmp_path / "password").write_text("right\n")
     with PrivateBroker(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:

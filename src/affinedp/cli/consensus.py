@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from affinedp.cli.attended import attended, broker_of
-from affinedp.cli.control import eavesdrop
-from affinedp.cli.options import (
+from affinedp.cli.broker_options import (
     Address,
     CaFile,
     CertFile,
@@ -22,7 +20,11 @@ from affinedp.cli.options import (
     PasswordFile,
     Tls,
     Username,
+    attended,
+    public_broker,
 )
+from affinedp.cli.eavesdrop import eavesdrop
+from affinedp.cli.options import SameSecret
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
@@ -62,6 +64,7 @@ def agent(
     bound: Annotated[float | None, typer.Option(help="Public bound on the size of values.")] = None,
     ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
+    same_secret: SameSecret = False,
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Draw again if the state is lost; needs a ledger.")
     ] = False,
@@ -94,7 +97,7 @@ def agent(
     from affinedp.consensus.agents.process import Meeting, run_agent
     from affinedp.wire.connection import Connection
 
-    public = broker_of(broker, username, password_file, tls, ca_file, cert_file, key_file)
+    public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     meeting = Meeting(public, topic)
     links = read_neighbours(neighbours, weight)
     noise = AgentNoise(law, epsilon, delta, mu, sigma, bound)
@@ -107,7 +110,10 @@ def agent(
                 pass
             if ledger is None:
                 logger.warning("agent %s: no ledger: nothing keeps count of this draw", name)
-        budget = None if ledger is None else stack.enter_context(Ledger(ledger, create=False))
+        budget = None
+        if ledger is not None:
+            opened_ledger = Ledger(ledger, create=False, same_secret=same_secret)
+            budget = stack.enter_context(opened_ledger)
         opened = stack.enter_context(
             Agent(
                 name,

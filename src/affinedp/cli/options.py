@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from affinedp.wire.broker import PASSWORD_VARIABLE
-
 ProblemFile = Annotated[Path, typer.Argument(help="Problem in TOML or JSON.", show_default=False)]
 MechanismFile = Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)]
 LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", show_default=False)]
@@ -18,13 +16,9 @@ AskedDelta = Annotated[float | None, typer.Option(help="δ that goes with it (de
 KeptEpsilon = Annotated[float | None, typer.Option(help="ε to keep.")]
 KeptDelta = Annotated[float | None, typer.Option(help="δ to keep (Gaussian).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-
-Address = Annotated[str, typer.Option("--broker", help="Public broker, host:port.")]
-Username = Annotated[str | None, typer.Option(help="For the broker.")]
-PasswordFile = Annotated[
-    Path | None, typer.Option(help=f"Its first line is the password (or set {PASSWORD_VARIABLE}).")
+SameSecret = Annotated[
+    bool,
+    typer.Option(
+        "--same-secret", help="A change of the ledger's secret is one of these neighbours, too."
+    ),
 ]
-Tls = Annotated[bool, typer.Option("--tls", help="Encrypt, and check the broker's certificate.")]
-CaFile = Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")]
-CertFile = Annotated[Path | None, typer.Option(help="Our own certificate, PEM.")]
-KeyFile = Annotated[Path | None, typer.Option(help="Its key, PEM.")]

@@ -14,8 +14,8 @@ from affinedp.errors import AffineDPError
 class PendingLedger(Ledger):
     """A ledger that charges at once, and notes down what to settle later."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, create=False)
+    def __init__(self, path: Path, same_secret: bool) -> None:
+        super().__init__(path, create=False, same_secret=same_secret)
         self.waiting: list[int] = []
 
     def settle(self, entry: int) -> None:
@@ -35,7 +35,7 @@ class PendingLedger(Ledger):
 
 
 @contextmanager
-def settled_in_the_end(path: Path | None) -> Iterator[Any]:
+def settled_in_the_end(path: Path | None, same_secret: bool = False) -> Iterator[Any]:
     """Open a ledger; what is charged inside is recorded as released when all went well.
 
     Otherwise it stays charged, without a release, as after a crash: noise was drawn.
@@ -44,11 +44,13 @@ def settled_in_the_end(path: Path | None) -> Iterator[Any]:
     ----------
     path : Path or None
         A ledger that exists; None gives None.
+    same_secret : bool
+        Whether a change of its secret is one of these neighbours, whatever their unit.
     """
     if path is None:
         yield None
         return
-    ledger = PendingLedger(path)
+    ledger = PendingLedger(path, same_secret)
     with ledger:
         try:
             yield ledger

@@ -11,8 +11,8 @@ from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
 from affinedp.tables.refusals import closest
-from affinedp.tables.released import ReleasedTable
 from affinedp.tables.table_file import TableFile, read_table_release
+from affinedp.tables.table_release import ReleasedTable
 
 
 def release_file(
@@ -23,6 +23,7 @@ def release_file(
     ledger: Path | None = None,
     label: str | None = None,
     bound: float | None = None,
+    same_secret: bool = False,
     say: Callable[[str], object] = print,
 ) -> None:
     """Publish the table in a file as a table file says.
@@ -41,6 +42,8 @@ def release_file(
         For the ledger.
     bound : float, optional
         Public bound on the numbers, in place of the one in the file.
+    same_secret : bool
+        Whether a change of the ledger's secret is one of these neighbours, whatever their unit.
     say : callable
         Takes what is to be told, line by line.
     """
@@ -54,7 +57,7 @@ def release_file(
             raise AffineDPError(f"{path} cannot be written: no such folder")
     table = _labelled(read_table(data), read.index)
     limit = read.bound if bound is None else bound
-    with settled_in_the_end(ledger) as budget:
+    with settled_in_the_end(ledger, same_secret) as budget:
         released = read.release.release(table, ledger=budget, label=label, bound=limit)
         write_table(released.table.reset_index() if read.index else released.table, output)
         left = None if budget is None else budget.remaining

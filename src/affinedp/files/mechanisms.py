@@ -145,19 +145,45 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
         guarantee = certified_promise(adjacency, noise, query, names, certificate)
     else:
         guarantee = promise_of(adjacency, noise, query, law, names)
-    if reverify and not guarantee.sensitivity <= sensitivity * (1 + AGREEMENT):
+    check_stated(sensitivity, guarantee)
+    gap = checked_gap(document["gap"])
+    notes = tuple(str(note) for note in document["notes"])
+    return kind(
+        adjacency, query, basis, root, law, guarantee, names,
+        gap, notes, certificate,
+    )  # fmt: skip
+
+
+def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
+    """Refuse a file whose noise promises less than the file says.
+
+    Parameters
+    ----------
+    sensitivity : float
+        What the file states.
+    guarantee : Guarantee
+        What its noise gives.
+    """
+    if not guarantee.sensitivity <= sensitivity * (1 + AGREEMENT):
         raise StorageError(
             f"the file states a sensitivity of {sensitivity!r}, but its noise gives "
             f"{guarantee.sensitivity!r}: the file was altered, or made by something else"
         )
-    gap = document["gap"]
-    if gap is not None and not 0 <= float(gap) < np.inf:
+
+
+def checked_gap(gap: Any) -> float | None:
+    """Return the gap that a file states, which is possible at least.
+
+    Parameters
+    ----------
+    gap : float or None
+        As it stands in the file.
+    """
+    if gap is None:
+        return None
+    if not 0 <= float(gap) < np.inf:
         raise StorageError(f"a gap of {gap} is not possible")
-    notes = tuple(str(note) for note in document["notes"])
-    return kind(
-        adjacency, query, basis, root, law, guarantee, names,
-        None if gap is None else float(gap), notes, certificate,
-    )  # fmt: skip
+    return float(gap)
 
 
 def promise_on_trust(
@@ -179,6 +205,7 @@ def promise_on_trust(
         output_names=names,
         method=str(stated["method"]),
         neighbours_key=adjacency.key,
+        unit=adjacency.unit,
     )
     warning = "read from a file and NOT verified again: it is as good as the file"
     return replace(guarantee, warnings=(warning,))
@@ -224,23 +251,25 @@ def _column(text: str) -> int:
 
 def _adjacency_record(adjacency: Adjacency) -> dict[str, Any]:
     if isinstance(adjacency, CircuitAdjacency):
-        return {"kind": "circuits", "mu": packed(adjacency.mu)}
+        return {"kind": "circuits", "mu": packed(adjacency.mu), "unit": adjacency.unit}
     if isinstance(adjacency, FreeSetAdjacency):
         sets = [list(entries) for entries in adjacency.free_sets]
-        return {"kind": "free sets", "sets": sets, "mu": packed(adjacency.mu)}
+        mu = packed(adjacency.mu)
+        return {"kind": "free sets", "sets": sets, "mu": mu, "unit": adjacency.unit}
     if isinstance(adjacency, DirectionAdjacency):
-        return {"kind": "directions", "directions": packed(adjacency.directions(10**9))}
+        moves = packed(adjacency.directions(10**9))
+        return {"kind": "directions", "directions": moves, "unit": adjacency.unit}
     raise AffineDPError(f"an adjacency of type {type(adjacency).__name__} cannot be saved")
 
 
 def _adjacency(record: Mapping[str, Any], manifold: AffineManifold) -> Adjacency:
-    kind = record["kind"]
+    kind, unit = record["kind"], record.get("unit")  # older files do not say it
     if kind == "circuits":
-        return CircuitAdjacency(manifold, unpacked(record["mu"]))
+        return CircuitAdjacency(manifold, unpacked(record["mu"]), unit=unit)
     if kind == "free sets":
-        return FreeSetAdjacency(manifold, record["sets"], unpacked(record["mu"]))
+        return FreeSetAdjacency(manifold, record["sets"], unpacked(record["mu"]), unit=unit)
     if kind == "directions":
-        return DirectionAdjacency(manifold, unpacked(record["directions"]))
+        return DirectionAdjacency(manifold, unpacked(record["directions"]), unit=unit)
     raise StorageError(f"neighbours of the kind {kind!r} are not known")
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.consensus.protocol.promise import Law
 from affinedp.consensus.protocol.protocol import PrivateConsensus
 from affinedp.consensus.protocol.simulation import Run
+from affinedp.promise.verification import Law
 
 # The figure with the graph has no list of links in the text; these are those of the example.
 LINKS = (

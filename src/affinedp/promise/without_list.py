@@ -91,6 +91,7 @@ def certified_promise(
         method="certified bound",
         warnings=_assumption(float(certificate[0])),
         neighbours_key=adjacency.key,
+        unit=adjacency.unit,
     )
 
 
