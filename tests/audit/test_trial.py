@@ -293,7 +293,7 @@ def test_the_text():
     text = str(audit(mechanism, release=additive(mechanism, 13), runs=1_000, seed=4))
     assert "passed" in text
     assert "ε = 1 at δ = 0.01" in text
-    assert "cells_out +1" in text
+    assert "cells_in +1, cells_out -1" in text
     assert "confidence 0.999" in text
     assert "seed 4" in text
     assert max(map(len, text.splitlines())) <= 80

@@ -143,7 +143,7 @@ def test_password_tls_ledger_and_signals(words, tmp_path):
     pytest.importorskip("paho.mqtt.client")
     ca, certificate, key = certificates(tmp_path / "made")
     users = {"agent": "right", "spy": "listens"}
-    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01):
+    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01, protects="one agent"):
         pass
     (tmp_path / "password").write_text("right\n")
     with PrivateBroker(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:

@@ -70,7 +70,7 @@ def test_a_release_that_fails(monkeypatch):
     def broken(*args, **settings):
         raise OSError("no randomness")
 
-    monkeypatch.setattr("affinedp.release.publish.release", broken)
+    monkeypatch.setattr("affinedp.mechanism.publish", broken)
     found = by_name(doctor.diagnose())["trial release"]
     assert found.status == "problem"
     assert "no randomness" in found.detail

@@ -20,8 +20,8 @@ from affinedp.consensus.agents.message import (
     next_message,
 )
 from affinedp.consensus.agents.noise import AgentNoise
-from affinedp.control.processes.messages import LARGEST_PAYLOAD, MalformedMessageError
 from affinedp.errors import AffineDPError
+from affinedp.wire.messages import LARGEST_PAYLOAD, MalformedMessageError
 from agents import transition
 
 NOISE = AgentNoise(sigma=2.5)

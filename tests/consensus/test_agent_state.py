@@ -12,7 +12,7 @@ from affinedp.consensus.agents.noise import AgentNoise
 from affinedp.consensus.agents.state import AgentStateError
 from affinedp.control import Gateway, design_output_noise
 from affinedp.errors import AffineDPError
-from affinedp.release.publish import release as true_release
+from affinedp.release.publish import publish as true_release
 
 NOISE = AgentNoise(epsilon=1.0, delta=0.01)
 SECRET = 123.4375
@@ -43,7 +43,7 @@ def start(tmp_path):
 
 @pytest.fixture
 def ledger(tmp_path):
-    with Ledger(tmp_path / "budget.db", epsilon=2.5, delta=0.02) as opened:
+    with Ledger(tmp_path / "budget.db", epsilon=2.5, delta=0.02, protects="one agent") as opened:
         yield opened
 
 
@@ -208,7 +208,7 @@ def test_charged_once(start, ledger):
 
 def test_no_budget_no_draw(start, tmp_path):
     with (
-        Ledger(tmp_path / "small.db", epsilon=0.5, delta=0.01) as small,
+        Ledger(tmp_path / "small.db", epsilon=0.5, delta=0.01, protects="one agent") as small,
         pytest.raises(AffineDPError, match="passes the cap"),
     ):
         start(ledger=small)
@@ -223,7 +223,7 @@ def test_charged_before_the_draw(start, ledger, tmp_path, monkeypatch):
         true_release(*words, **more)
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr("affinedp.release.publish.release", crash)
+    monkeypatch.setattr("affinedp.mechanism.publish", crash)
     with pytest.raises(RuntimeError, match="power cut"):
         start(ledger=ledger)
     monkeypatch.undo()

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import null_space
 
-from affinedp.designs.circuit_weights import certified_weights, domination_factor, top_sum
+from affinedp.designs.circuit_weights import certified_weights
 from affinedp.designs.least_trace import least_trace
 from affinedp.errors import AffineDPError
+from affinedp.promise.domination import domination_factor, top_sum
 
 GRAPHS = {
     "petersen": nx.petersen_graph(),

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from affinedp.errors import AffineDPError, EquationError
-from affinedp.files import problem as problem_module
+from affinedp.files import documents, matrices
 from affinedp.files.problem import Problem, read_problem
 
 CELLS = 'equations = ["cells_in + cells_out = cells_total"]\n'
@@ -248,7 +248,7 @@ def test_csv_that_is_not_there(read: Read, tmp_path: Path) -> None:
     refused(read, 'D = "none.csv"\n' + MU, "none.csv", "does not exist")
     refused(read, 'D = "D.txt"\n' + MU, ".csv", "'D.txt'")
     refused(read, 'D = ""\n' + MU, ".csv")
-    refused(read, 'D = "a\\u0000.csv"\n' + MU, "does not exist")
+    refused(read, 'D = "a\\u0000.csv"\n' + MU, "control character", r"a\x00.csv")
     refused(read, f'D = "{"a" * 5000}.csv"\n' + MU, "cannot be read")
     (tmp_path / "folder.csv").mkdir()
     refused(read, 'D = "folder.csv"\n' + MU, "folder.csv", "not a file")
@@ -430,11 +430,11 @@ def test_files_that_are_no_problem(tmp_path: Path) -> None:
 
 
 def test_sizes_are_limited(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problem_module, "MAX_NUMBERS", 8)
+    monkeypatch.setattr(matrices, "MOST_NUMBERS", 8)
     noise = '[noise]\nlaw = "laplace"\nscale = 1\n'
     refused(read, CELLS + MU + noise, "3×3", "too large")
     refused(read, CELLS + MU + "[query]\noutputs = [0, 1, 2]\n", "3×3", "too large")
-    monkeypatch.setattr(problem_module, "MAX_BYTES", 10)
+    monkeypatch.setitem(documents.MOST_BYTES, ".toml", 10)
     refused(read, CELLS + MU, "larger")
 
 

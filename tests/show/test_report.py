@@ -15,8 +15,10 @@ import affinedp as adp
 from affinedp.errors import MissingExtraError
 from affinedp.mechanism import build
 from affinedp.promise.curves import GaussianCurve
+from affinedp.show.baseline import Baseline
+from affinedp.show.page import Report, round_up
 from affinedp.show.plot import plot
-from affinedp.show.report import Baseline, Report, report, round_up
+from affinedp.show.report import report
 from oracles import brute_force_sensitivity
 
 TOTALS = [[1, 1, -1, 0], [0, 1, 1, -1]]

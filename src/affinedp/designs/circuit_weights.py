@@ -29,7 +29,6 @@ at the optimum the bound is met.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import SupportsIndex
@@ -39,11 +38,18 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, real_array
 from affinedp.errors import AffineDPError
-from affinedp.promise.rounding_bounds import UNIT_ROUNDOFF, gamma, row_exponents
+from affinedp.promise.domination import (
+    NORM_ROUNDING,
+    balanced_kernel,
+    inverse_root,
+    norm_bound,
+    positive_count,
+    times_power_of_two,
+    top_sum,
+)
+from affinedp.promise.rounding_bounds import UNIT_ROUNDOFF, gamma
 
 MOST_STEPS = 100
-NEGLIGIBLE = 1e-200  # relative; far above what underflow can do, far below what rounding does
-NORM_ROUNDING = 1.01  # covers the rounding of a norm of small numbers
 
 
 @dataclass(frozen=True)
@@ -71,41 +77,6 @@ class CertifiedWeights:
     lower_bound: float
     gap: float
     iterations: int
-
-
-def top_sum(weights: ArrayLike, most: SupportsIndex) -> float:
-    """Return the sum of the ``most`` largest weights, rounded up.
-
-    No circuit with that many entries, all of size at most 1, has a larger ``Σ_i y_i v_i²``: what
-    replaces the maximum over circuits in Theorem 1 of the paper when they cannot be listed.
-
-    Parameters
-    ----------
-    weights : array_like of shape (n,)
-        Nonnegative weights.
-    most : int
-        At least 1; more than n counts all weights.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    AffineDPError
-        If a weight is negative or not finite, or ``most`` is not a positive integer.
-
-    Examples
-    --------
-    >>> from affinedp.designs.circuit_weights import top_sum
-    >>> top_sum([0.5, 0.125, 0.25], 2) >= 0.75
-    True
-    """
-    values, count = _nonnegative(weights), _positive(most)
-    try:
-        return math.nextafter(math.fsum(np.sort(values)[::-1][:count]), math.inf)
-    except OverflowError:
-        raise AffineDPError("the weights are too large to be added: change their units") from None
 
 
 def certified_weights(
@@ -168,10 +139,10 @@ def certified_weights(
     if not 1e-8 <= tol < 1.0:
         raise AffineDPError(f"tol is a relative gap, at least 1e-8 and less than 1, not {tol}")
     report = progress or (lambda stage, gap: None)
-    points, count = real_array(kernel, "kernel", 2), _positive(most)
+    points, count = real_array(kernel, "kernel", 2), positive_count(most)
     # A second thread gains little on idle cores, and costs ten times the time on busy ones.
     with threadpool_limits(limits=1, user_api="blas"):
-        points, exponents = _balanced_kernel(points)
+        points, exponents = balanced_kernel(points)
         _refuse_if_no_basis(points)
         root, cost_exponent = _root(real_array(cost, "cost", 2), exponents)
         near, dual, iterations = _search(_orthonormal(points, root, count), tol, report)
@@ -184,108 +155,11 @@ def certified_weights(
             f"the relative gap could be certified down to {gap:.1e} only, not to tol={tol:.1e}:"
             " pass a larger tol, or a better conditioned kernel (such as an orthonormal one)"
         )
-    value, lower_bound = (_times_power(v, cost_exponent) for v in (value, lower_bound))
+    value, lower_bound = (times_power_of_two(v, cost_exponent) for v in (value, lower_bound))
     return CertifiedWeights(near, value, lower_bound, max(gap, 0.0), iterations)
 
 
-def domination_factor(kernel: ArrayLike, weights: ArrayLike, whitened: ArrayLike) -> float:
-    """Bound the least c with ``‖W v‖² ≤ c Σ_i y_i v_i²`` for all v in the range of the kernel.
-
-    With W the whitened query ``Λ⁺F`` of a Gaussian mechanism (Theorem 1 of the paper), ``√(c ·
-    top_sum(y, most))`` bounds its sensitivity to every circuit whose entries are at most 1 in size.
-
-    Parameters
-    ----------
-    kernel : array_like of shape (n, k)
-        K.  The bound is about the exact range of these numbers.
-    weights : array_like of shape (n,)
-        y, nonnegative, with ``Kᵀ diag(y) K`` nonsingular.
-    whitened : array_like of shape (r, n)
-        W, on the entries of the component.
-
-    Returns
-    -------
-    float
-        An upper bound, rounding included, close to the largest generalised eigenvalue of
-        ``Kᵀ Wᵀ W K`` and ``Kᵀ diag(y) K``.
-
-    Raises
-    ------
-    AffineDPError
-        If the input is malformed, or ``Kᵀ diag(y) K`` is singular to working precision.
-
-    Notes
-    -----
-    In theory the factor is at most 1 for the noise ``Λ Λᵀ = N (Kᵀ diag(y) K)⁻¹ Nᵀ``; computing it
-    from the Λ that is really used makes the promise independent of how Λ was found.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from affinedp.designs.circuit_weights import domination_factor
-    >>> kernel = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-    >>> round(domination_factor(kernel, [0.5, 0.5, 0.5], np.eye(3)), 6)
-    2.0
-    """
-    from threadpoolctl import threadpool_limits
-
-    points, _ = _balanced_kernel(real_array(kernel, "kernel", 2))
-    values, query = _nonnegative(weights), real_array(whitened, "whitened", 2)
-    if values.shape != (len(points),) or query.shape[1] != len(points):
-        raise AffineDPError(
-            f"a kernel with {len(points)} rows needs as many weights (not {values.size}) and"
-            f" columns of the whitened query (not {query.shape[1]})"
-        )
-    if not query.any():
-        return 0.0
-    # Exact scalings; a smaller weight only makes the factor larger.
-    weight_exponent = int(row_exponents(values[None])[0])
-    query_exponent = int(row_exponents(query.reshape(1, -1))[0])
-    values = np.ldexp(values, -weight_exponent)
-    values[values < NEGLIGIBLE] = 0.0
-    query = np.ldexp(query, -query_exponent)
-    with threadpool_limits(limits=1, user_api="blas"):
-        inverse, shrink = _inverse_root(points, values)
-        product = query @ points @ inverse.T
-        error = _norm(np.abs(query) @ np.abs(points) @ np.abs(inverse.T))
-        error = gamma(sum(points.shape) + 20) * error + NEGLIGIBLE
-        factor = (math.sqrt(_squared_norm_bound(product)) + error) ** 2 / shrink
-    factor *= 1.0 + 10.0 * UNIT_ROUNDOFF
-    return _times_power(factor, 2 * query_exponent - weight_exponent)
-
-
 # --- input ----------------------------------------------------------------------------------------
-
-
-def _positive(most: SupportsIndex) -> int:
-    """Return ``most`` as an integer, or refuse it."""
-    try:
-        count = operator.index(most)
-    except TypeError:
-        raise AffineDPError(f"most must be an integer, not {most!r}") from None
-    if count < 1:
-        raise AffineDPError(f"most counts the entries of a circuit: at least 1, not {count}")
-    return count
-
-
-def _nonnegative(weights: ArrayLike) -> FloatArray:
-    """Return the weights as a vector, or refuse them."""
-    values = real_array(weights, "weights", 1)
-    if np.any(values < 0.0):
-        place = int(np.argmax(values < 0.0))
-        raise AffineDPError(f"weights[{place}] is {values[place]}: weights are nonnegative")
-    return values
-
-
-def _balanced_kernel(points: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Bring every column to size 1 by powers of two."""
-    if points.shape[1] == 0 or len(points) < points.shape[1]:
-        raise AffineDPError(
-            f"kernel has shape {points.shape}: it needs at least one column, and not more columns"
-            " than rows"
-        )
-    exponents = row_exponents(points.T)
-    return np.ldexp(points, -exponents), exponents
 
 
 def _refuse_if_no_basis(points: FloatArray) -> None:
@@ -328,18 +202,6 @@ def _root(cost: FloatArray, exponents: IntArray) -> tuple[FloatArray, int]:
     seen = values > size * np.finfo(float).eps * values[-1]
     root: FloatArray = vectors[:, seen] * np.sqrt(values[seen])
     return root, cost_exponent
-
-
-def _times_power(value: float, exponent: int) -> float:
-    """Multiply by a power of two, or refuse to where that would round."""
-    with np.errstate(over="ignore", under="ignore"):
-        scaled = float(np.ldexp(value, exponent))
-    if not np.finfo(float).tiny <= scaled < math.inf:
-        raise AffineDPError(
-            "the result leaves the range of double precision: the numbers are too large or too"
-            " small; change their units"
-        )
-    return scaled
 
 
 # --- the search: a primal-dual interior point -----------------------------------------------------
@@ -523,74 +385,11 @@ def _within_budget(weights: FloatArray, most: int) -> FloatArray:
     return weights
 
 
-def _norm(matrix: FloatArray) -> float:
-    """Bound the Frobenius norm, and with it the spectral norm, from above."""
-    return NORM_ROUNDING * float(np.linalg.norm(matrix))
-
-
-def _inverse_root(points: FloatArray, weights: FloatArray) -> tuple[FloatArray, float]:
-    """Return X and a number s > 0 such that ``M(y)⁻¹ ⪯ XᵀX / s``, and nearly equal.
-
-    With ``A = diag(√y) K`` and ``V = A Xᵀ``, ``X M Xᵀ = VᵀV ⪰ s I`` for ``s = σ_min(V)²``.  The
-    rounding of V and the distance of ``VᵀV`` from the identity are bounded, so whether X is a good
-    inverse is checked, not assumed.
-    """
-    from scipy.linalg import LinAlgError, solve_triangular
-
-    scaled = points * np.sqrt(weights)[:, None]
-    smallest = 0.0
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            triangle = np.linalg.qr(scaled, mode="r")
-            inverse = solve_triangular(triangle, np.eye(len(triangle)), trans="T")
-            if np.abs(inverse).max() < NEGLIGIBLE**-0.5:  # so that underflow stays negligible
-                smallest = _smallest_singular_value(scaled, inverse)
-    except LinAlgError:
-        pass
-    if not smallest > 0.5:
-        raise AffineDPError(
-            "kernelᵀ diag(weights) kernel is singular to working precision, so the weights do not"
-            " bound every direction of the kernel: make more of them positive, or pass a better"
-            " conditioned kernel"
-        )
-    return inverse, smallest**2 * (1.0 - 4.0 * UNIT_ROUNDOFF)
-
-
-def _smallest_singular_value(scaled: FloatArray, inverse: FloatArray) -> float:
-    """Bound the smallest singular value of ``scaled @ inverse.T`` from below."""
-    count, size = scaled.shape
-    product = scaled @ inverse.T
-    departure = _norm(product.T @ product - np.eye(size))
-    departure += gamma(count + 20) * (_norm(product) ** 2 + size)
-    error = gamma(size + 20) * _norm(np.abs(scaled) @ np.abs(inverse.T)) + NEGLIGIBLE
-    if not departure < 1.0:
-        return 0.0
-    return math.sqrt(1.0 - departure) * (1.0 - 4.0 * UNIT_ROUNDOFF) - error
-
-
-def _squared_norm_bound(matrix: FloatArray) -> float:
-    """Bound the largest eigenvalue of ``matrix.T @ matrix`` from above, and closely.
-
-    From ``G = V diag(λ) Vᵀ + E`` follows ``‖G‖ ≤ max λ · (1 + ‖VᵀV − I‖) + ‖E‖``, for any V and λ.
-    """
-    if len(matrix) > matrix.shape[1]:
-        matrix = matrix.T
-    size = len(matrix)
-    gram = matrix @ matrix.T
-    values, vectors = np.linalg.eigh(gram)
-    largest = float(np.max(np.abs(values)))
-    rounding = gamma(size + 20) * (_norm(vectors) ** 2 + size)
-    spread = _norm(vectors.T @ vectors - np.eye(size)) + rounding
-    residual = _norm(gram - (vectors * values) @ vectors.T) + 2.0 * rounding * largest
-    formed = gamma(matrix.shape[1] + 20) * _norm(matrix) ** 2
-    return (largest * (1.0 + spread) + residual + formed) * (1.0 + 10.0 * UNIT_ROUNDOFF)
-
-
 def _upper_value(points: FloatArray, root: FloatArray, weights: FloatArray) -> float:
     """Return ``tr(L Lᵀ M(y)⁻¹) ≤ ‖X L‖² / s``, rounded up."""
-    inverse, shrink = _inverse_root(points, weights)
+    inverse, shrink = inverse_root(points, weights)
     product = inverse @ root
-    error = gamma(len(root) + 20) * _norm(np.abs(inverse) @ np.abs(root))
+    error = gamma(len(root) + 20) * norm_bound(np.abs(inverse) @ np.abs(root))
     length = math.sqrt(math.fsum((product**2).ravel())) * (1.0 + 10.0 * UNIT_ROUNDOFF)
     return (length + error) ** 2 / shrink * (1.0 + 10.0 * UNIT_ROUNDOFF)
 
@@ -600,7 +399,7 @@ def _lower_bound(points: FloatArray, root: FloatArray, most: int, weights: Float
 
     The inequality holds whatever Z is, so only the rounding of these products counts.
     """
-    inverse, _ = _inverse_root(points, weights)
+    inverse, _ = inverse_root(points, weights)
     solution = inverse.T @ (inverse @ root)
     terms = (root * solution).ravel()
     trace = math.fsum(terms) - 4.0 * UNIT_ROUNDOFF * math.fsum(np.abs(terms))

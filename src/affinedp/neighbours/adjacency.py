@@ -95,6 +95,7 @@ class Adjacency(ABC):
     """Directions in which neighbours on a manifold may differ."""
 
     manifold: AffineManifold
+    _unit: str | None = None
 
     @property
     @abstractmethod
@@ -105,6 +106,15 @@ class Adjacency(ABC):
     @abstractmethod
     def key(self) -> str:
         """A hash that is equal only for the same neighbours on the same manifold."""
+
+    @property
+    def unit(self) -> str:
+        """What moves between neighbours, in a few words: not how far, nor by which equations.
+
+        A ledger adds up releases with the same unit without asking.  Where nobody said it, only
+        these very neighbours have it.
+        """
+        return self._unit or f"neighbours {self.key[:12]}"
 
     @abstractmethod
     def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
@@ -198,6 +208,9 @@ class FreeSetAdjacency(Adjacency):
         Each a set of ``manifold.dim`` entries (names or positions) that determine x.
     mu : float or array_like, shape (n,)
         How far an entry moves, one number or one per entry.
+    unit : str, optional
+        What moves between neighbours, in a few words, for a ledger; unless given, sets of the
+        same names have the same unit.
 
     Examples
     --------
@@ -213,9 +226,12 @@ class FreeSetAdjacency(Adjacency):
         manifold: AffineManifold,
         free_sets: Sequence[Sequence[int | str]],
         mu: float | ArrayLike = 1.0,
+        *,
+        unit: str | None = None,
     ) -> None:
         self.manifold = manifold
         self._mu = checked_mu(mu, manifold.n)
+        self._unit = checked_unit(unit)
         if isinstance(free_sets, str) or not isinstance(free_sets, Sequence) or manifold.dim == 0:
             raise AffineDPError("free_sets must be a list of sets of entries that determine x")
         self._sets = tuple(_entry_positions(manifold, entries) for entries in free_sets)
@@ -244,6 +260,12 @@ class FreeSetAdjacency(Adjacency):
         """Who counts as a neighbour, in words."""
         sets = f"{len(self._sets)} chosen free sets" if len(self._sets) > 1 else "a chosen free set"
         return f"one entry of {sets} moves by at most {mu_words(self._mu)}"
+
+    @property
+    def unit(self) -> str:
+        """What moves between neighbours: one entry of these sets, known by their names."""
+        names = sorted(sorted(self.manifold.names[i] for i in entries) for entries in self._sets)
+        return self._unit or f"one entry of the free sets {hashed(repr(names))[:12]}"
 
     @property
     def key(self) -> str:
@@ -382,6 +404,9 @@ class DirectionAdjacency(Adjacency):
         The public equations.
     directions : array_like, shape (n, K)
         Columns in ``ker D``: x and x' are neighbours if they differ by at most one of them.
+    unit : str, optional
+        What moves between neighbours, in a few words, for a ledger.  Columns of numbers do not
+        say it: unless given, only the same columns have the same unit.
 
     Examples
     --------
@@ -391,8 +416,11 @@ class DirectionAdjacency(Adjacency):
     2.0
     """
 
-    def __init__(self, manifold: AffineManifold, directions: ArrayLike) -> None:
+    def __init__(
+        self, manifold: AffineManifold, directions: ArrayLike, *, unit: str | None = None
+    ) -> None:
         self.manifold = manifold
+        self._unit = checked_unit(unit)
         vectors = real_array(directions, "directions", 2)
         if vectors.shape[0] != manifold.n or vectors.shape[1] == 0:
             raise AffineDPError(
@@ -414,6 +442,11 @@ class DirectionAdjacency(Adjacency):
         """Who counts as a neighbour, in words."""
         count = self._directions.shape[1]
         return f"{count} given direction{'s' if count > 1 else ''}"
+
+    @property
+    def unit(self) -> str:
+        """What moves between neighbours, as it was given."""
+        return self._unit or f"the given directions {self.key[:12]}"
 
     @property
     def key(self) -> str:
@@ -481,6 +514,17 @@ def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
     if np.any(values < 0) or not np.any(values > 0):
         raise AffineDPError("mu must be positive (zero for some entries at most)")
     return values
+
+
+def checked_unit(unit: str | None) -> str | None:
+    """Return what moves between neighbours, if it was said, in words that a ledger can keep."""
+    if unit is None:
+        return None
+    if not isinstance(unit, str) or not unit.isprintable() or not 0 < len(unit.strip()) <= 200:
+        raise AffineDPError(
+            f"unit must say in a few words what moves between neighbours, not {unit!r:.60}"
+        )
+    return unit.strip()
 
 
 def mu_words(mu: FloatArray) -> str:

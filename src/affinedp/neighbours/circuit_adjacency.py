@@ -21,6 +21,7 @@ from affinedp.neighbours.adjacency import (
     Sensitivity,
     check_norm,
     checked_mu,
+    checked_unit,
     hashed,
     mu_words,
     tiny_coefficient,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 DENSE_NUMBERS = 4e8
 # Entries up to which a circuit of long doubles is computed in rational arithmetic.
 LONG_CIRCUIT = 30
+# What moves between neighbours, in the words that a ledger knows it by.
+DEFINITION_4 = "one free entry of any basis (Definition 4)"
 # A circuit that scores less than this share of the worst one cannot be worse in truth.
 CLEARLY_LESS = 1 - 1e-6
 
@@ -67,6 +70,9 @@ class CircuitAdjacency(Adjacency):
     mu : float or array_like, shape (n,)
         How far an entry moves, one number or one per entry.  An entry with μ = 0 does not
         move first but may follow; to make it public, add the equation.
+    unit : str, optional
+        What moves between neighbours, in a few words, for a ledger; unless given, all neighbours
+        of Definition 4 have the same unit, whatever the equations.
 
     Examples
     --------
@@ -75,9 +81,16 @@ class CircuitAdjacency(Adjacency):
     5.0
     """
 
-    def __init__(self, manifold: AffineManifold, mu: float | ArrayLike = 1.0) -> None:
+    def __init__(
+        self,
+        manifold: AffineManifold,
+        mu: float | ArrayLike = 1.0,
+        *,
+        unit: str | None = None,
+    ) -> None:
         self.manifold = manifold
         self._mu = checked_mu(mu, manifold.n)
+        self._unit = checked_unit(unit) or DEFINITION_4
 
     @property
     def mu(self) -> FloatArray:

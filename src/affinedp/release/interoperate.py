@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.record import MechanismRecord
+from affinedp.release.plan import Plan
+from affinedp.release.publish import publish
 
-if TYPE_CHECKING:
-    from affinedp.mechanism import Mechanism
 
-
-def make_measurement(mechanism: Mechanism) -> Any:
+def make_measurement(mechanism: MechanismRecord, plan: Plan) -> Any:
     """Return an OpenDP measurement; see :meth:`Mechanism.make_measurement`.
 
     Parameters
     ----------
-    mechanism : Mechanism
+    mechanism : MechanismRecord
         With a promise.
+    plan : Plan
+        The public part of its releases.
     """
     import opendp.prelude as opendp
 
@@ -40,17 +42,17 @@ def make_measurement(mechanism: Mechanism) -> Any:
         output_measure=opendp.zero_concentrated_divergence()
         if gaussian
         else opendp.max_divergence(),
-        function=lambda x: mechanism.release(x).tolist(),
+        function=lambda x: publish(mechanism, plan, x).tolist(),
         privacy_map=privacy_map,
     )
 
 
-def dp_event(mechanism: Mechanism) -> Any:
+def dp_event(mechanism: MechanismRecord) -> Any:
     """Return the event of one release; see :meth:`Mechanism.dp_event`.
 
     Parameters
     ----------
-    mechanism : Mechanism
+    mechanism : MechanismRecord
         With a promise.
     """
     try:
@@ -63,7 +65,7 @@ def dp_event(mechanism: Mechanism) -> Any:
     return events.LaplaceDpEvent(multiplier)
 
 
-def _sensitivity(mechanism: Mechanism) -> float:
+def _sensitivity(mechanism: MechanismRecord) -> float:
     if not 0 < mechanism.guarantee.sensitivity < np.inf:
         raise AffineDPError("this mechanism promises nothing")
     return mechanism.guarantee.sensitivity

@@ -1,8 +1,7 @@
-"""What people look at: the privacy curve, the covariance, and the noise on every output."""
+"""Figures of a mechanism: its privacy curve, its covariance, the noise on every output."""
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -11,15 +10,15 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, dense
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.promise.guarantee import SHOWN_DELTAS
-from affinedp.show.report import Baseline, independent_baseline, printable
+from affinedp.promise.guarantee import SHOWN_DELTAS, Guarantee
+from affinedp.record import MechanismRecord
+from affinedp.show.baseline import Baseline, independent_baseline
+from affinedp.show.page import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from affinedp.mechanism import Mechanism
-    from affinedp.promise.guarantee import Guarantee
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 OURS, INDEPENDENT = "#0072B2", "#D55E00"
@@ -34,7 +33,7 @@ LONGEST_NAME = 16
 LINEAR_SPREAD = 300.0
 
 
-def plot(mechanism: Mechanism) -> Figure:
+def plot(mechanism: MechanismRecord) -> Figure:
     """Return a figure of a mechanism: δ(ε), the covariance, the noise on every output.
 
     The curve is that of Theorem 1 or 2 of the paper.  The figure is not registered with
@@ -42,7 +41,7 @@ def plot(mechanism: Mechanism) -> Figure:
 
     Parameters
     ----------
-    mechanism : Mechanism
+    mechanism : MechanismRecord
         Any mechanism, also one that leaks.
 
     Returns
@@ -59,12 +58,12 @@ def plot(mechanism: Mechanism) -> Figure:
     return draw(mechanism, independent_baseline(mechanism))
 
 
-def draw(mechanism: Mechanism, baseline: Baseline) -> Figure:
+def draw(mechanism: MechanismRecord, baseline: Baseline) -> Figure:
     """Return the figure, with independent noise that is known already.
 
     Parameters
     ----------
-    mechanism : Mechanism
+    mechanism : MechanismRecord
         What is drawn.
     baseline : Baseline
         What it is compared with.
@@ -83,26 +82,6 @@ def draw(mechanism: Mechanism, baseline: Baseline) -> Figure:
     _draw_covariance(covariance, mechanism, deviations)
     _draw_noise(noise, mechanism.output_names, deviations, baseline)
     return figure
-
-
-def inline_svg(figure: Figure) -> str:
-    """Return a figure as an SVG element for an HTML page.
-
-    Parameters
-    ----------
-    figure : Figure
-        What is written.
-    """
-    written = io.StringIO()
-    metadata = {"Creator": None, "Date": None, "Format": None, "Type": None}
-    figure.savefig(written, format="svg", metadata=metadata)
-    text = written.getvalue()
-    element = text[text.index("<svg") :]
-    # inside HTML the namespaces are implied
-    for namespace in ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"):
-        for prefix in ("xmlns", "xmlns:xlink"):
-            element = element.replace(f' {prefix}="{namespace}"', "", 1)
-    return element
 
 
 def draw_promise(axes: Axes, guarantee: Guarantee) -> None:
@@ -155,7 +134,7 @@ def _curve(guarantee: Guarantee) -> tuple[FloatArray, FloatArray] | None:
     return epsilons[deltas > 0], deltas[deltas > 0]
 
 
-def _draw_covariance(axes: Axes, mechanism: Mechanism, deviations: FloatArray) -> None:
+def _draw_covariance(axes: Axes, mechanism: MechanismRecord, deviations: FloatArray) -> None:
     axes.set_title("Covariance of the noise")
     shown = np.arange(len(deviations))
     if len(shown) > MOST_COVARIANCE:

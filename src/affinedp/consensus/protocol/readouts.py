@@ -91,8 +91,8 @@ def check_publishable(readout: str) -> None:
     Traceback (most recent call last):
         ...
     affinedp.consensus.protocol.readouts.UnsafeReadoutError: a state must not be published: the \
-message y_i is already public, and y_i − x_i = γ_i is the one draw of agent i, which reveals x_i(0). \
-Publish the message
+message y_i is already public, and y_i − x_i = γ_i is the one draw of agent i, which reveals \
+x_i(0). Publish the message
     """
     noise_share(readout, 2)
     if readout == "state":
