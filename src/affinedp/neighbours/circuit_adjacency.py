@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,11 +20,13 @@ from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsErr
 from affinedp.neighbours.adjacency import (
     Adjacency,
     Sensitivity,
+    alone,
     check_norm,
     checked_mu,
     checked_unit,
     hashed,
     mu_words,
+    still,
     tiny_coefficient,
 )
 from affinedp.neighbours.circuits.ask import (
@@ -35,6 +38,7 @@ from affinedp.neighbours.circuits.ask import (
 )
 from affinedp.neighbours.circuits.prepare import Marks
 from affinedp.neighbours.circuits.rational import exact_circuit, farthest, null_vector
+from affinedp.neighbours.definition import NeighbourAnswer, among_circuits
 from affinedp.neighbours.norms import (
     EPS,
     ExactMatrix,
@@ -141,6 +145,36 @@ class CircuitAdjacency(Adjacency):
                 methods.add(leading.method + folded)
                 best = best.worse(self._evaluate(part, image, norm, leading))
         return replace(best, method="; ".join(sorted(methods)) or best.method)
+
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether Definition 4 calls x and y neighbours, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
+        """
+        return among_circuits(self.manifold, self._mu, x, y)
+
+    def sensitivity_by_entry(
+        self, matrix: ArrayLike | sparse.sparray, norm: Norm
+    ) -> tuple[Sensitivity, ...]:
+        """Return the paper's Δ_i times μ_i, one per entry; each is a search of its own.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        movable = {int(i) for component in self.manifold.components for i in component}
+        found = []
+        for mu in alone(self._mu, movable):
+            other = copy(self)  # what was prepared from the equations alone is kept
+            other._mu = self._mu if mu is None else mu
+            found.append(still(self.manifold.n) if mu is None else other.sensitivity(matrix, norm))
+        return tuple(found)
 
     def count(self) -> int:
         """Return the number of circuits, up to sign."""
