@@ -521,6 +521,10 @@ class AffineManifold:
             return
         left = dense(matrix[dropped][:, self._canonical.pivots])
         factors = self._solve_basis(left.T, transposed=True) if len(kept) else left.T
+        # an equation that takes no part comes out with a factor that is rounding of the others
+        size = dense(abs(self._matrix).max(axis=1)).reshape(-1, 1)
+        share = np.abs(factors) * size
+        factors = np.where(share > 1e-13 * share.max(axis=0, initial=0.0), factors, 0.0)
         residual = offsets[dropped] - factors.T @ self._offsets
         scale = np.abs(offsets[dropped]) + np.abs(factors.T) @ np.abs(self._offsets)
         wrong = np.abs(residual) > ON_MANIFOLD * scale
