@@ -48,7 +48,7 @@ def test_missing_packages(monkeypatch, package, what, status):
             raise metadata.PackageNotFoundError(name)
         return installed(name)
 
-    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(metadata, "version", version)
     findings = doctor.diagnose()
     assert by_name(findings)[what].status == status
     assert doctor.healthy(findings) == (status != "problem")

@@ -154,7 +154,9 @@ def release(problem, tmp_path, monkeypatch, capsys):
     results = tmp_path / "results"
     results.mkdir()
     call(monkeypatch, capsys, "design", problem, "-o", saved, "--epsilon", "1")
-    call(monkeypatch, capsys, "ledger", "create", budget, "--epsilon", "5")
+    call(
+        monkeypatch, capsys, "ledger", "create", budget, "--epsilon", "5", "--protects", "one person"
+    )
     data = tmp_path / "data.csv"
     data.write_text("a,b,c\n1,2,3\n")
     return ["release", saved, data, "--ledger", budget, "-o", results / "out.csv"], results, budget
