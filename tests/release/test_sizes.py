@@ -70,6 +70,7 @@ def test_a_component_that_does_not_move_is_published_as_it_is():
     assert m.published_without_noise == ("v", "w")
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_shared_parts_are_equal_bit_for_bit(data):
