@@ -381,7 +381,10 @@ def _whiten_block(noise: FloatArray, query: Matrix) -> Whitened:
     if not largest.any():
         raise AffineDPError("noise_matrix is zero: there is no noise")
     # squares of tiny or huge noise must not leave the range of floating point
-    size = largest * np.linalg.norm(noise / np.where(largest > 0, largest, 1.0), axis=0)
+    with np.errstate(over="ignore"):
+        size = largest * np.linalg.norm(noise / np.where(largest > 0, largest, 1.0), axis=0)
+    if not math.isfinite(float(size.sum())):  # LAPACK might never return
+        raise AffineDPError("the noise is too large for double precision: choose another unit")
     full = bool(np.all(size > 0))
     if full:
         left, values, right = _singular_values(noise / size)

@@ -151,7 +151,7 @@ class Gateway:
             self._draws = len(marked_draws(path))
             self._charged = was_charged(self._state)
             self._path = NoisePath(mechanism.dynamics, mechanism.root, self._plan.path_bits)
-            self._fresh = FreshNoise(mechanism.outputs)
+            self._fresh = FreshNoise()
         except BaseException:
             self._state.close()
             raise
