@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from fuzz.noise import seeded
-from fuzz.questions import ask_coverage, ask_distinguishing, ask_exactly, attempted
 
 from affinedp.arrays import dense
+from fuzz.noise import seeded
+from fuzz.questions import ask_coverage, ask_distinguishing, ask_exactly, attempted
 
 RUNS = 4000
 

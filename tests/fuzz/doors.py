@@ -6,12 +6,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from fuzz.effort import QUICK
-from fuzz.strategies import in_form
 from typer.testing import CliRunner
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
+from fuzz.effort import QUICK
+from fuzz.strategies import in_form
 
 
 def release(mechanism, values, form, bound=None):

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 ORDINARY = 100  # max_examples of hypothesis, and of the profile of all tests
@@ -21,3 +22,7 @@ def examples(count):
 def alarm(count):
     """The probability of a false alarm that one of so many examples may have."""
     return WHOLE_RUN / (count * FACTOR)
+
+
+# What the short run has no time for.
+only_long = pytest.mark.skipif(FACTOR == 1, reason="takes long: make fuzz")

@@ -45,7 +45,7 @@ class Equations:
         return tuple(x[j] for j in range(self.n))
 
     def bases(self):
-        """Every set of free entries, with its kernel basis: entry i moves by 1, the rest follows."""
+        """Every set of free entries with its kernel basis: entry i moves by 1, others follow."""
         q = rank(self.rows)
         for pivots in itertools.combinations(range(self.n), q):
             solved = self.solved_for(pivots)

@@ -11,11 +11,11 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from fuzz.noise import always, no_noise, only, steered
 from scipy import stats
 
 from affinedp.audit.distinguish import distinguish
 from affinedp.errors import AffineDPError
+from fuzz.noise import always, no_noise, only, steered
 
 EPS = Fraction(2) ** -52
 GRID = 2**56
@@ -158,7 +158,7 @@ def _stated_response(release, still, noise, factor, sizes):
             moved = numbers(release(0)).ravel() - base
         expected = noise[:, j] * float(factor)
         deviations = np.sqrt((noise**2).sum(axis=1)) * float(factor)
-        room = 2 * np.array(_rounding(sizes)) + 1e-9 * deviations
+        room = 2 * np.array(_rounding(sizes)) + float(BIAS) * deviations
         worst = int(np.argmax(np.abs(moved - expected) - room))
         demand(
             abs(moved[worst] - expected[worst]) <= room[worst],
@@ -212,7 +212,7 @@ def ask_coverage(published, truth, noise, law, factor, alarm, resolution=0.0):
     resolution : float
         What rounding may do to an output.
     """
-    runs, outputs = published.shape
+    outputs = published.shape[1]
     nearest = np.array([float(exact) for exact in truth])
     rest = np.array([float(exact - Fraction(near)) for exact, near in zip(truth, nearest)])
     error = (published - nearest) - rest

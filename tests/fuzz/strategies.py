@@ -9,12 +9,12 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from fuzz.exact import Equations, Move, is_double, rank
 from hypothesis import strategies as st
 
 import affinedp as adp
 from affinedp.equations.text import LinearEquations
 from affinedp.mechanism import Mechanism, build
+from fuzz.exact import Equations, Move, is_double, rank
 
 LAWS = ("gaussian", "laplace")
 MOST_BASES = 120

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzz.effort import QUICK, alarm, examples
-from fuzz.exact import is_double
-from fuzz.noise import seeded
-from fuzz.questions import ask_coverage, ask_distinguishing, ask_exactly, attempted
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from affinedp.consensus.agents.agent import Agent
 from affinedp.consensus.agents.noise import AgentNoise
+from fuzz.effort import QUICK, alarm, examples, only_long
+from fuzz.exact import is_double
+from fuzz.noise import seeded
+from fuzz.questions import ask_coverage, ask_distinguishing, ask_exactly, attempted
 
 TYPES = {
     "float": float,
@@ -61,6 +61,7 @@ def values(draw, mu, offsets=(0, 1, 1e6, 1e12, 1e15)):
     return first, nearer
 
 
+@pytest.mark.slow
 @examples(10)
 @given(st.data(), noises(), st.sampled_from(sorted(TYPES)), st.sampled_from(sorted(TYPES)))
 def test_neighbouring_values(data, noise, kind, kind_too):
@@ -77,7 +78,7 @@ def test_neighbouring_values(data, noise, kind, kind_too):
     event("refused" if refusal else "released")
 
 
-@pytest.mark.slow
+@only_long
 @examples(2)
 @given(st.data(), noises(), st.integers(0, 2**32))
 def test_statistics_of_first_messages(data, noise, seed):

@@ -9,15 +9,15 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from fuzz.effort import QUICK, alarm, examples
-from fuzz.exact import is_double
-from fuzz.noise import seeded
-from fuzz.questions import Broken, ask_coverage, ask_distinguishing, attempted, demand
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from affinedp.control import Gateway, design_output_noise
 from affinedp.control.gateway.plan import gateway_plan
+from fuzz.effort import QUICK, alarm, examples, only_long
+from fuzz.exact import is_double
+from fuzz.noise import seeded
+from fuzz.questions import Broken, ask_coverage, ask_distinguishing, attempted, demand
 
 MODULE = "affinedp.control.gateway"
 GRID = 2**56
@@ -115,8 +115,8 @@ def sent(mechanism, rows, recording, error):
     """Everything that a gateway sends, with known noise."""
     with (
         tempfile.TemporaryDirectory(dir=QUICK) as folder,
-        mock.patch(f"{MODULE}.state.drawn_once", lambda factor, count: recording.draw),
-        mock.patch(f"{MODULE}.gateway.FreshNoise", lambda outputs: recording),
+        mock.patch(f"{MODULE}.state.drawn_once", return_value=recording.draw),
+        mock.patch(f"{MODULE}.gateway.FreshNoise", return_value=recording),
         Gateway(mechanism, state=Path(folder) / "run.db", measurement_error=error) as gateway,
     ):
         return np.array([gateway.send(row) for row in rows])
@@ -143,6 +143,7 @@ def starts(draw, drive, direction, offsets=(0, 1, 1e6)):
     return None
 
 
+@pytest.mark.slow
 @examples(12)
 @given(st.data(), drives())
 def test_what_a_gateway_sends(data, drive):
@@ -168,7 +169,7 @@ def test_what_a_gateway_sends(data, drive):
     zero = (0,) * r
     still, refusal = attempted(sent, mechanism, values[0], Recording(zero), error)
     if refusal:
-        other, refusal_too = attempted(sent, mechanism, values[1], Recording(zero), error)
+        _, refusal_too = attempted(sent, mechanism, values[1], Recording(zero), error)
         demand(refusal_too is not None, "one neighbour is refused and the other is not")
         event(f"refused: {refusal[1][:50]}")
         return
@@ -233,7 +234,7 @@ def _near(mechanism, plan, values, move, tau, error):
     demand(same[0].tobytes() == same[1].tobytes(), "neighbours look different to the last bit")
 
 
-@pytest.mark.slow
+@only_long
 @examples(1)
 @given(drives(), st.integers(0, 2**32))
 def test_statistics_of_gateways(drive, seed):

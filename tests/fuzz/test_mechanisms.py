@@ -4,17 +4,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from affinedp.arrays import dense
 from fuzz import doors
 from fuzz.cases import RUNS, by_statistics, exactly
 from fuzz.effort import alarm, examples
 from fuzz.questions import ask_coverage
 from fuzz.strategies import forms, pairs, problems
-from hypothesis import event, given
-from hypothesis import strategies as st
-
-from affinedp.arrays import dense
 
 
+@pytest.mark.slow
 @examples(30)
 @given(st.data(), problems(), st.sampled_from(doors.DOORS), forms, forms)
 def test_neighbours_through_every_door(data, problem, door, form, form_too):
@@ -23,6 +24,7 @@ def test_neighbours_through_every_door(data, problem, door, form, form_too):
     event(exactly(problem, pair, door, (form, form_too)) if pair else "no pair")
 
 
+@pytest.mark.slow
 @examples(25)
 @given(st.data(), problems(), st.sampled_from([1.0, 1.5, 1e3, 1e9, 1e15, 1e100, 1e300]))
 def test_recorded_neighbours_within_a_bound(data, problem, room):
@@ -35,6 +37,7 @@ def test_recorded_neighbours_within_a_bound(data, problem, room):
     event(exactly(problem, pair, doors.release, ("float64", "float64"), bound))
 
 
+@pytest.mark.slow
 @examples(4)
 @given(st.data(), problems(designs=("iid", "given")))
 def test_neighbours_on_the_command_line(data, problem):
@@ -42,6 +45,7 @@ def test_neighbours_on_the_command_line(data, problem):
     event(exactly(problem, pair, doors.command_line, ("float64", "float64")) if pair else "no pair")
 
 
+@pytest.mark.slow
 @examples(8)
 @given(
     st.data(),
