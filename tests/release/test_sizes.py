@@ -117,6 +117,21 @@ def test_data_beyond_the_limit_is_refused_before_the_charge(size, tmp_path):
         assert ledger.spent == 0
 
 
+@pytest.mark.parametrize("mu", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("bound", [1e280, 1e290, 1e300, 1.7e308])
+def test_noise_that_no_double_holds_is_refused_before_the_charge(bound, mu):
+    """Noisy integers beyond 1e308 cannot be published: the plan says so, not the release."""
+    for law in ("gaussian", "laplace"):
+        delta = 1e-6 if law == "gaussian" else 0.0
+        m = adp.iid_noise(SUM, law=law, epsilon=1, delta=delta, mu=mu)
+        try:
+            m.release_plan(bound)
+        except AffineDPError:
+            assert bound / mu > 1e298
+            continue
+        assert np.isfinite(m.release(np.zeros((200, 3)), bound=bound)).all()
+
+
 @pytest.mark.parametrize("bound", [1e17, 1e20, 1e100, 1e300])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_noise_grows_with_the_bound_and_does_not_saturate(law, bound):
