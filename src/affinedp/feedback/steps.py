@@ -60,6 +60,17 @@ class ReleaseInSteps:
         As for a :class:`~affinedp.control.Gateway`.
     bound : float, optional
         A public bound on |x|, as for :meth:`affinedp.Mechanism.release`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import affinedp as adp
+    >>> m = adp.design_gaussian(adp.AffineManifold([[1, -1, 0], [0, 1, -1]]), epsilon=1, delta=1e-6)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with m.in_steps([["x1"], ["x2", "x3"]], state=f"{folder.name}/run.db") as run:
+    ...     first = run.send([7.0])
+    ...     run.needs, run.equations_due
+    ((), (0, 1))
     """
 
     def __init__(
