@@ -2,11 +2,12 @@
 # make test   runs everything that must pass
 PYTHON ?= python3
 VENV := .venv
+LOWEST ?= tests
 BIN := $(VENV)/bin
 # small matrices everywhere: one BLAS thread is the fastest and the most repeatable
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test check docs bench lock clean
+.PHONY: demo test check lowest docs bench lock clean
 
 $(VENV)/demo.stamp: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +38,14 @@ check: $(VENV)/test.stamp
 
 test: check
 	$(BIN)/python -m pytest -n 2
+
+# the lowest versions that pyproject.toml allows, in an environment of their own
+lowest:
+	$(PYTHON) -m venv --clear $(VENV)/lowest
+	$(VENV)/lowest/bin/python -m pip install -q --disable-pip-version-check uv
+	$(VENV)/lowest/bin/uv pip install -q --python $(VENV)/lowest/bin/python --resolution lowest-direct \
+		--only-binary :all: --no-binary affinedp -e ".[test]"
+	$(VENV)/lowest/bin/python -m pytest -n 2 $(LOWEST)
 
 docs: $(VENV)/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

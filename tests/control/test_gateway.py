@@ -156,7 +156,7 @@ def test_law_of_what_is_sent(folder):
 
 def test_fresh_noise_is_never_used_twice(path):
     taken = []
-    noise = module.FreshNoise(3)
+    noise = module.FreshNoise()
     for _ in range(40):
         taken.extend(noise.take(3))
     assert len(set(taken)) == 120

@@ -54,7 +54,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def ledger(tmp_path):
-    with Ledger(tmp_path / "budget.db", epsilon=10.0, delta=0.05) as opened:
+    with Ledger(tmp_path / "budget.db", epsilon=10.0, delta=0.05, protects="one thing") as opened:
         yield opened
 
 

@@ -45,7 +45,7 @@ def mechanisms(draw):
     n = draw(st.integers(2, 6))
     q = draw(st.integers(0, n - 1))
     D = rng.integers(-2, 3, (q, n)).astype(float)
-    while np.linalg.matrix_rank(D) < q:
+    while q and np.linalg.matrix_rank(D) < q:
         D = rng.integers(-2, 3, (q, n)).astype(float)
     F = rng.integers(-2, 3, (draw(st.integers(1, 4)), n)).astype(float)
     return D, F, rng

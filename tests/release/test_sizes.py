@@ -110,9 +110,9 @@ def test_with_a_bound_nothing_is_published_bare():
 @pytest.mark.parametrize("size", [1e290, 1e297, 1e299, 1.7e308])
 def test_data_beyond_the_limit_is_refused_before_the_charge(size, tmp_path):
     m = mechanism("gaussian")
-    with adp.Ledger(tmp_path / "l.db", epsilon=1, delta=1e-6) as ledger:
+    with adp.Ledger(tmp_path / "l.db", epsilon=1, delta=1e-6, protects="one person") as ledger:
         with pytest.raises(AffineDPError):
-            m.release([[size, -size, 0.0], [1.0, 2.0, 3.0]], ledger=ledger)
+            m.release([[size, -size, 0.0], [1.0, 2.0, 3.0]], ledger=ledger, rows="same")
         assert ledger.spent == 0
 
 

@@ -188,8 +188,9 @@ def other_unit(ledger: str, state: State, guarantee: Guarantee) -> OtherUnitErro
         f"{ledger} adds up {about}, but this release is about {guarantee.unit!r}: "
         f"{guarantee.neighbours}. If a change of what the ledger protects ({state.protects}) moves "
         "the data of this release by at most one of these neighbours, say so with "
-        "same_secret=True, in charge or when the ledger is opened; it then adds up like the "
-        "others. If not, it belongs to another ledger. Nothing was charged",
+        "same_secret=True, in charge or when the ledger is opened (--same-secret on the command "
+        "line); it then adds up like the others. If not, it belongs to another ledger. Nothing was "
+        "charged",
         unit=known,
         given=guarantee.unit,
     )

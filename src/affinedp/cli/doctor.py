@@ -11,7 +11,6 @@ import shutil
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import Annotated, Literal
 
 import typer
@@ -132,6 +131,8 @@ def healthy(findings: Iterable[Finding]) -> bool:
 
 
 def _version(package: str) -> str | None:
+    from importlib import metadata  # slow to load, and nothing else needs it
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -41,7 +41,9 @@ def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
 
     with Ledger(path, create=False) as ledger:
         entries = ledger.history()
-        kinds = Counter((entry.unit, entry.neighbours, entry.same_secret) for entry in entries)
+        releases: Counter[tuple[str, str, bool]] = Counter()
+        for entry in entries:
+            releases[entry.unit, entry.neighbours, entry.same_secret] += entry.releases
         answer: dict[str, Any] = {
             "protects": ledger.protects,
             "unit": ledger.unit,
@@ -51,8 +53,8 @@ def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
             "spent": finite(ledger.spent),
             "remaining": ledger.remaining,
             "neighbours": [
-                {"unit": unit, "neighbours": text, "same_secret": declared, "charges": count}
-                for (unit, text, declared), count in kinds.items()
+                {"unit": unit, "neighbours": text, "same_secret": declared, "releases": count}
+                for (unit, text, declared), count in releases.items()
             ],
             "charges": len(entries),
             "not_confirmed": sum(entry.status == "charged" for entry in entries),
@@ -70,7 +72,7 @@ def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
     say(f"spent       ε = {spent:.6g}, for changes that are neighbours of every release:")
     for kind in answer["neighbours"]:
         mark = f" ({kind['unit']}: same secret, as was said)" if kind["same_secret"] else ""
-        say(f"            {kind['charges']} × {visible(kind['neighbours'] + mark)}")
+        say(f"            {kind['releases']} × {visible(kind['neighbours'] + mark)}")
     say(f"head        {answer['head']}")
 
 

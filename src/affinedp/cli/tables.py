@@ -11,8 +11,8 @@ from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
 from affinedp.tables.refusals import closest
-from affinedp.tables.released import ReleasedTable
 from affinedp.tables.table_file import TableFile, read_table_release
+from affinedp.tables.table_release import ReleasedTable
 
 
 def release_file(

@@ -1,12 +1,16 @@
-"""Data files of the command line: CSV and Parquet, columns by name."""
+"""Data files of the command line: CSV and Parquet, columns by name and nothing beside them."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from affinedp.arrays import NOT_KEPT, says_decimal
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.files.visible import check_names, visible
 from affinedp.files.writing import replacing
@@ -15,10 +19,15 @@ MOST_BYTES = 2_000_000_000
 # A cell of text takes a hundred bytes, a column some thousand.
 MOST_CELLS = 20_000_000
 MOST_COLUMNS = 100_000
+# Numbers of so few characters have at most 15 digits, which every double keeps.
+SHORT = 15
 
 
 def read_table(path: Path) -> Any:
     """Read a CSV or Parquet file into a DataFrame, or refuse it with one clear sentence.
+
+    Only columns are read: no index, attributes or other notes that a writer left in the file.
+    A number that double precision would change is refused.
 
     Parameters
     ----------
@@ -30,8 +39,10 @@ def read_table(path: Path) -> Any:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise AffineDPError(f"{path.name} is too large")
+        if not path.is_file():
+            raise AffineDPError(f"{path} is not a file")
         _check_size(path, *(_csv_size(path) if kind == ".csv" else _parquet_size(path)))
-        frame = _read_csv(pandas, path) if kind == ".csv" else pandas.read_parquet(path)
+        frame = _read_csv(pandas, path) if kind == ".csv" else _read_parquet(path)
     except OSError as error:
         raise AffineDPError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -40,11 +51,12 @@ def read_table(path: Path) -> Any:
         raise MissingExtraError("pyarrow", "tables") from None
     except AffineDPError:
         raise
-    except Exception as error:  # pandas and pyarrow raise many kinds for malformed files
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise AffineDPError(
-            f"{path.name} is not a valid {kind[1:]} file: {visible(reason[:200])}"
-        ) from None
+    except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
+        reason = visible(str(error).splitlines()[0][:200])  # lines and counts, no values
+        raise AffineDPError(f"{path.name} is not a valid csv file: {reason}") from None
+    except Exception as error:  # pyarrow raises many kinds, and may quote what it read
+        reason = type(error).__name__
+        raise AffineDPError(f"{path.name} is not a valid {kind[1:]} file ({reason})") from None
     check_names(frame.columns, path.name)
     return frame
 
@@ -53,9 +65,49 @@ def _read_csv(pandas: Any, path: Path) -> Any:
     with warnings.catch_warnings():
         # rows longer than the header: pandas would drop what is too much
         warnings.simplefilter("error", pandas.errors.ParserWarning)
-        return pandas.read_csv(
+        table = pandas.read_csv(
             path, skipinitialspace=True, float_precision="round_trip", index_col=False
         )
+        places = [i for i, kind in enumerate(table.dtypes) if kind.kind == "f"]
+        if places:
+            texts = pandas.read_csv(
+                path,
+                skipinitialspace=True,
+                index_col=False,
+                usecols=places,
+                dtype=str,
+                keep_default_na=False,
+            )
+            _refuse_changed(table.iloc[:, places], texts, path)
+    return table
+
+
+def _refuse_changed(table: Any, texts: Any, path: Path) -> None:
+    """Refuse numbers that became other numbers when they were read."""
+    for name in table.columns:
+        column = texts[name].fillna("").str.strip()
+        doubtful = (column.str.len() > SHORT) | column.str.contains("e", case=False)
+        for row in np.flatnonzero(doubtful & table[name].notna()):
+            if not _kept(float(table[name].iat[row]), column.iat[row]):
+                raise AffineDPError(
+                    f"{path.name}: row {row} (counting from 0), column {name!r} {NOT_KEPT}: round "
+                    "it, or choose a larger unit"
+                )
+
+
+def _kept(double: float, text: str) -> bool:
+    try:
+        return says_decimal(double, Decimal(text))
+    except InvalidOperation:
+        return True  # no plain decimal: infinity in words, which is refused later
+
+
+def _read_parquet(path: Path) -> Any:
+    from pyarrow import parquet
+
+    columns = parquet.read_table(path).replace_schema_metadata(None)
+    # integers with gaps stay integers
+    return columns.to_pandas(integer_object_nulls=True)
 
 
 def _csv_size(path: Path) -> tuple[int, int]:
@@ -63,6 +115,8 @@ def _csv_size(path: Path) -> tuple[int, int]:
     cells, columns, in_header = 0, 0, True
     with path.open("rb") as file:
         while block := file.read(1 << 20):
+            if b"\0" in block:  # pandas would drop what follows in the cell
+                raise AffineDPError(f"{path.name} is not text: it has a zero byte")
             cells += sum(map(block.count, (b",", b"\n", b"\r")))
             if in_header:
                 first, end, _ = block.lstrip(b"\r\n").partition(b"\n")
@@ -89,7 +143,9 @@ def _check_size(path: Path, cells: int, columns: int) -> None:
 
 
 def write_table(frame: Any, path: Path) -> None:
-    """Write a DataFrame as CSV or Parquet, at once or not at all.
+    """Write the columns of a DataFrame as CSV or Parquet, at once or not at all.
+
+    Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.
 
     Parameters
     ----------
@@ -104,7 +160,7 @@ def write_table(frame: Any, path: Path) -> None:
             if kind == ".csv":
                 frame.to_csv(part, index=False)
             else:
-                frame.to_parquet(part, index=False)
+                _write_parquet(frame, part)
         except OSError:
             raise
         except ImportError:
@@ -112,6 +168,13 @@ def write_table(frame: Any, path: Path) -> None:
         except Exception as error:  # pyarrow raises many kinds for what it cannot hold
             reason = visible(str(error)[:200])
             raise AffineDPError(f"{path} cannot be written: {reason}") from None
+
+
+def _write_parquet(frame: Any, path: Path) -> None:
+    from pyarrow import Table, parquet
+
+    columns = Table.from_pandas(frame, preserve_index=False)
+    parquet.write_table(columns.replace_schema_metadata(None), path)
 
 
 def check_writable(path: Path) -> None:

@@ -98,18 +98,35 @@ def read_text(file: Path, where: str, most: int) -> str:
     try:
         if not file.exists():
             raise AffineDPError(f"{where} does not exist")
-        if not file.is_file():
-            raise AffineDPError(f"{where} is not a file")
-        with file.open("rb") as opened:
-            content = opened.read(most + 1)
-        if len(content) > most:
-            raise AffineDPError(f"{where} is larger than {most / 10**6:g} MB")
-        text = content.decode("utf-8-sig")
+        text = read_bytes(file, where, most).decode("utf-8-sig")
     except OSError as error:
         raise AffineDPError(f"{where} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise AffineDPError(f"{where} is not UTF-8 text (byte {error.start})") from None
     return unicodedata.normalize("NFC", text)
+
+
+def read_bytes(file: Path, where: str, most: int) -> bytes:
+    """Return the content of a file of bounded size; what is no file could be read for ever.
+
+    Parameters
+    ----------
+    file : Path
+        What to read.
+    where : str
+        What it is, in messages.
+    most : int
+        Bytes that it may have.
+    """
+    size = file.stat().st_size
+    if not file.is_file():
+        raise AffineDPError(f"{where} is not a file")
+    if size <= most:
+        with file.open("rb") as opened:
+            content = opened.read(size + 1)
+        if len(content) <= size:  # otherwise it grew meanwhile
+            return content
+    raise AffineDPError(f"{where} is larger than {most / 10**6:g} MB")
 
 
 def check_values(text: str, most: int) -> None:

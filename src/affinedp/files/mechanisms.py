@@ -145,19 +145,45 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
         guarantee = certified_promise(adjacency, noise, query, names, certificate)
     else:
         guarantee = promise_of(adjacency, noise, query, law, names)
-    if reverify and not guarantee.sensitivity <= sensitivity * (1 + AGREEMENT):
+    check_stated(sensitivity, guarantee)
+    gap = checked_gap(document["gap"])
+    notes = tuple(str(note) for note in document["notes"])
+    return kind(
+        adjacency, query, basis, root, law, guarantee, names,
+        gap, notes, certificate,
+    )  # fmt: skip
+
+
+def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
+    """Refuse a file whose noise promises less than the file says.
+
+    Parameters
+    ----------
+    sensitivity : float
+        What the file states.
+    guarantee : Guarantee
+        What its noise gives.
+    """
+    if not guarantee.sensitivity <= sensitivity * (1 + AGREEMENT):
         raise StorageError(
             f"the file states a sensitivity of {sensitivity!r}, but its noise gives "
             f"{guarantee.sensitivity!r}: the file was altered, or made by something else"
         )
-    gap = document["gap"]
-    if gap is not None and not 0 <= float(gap) < np.inf:
+
+
+def checked_gap(gap: Any) -> float | None:
+    """Return the gap that a file states, which is possible at least.
+
+    Parameters
+    ----------
+    gap : float or None
+        As it stands in the file.
+    """
+    if gap is None:
+        return None
+    if not 0 <= float(gap) < np.inf:
         raise StorageError(f"a gap of {gap} is not possible")
-    notes = tuple(str(note) for note in document["notes"])
-    return kind(
-        adjacency, query, basis, root, law, guarantee, names,
-        None if gap is None else float(gap), notes, certificate,
-    )  # fmt: skip
+    return float(gap)
 
 
 def promise_on_trust(
@@ -279,15 +305,13 @@ def write_text(path: Path, text: str) -> None:
 
 def _parsed(path: Path) -> Mapping[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise StorageError(f"{path.name} is too large to be a mechanism")
-        text = content.decode("utf-8")
+        text = documents.read_bytes(path, "it", MOST_BYTES).decode("utf-8")
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise StorageError(f"{path.name} is not a mechanism: it is not text") from None
+    except AffineDPError as error:
+        raise StorageError(f"{path.name} is not a mechanism: {error}") from None
     try:
         documents.check_values(text, MOST_VALUES)
         document = documents.from_json(text)

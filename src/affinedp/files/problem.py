@@ -45,8 +45,8 @@ from affinedp.files.values import (
     texts,
 )
 from affinedp.files.visible import check_names
+from affinedp.promise.verification import Law
 
-Law = Literal["gaussian", "laplace"]
 Neighbours = Literal["circuits", "free_sets", "directions"]
 PublicEntries = Literal["refuse", "allow"]
 

@@ -21,8 +21,9 @@ from affinedp.arrays import (
 )
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.adjacency import Adjacency, column_norms
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.norms import column_norms
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.guarantee import Guarantee
 
@@ -381,7 +382,10 @@ def _whiten_block(noise: FloatArray, query: Matrix) -> Whitened:
     if not largest.any():
         raise AffineDPError("noise_matrix is zero: there is no noise")
     # squares of tiny or huge noise must not leave the range of floating point
-    size = largest * np.linalg.norm(noise / np.where(largest > 0, largest, 1.0), axis=0)
+    with np.errstate(over="ignore"):
+        size = largest * np.linalg.norm(noise / np.where(largest > 0, largest, 1.0), axis=0)
+    if not math.isfinite(float(size.sum())):  # LAPACK might never return
+        raise AffineDPError("the noise is too large for double precision: choose another unit")
     full = bool(np.all(size > 0))
     if full:
         left, values, right = _singular_values(noise / size)

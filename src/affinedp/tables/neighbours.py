@@ -16,7 +16,7 @@ from affinedp.equations.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.tables.description import TableRelease, number
+from affinedp.tables.description import TableDescription, number
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError, listed
 
@@ -54,12 +54,14 @@ def manifold_of(layout: Layout) -> AffineManifold:
         ) from None
 
 
-def adjacency_of(description: TableRelease, layout: Layout, manifold: AffineManifold) -> Adjacency:
+def adjacency_of(
+    description: TableDescription, layout: Layout, manifold: AffineManifold
+) -> Adjacency:
     """Return the neighbours that were asked for.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         Says which.
     layout, manifold : Layout, AffineManifold
         The private entries.
@@ -92,7 +94,9 @@ def _cell_adjacency(manifold: AffineManifold, cells: list[int], mu: FloatArray) 
     return DirectionAdjacency(manifold, whole * mu[sorted(cells)], unit=CELL_UNIT)
 
 
-def _basic_cells(description: TableRelease, layout: Layout, manifold: AffineManifold) -> list[int]:
+def _basic_cells(
+    description: TableDescription, layout: Layout, manifold: AffineManifold
+) -> list[int]:
     """Private entries that determine all others: what is no total, or the named columns."""
     width = len(layout.columns)
     chosen = description.cells

@@ -27,7 +27,7 @@ from typing import Any
 from affinedp.errors import AffineDPError, EquationError
 from affinedp.files.documents import read_document
 from affinedp.files.values import check_keys, section, shown
-from affinedp.tables.description import TableRelease
+from affinedp.tables.table_release import TableRelease
 
 # The keys of every section, and what they must be.
 _KEYS: dict[str, dict[str, str]] = {

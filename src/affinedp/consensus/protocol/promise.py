@@ -12,7 +12,7 @@ import math
 import numbers
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,8 +24,8 @@ from affinedp.neighbours.adjacency import hashed, mu_words
 from affinedp.promise.calibration import gaussian_sigma
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
 
-Law = Literal["gaussian", "laplace"]
 PerAgent = float | ArrayLike | Mapping[Any, float]
 
 # What moves between neighbours, whoever states the promise: the simulation, or the agent itself.

@@ -8,9 +8,6 @@ from fractions import Fraction
 from affinedp.release.plan import GRID_BITS
 from affinedp.release.sampler import IntegerNoise, draw_integers
 
-# A call costs about ten times as much as a number; larger batches would make some steps slow.
-BATCH = 16
-
 
 def drawn_once(factor: float, count: int) -> tuple[int, ...]:
     """Return η for a whole trajectory, in units of its grid.
@@ -27,28 +24,20 @@ def drawn_once(factor: float, count: int) -> tuple[int, ...]:
 
 
 class FreshNoise:
-    """Independent noise of unit scale, in units of its grid, a few numbers ahead.
+    """Independent noise of unit scale, in units of its grid.
 
-    Parameters
-    ----------
-    outputs : int
-        How many numbers a step takes.
+    Nothing is drawn ahead: a process that forks does not take its noise with it.
     """
 
-    def __init__(self, outputs: int) -> None:
-        self._batch = max(BATCH, outputs)
-        self._noise = IntegerNoise("gaussian", 2**GRID_BITS)
-        self._ahead: list[int] = []
+    def __init__(self) -> None:
+        self._noise = IntegerNoise("gaussian", 1 << GRID_BITS)
 
     def take(self, count: int) -> list[int]:
-        """Return numbers that nobody has seen, and forget them.
+        """Return numbers that nobody has seen.
 
         Parameters
         ----------
         count : int
-            How many, at most ``outputs``.
+            How many.
         """
-        if len(self._ahead) < count:
-            self._ahead.extend(self._noise.draw(self._batch).tolist())
-        taken, self._ahead = self._ahead[:count], self._ahead[count:]
-        return taken
+        return list(self._noise.draw(count))

@@ -15,10 +15,11 @@ from affinedp.control.trajectory.neighbours import trajectory_neighbours
 from affinedp.control.trajectory.promise import promise_of_root, stated_promise
 from affinedp.control.trajectory.record import OneDrawNoise
 from affinedp.files.mechanisms import (
-    AGREEMENT,
     TRAJECTORY_FORMAT,
     VERSION,
     StorageError,
+    check_stated,
+    checked_gap,
     packed,
     read_document,
     refusals,
@@ -88,17 +89,11 @@ def _restored(document: Mapping[str, Any], reverify: bool) -> OneDrawNoise:
     guarantee = (
         promise_of_root(neighbours, root) if reverify else stated_promise(neighbours, stated)
     )
-    if not guarantee.sensitivity <= stated * (1 + AGREEMENT):
-        raise StorageError(
-            f"the file states a sensitivity of {stated!r}, but its noise gives "
-            f"{guarantee.sensitivity!r}: the file was altered, or made by something else"
-        )
-    gap = document["gap"]
-    if gap is not None and not 0 <= float(gap) < np.inf:
-        raise StorageError(f"a gap of {gap} is not possible")
+    check_stated(stated, guarantee)
+    gap = checked_gap(document["gap"])
     notes = [str(note) for note in list(document["notes"])]
     if gap is not None:
-        notes.append(f"when designed, at most {float(gap):.2g} (relative) above the least cost")
+        notes.append(f"when designed, at most {gap:.2g} (relative) above the least cost")
     # optimality is not computed again, so that it is not claimed
     return OneDrawNoise(neighbours, guarantee, root, None, tuple(notes))
 
