@@ -5,6 +5,7 @@ from .designs.laplace import design_laplace as design_laplace
 from .designs.laplace import iid_noise as iid_noise
 from .equations.manifold import AffineManifold as AffineManifold
 from .errors import AffineDPError as AffineDPError
+from .feedback.steps import ReleaseInSteps as ReleaseInSteps
 from .mechanism import Mechanism as Mechanism
 from .neighbours.adjacency import Adjacency as Adjacency
 from .neighbours.adjacency import DirectionAdjacency as DirectionAdjacency

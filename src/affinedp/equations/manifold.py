@@ -80,7 +80,8 @@ class AffineManifold:
         Coefficients.  Integers and short decimals are taken as exact rationals.
     b : array_like, shape (q,), optional
         Offsets; zero if not given.  May be a public *causal* function of what was
-        already released (feedback): the promises then still hold.
+        already released (feedback): the promises then still hold
+        (:meth:`affinedp.Mechanism.in_steps` releases such data).
     names : sequence of str, optional
         One name per entry; ``x1``, ``x2``, … if not given.
     public_entries : {"refuse", "allow"}
