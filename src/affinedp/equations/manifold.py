@@ -26,7 +26,9 @@ from affinedp.arrays import (
     real_array,
     real_matrix,
 )
+from affinedp.equations.decimals import short_decimals
 from affinedp.equations.elimination import (
+    EPS,
     Canonical,
     eliminate_dense,
     eliminate_exactly,
@@ -59,8 +61,6 @@ EXACT_WORK = 400_000
 EXACT_FLOAT_WORK = 5_000
 # The same where floating point is known to be mistaken about a zero.
 EXACT_WORK_IN_DOUBT = 50_000
-# A float with at most this many significant decimal digits is taken as that decimal.
-EXACT_DIGITS = 12
 # Text equations with more places than this make a sparse matrix.
 DENSE_EQUATIONS = 4e6
 # An x this far off, relative to the size of the terms, still lies on the manifold.
@@ -528,7 +528,10 @@ class AffineManifold:
         factors = np.where(share > 1e-13 * share.max(axis=0, initial=0.0), factors, 0.0)
         residual = offsets[dropped] - factors.T @ self._offsets
         scale = np.abs(offsets[dropped]) + np.abs(factors.T) @ np.abs(self._offsets)
-        wrong = np.abs(residual) > ON_MANIFOLD * scale
+        # factors that should be zero are off by a rounding of the largest
+        dust = 1e3 * EPS * np.abs(factors).max(axis=0, initial=0.0)
+        dust = dust * np.abs(self._offsets).max(initial=0.0)
+        wrong = np.abs(residual) > ON_MANIFOLD * scale + dust
         if contradicting is not None:
             wrong = np.isin(dropped, contradicting)
         for d in np.flatnonzero(wrong):
@@ -550,16 +553,12 @@ def _rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
     row, column, values = _nonzeros(matrix)
     if len(values) > EXACT_COEFFICIENTS:
         return None
+    exact = short_decimals(values.tolist())
+    if exact is None:
+        return None
     rows: list[dict[int, Fraction]] = [{} for _ in range(matrix.shape[0])]
-    exact: dict[float, Fraction] = {}
-    for i, j, value in zip(row.tolist(), column.tolist(), values.tolist()):
-        if value not in exact:
-            text = repr(value)
-            digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
-            if len(digits) > EXACT_DIGITS and not value.is_integer():
-                return None
-            exact[value] = Fraction(text)
-        rows[i][j] = exact[value]
+    for i, j, value in zip(row.tolist(), column.tolist(), exact):
+        rows[i][j] = value
     return rows
 
 
