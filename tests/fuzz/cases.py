@@ -17,9 +17,11 @@ def sizes_of(problem, pair):
     """Per output, a bound on all numbers that are rounded on the way to it."""
     kernel = np.abs(dense(problem.manifold.kernel))
     free = problem.manifold.canonical.free.tolist()
+    # the public point that all numbers are counted from is rounded, too
+    public = sum((abs(v) for v in problem.known.right), Fraction(0))
     sizes = []
     for row in problem.matrix:
-        total = Fraction(0)
+        total = public * sum(abs(f) for f in row)
         for x in (pair.x, pair.y):
             for j, f in enumerate(row):
                 if f:
