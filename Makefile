@@ -1,13 +1,17 @@
 # make demo   runs the main job in a fresh environment
 # make test   runs everything that must pass
+# make fuzz   asks random problems, for hours: is the noise as stated, are neighbours told apart?
 PYTHON ?= python3
 VENV := .venv
 LOWEST ?= tests
+# how long make fuzz runs (20000: two hours on two quiet cores), and from which seed
+EXAMPLES ?= 20000
+SEED ?= $(shell date +%s)
 BIN := $(VENV)/bin
 # small matrices everywhere: one BLAS thread is the fastest and the most repeatable
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test check lowest docs bench lock clean
+.PHONY: demo test fuzz check lowest docs bench lock clean
 
 $(VENV)/demo.stamp: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +42,11 @@ check: $(VENV)/test.stamp
 
 test: check
 	$(BIN)/python -m pytest -n 2
+
+fuzz: $(VENV)/test.stamp
+	@echo "make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)"
+	FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 tests/fuzz --hypothesis-profile=fuzz \
+		--hypothesis-seed=$(SEED) --hypothesis-show-statistics
 
 # the lowest versions that pyproject.toml allows, in an environment of their own
 lowest:
