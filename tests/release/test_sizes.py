@@ -156,3 +156,21 @@ def test_noise_of_any_size(scale):
     found = y.std(axis=0) / np.sqrt(m.expected_squared_errors)
     assert np.all(np.abs(found - 1) < 0.2)
     assert math.isfinite(m.release_plan().largest)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_a_query_that_is_public_is_refused(law):
+    """A multiple of an equation: rounding makes its sensitivity positive, but there is no data."""
+    step = np.array([[1.0], [-1.0]]) * 2.0**20
+    manifold = adp.AffineManifold([[1, 1]], [-(2.0**20)])
+    delta = 1e-6 if law == "gaussian" else 0.0
+    m = adp.iid_noise(
+        manifold,
+        law=law,
+        epsilon=1,
+        delta=delta,
+        query=np.array([[1.0, 1.0]]),
+        adjacency=adp.DirectionAdjacency(manifold, step),
+    )
+    with pytest.raises(AffineDPError, match="it is public"):
+        m.release([2.0**20, 0.0])

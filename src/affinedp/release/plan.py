@@ -175,6 +175,11 @@ def plan_of(mechanism: MechanismRecord, bound: float | None) -> Plan:
     combinations = seen_combinations(mechanism, slope, shared)
     if combinations is not None:
         slope = slope[:, combinations.places]
+    if not slope.any():
+        raise AffineDPError(
+            "the query does not depend on what neighbours differ in: it is public, and there is "
+            "nothing to release with noise"
+        )
     along = dense(manifold.kernel)
     if shared is not None:
         along = along @ shared.spread(len(free))
