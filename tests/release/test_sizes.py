@@ -70,6 +70,7 @@ def test_a_component_that_does_not_move_is_published_as_it_is():
     assert m.published_without_noise == ("v", "w")
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_shared_parts_are_equal_bit_for_bit(data):
@@ -114,6 +115,21 @@ def test_data_beyond_the_limit_is_refused_before_the_charge(size, tmp_path):
         with pytest.raises(AffineDPError):
             m.release([[size, -size, 0.0], [1.0, 2.0, 3.0]], ledger=ledger, rows="same")
         assert ledger.spent == 0
+
+
+@pytest.mark.parametrize("mu", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("bound", [1e280, 1e290, 1e300, 1.7e308])
+def test_noise_that_no_double_holds_is_refused_before_the_charge(bound, mu):
+    """Noisy integers beyond 1e308 cannot be published: the plan says so, not the release."""
+    for law in ("gaussian", "laplace"):
+        delta = 1e-6 if law == "gaussian" else 0.0
+        m = adp.iid_noise(SUM, law=law, epsilon=1, delta=delta, mu=mu)
+        try:
+            m.release_plan(bound)
+        except AffineDPError:
+            assert bound / mu > 1e298
+            continue
+        assert np.isfinite(m.release(np.zeros((200, 3)), bound=bound)).all()
 
 
 @pytest.mark.parametrize("bound", [1e17, 1e20, 1e100, 1e300])

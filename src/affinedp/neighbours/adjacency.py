@@ -179,7 +179,6 @@ class Adjacency(ABC):
             found.append(block)
         return np.hstack(found) if found else np.zeros((self.manifold.n, 0))
 
-    @abstractmethod
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
         """Return whether x and y are neighbours, decided in rational arithmetic, and why.
 
@@ -207,6 +206,10 @@ class Adjacency(ABC):
         >>> print(one_moves.are_neighbours([3, 4, 7], [1, 6, 7]))
         no neighbours: the difference is 2 times direction 1 (counting from 1), more than once
         """
+        raise AffineDPError(
+            f"{type(self).__name__} does not say of two data sets whether they are neighbours: "
+            "give it a method are_neighbours"
+        )
 
     def sensitivity_by_entry(
         self, matrix: ArrayLike | sparse.sparray, norm: Norm

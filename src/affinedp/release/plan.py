@@ -223,11 +223,15 @@ def _with_grids(
     weight = 1.0 if combinations is None else combinations.weight
     if bound is not None:
         total += 2 * gain * weight * bound * EPS
-    if not total < math.inf:
-        raise AffineDPError(
-            f"no noise covers rounding in data of size {bound:g}: give a smaller bound"
-        )
     factor = max(1.0, total / sensitivity) * (1 + SHARE)
+    # noisy integers and outputs must be doubles, also at 2^14 times the scale of the noise
+    reach = max(math.ldexp(1.0, GRID_BITS), float(np.abs(noise).sum(axis=1).max()))
+    if not factor * reach < 2.0**1010:
+        raise AffineDPError(
+            "the noise is too large for double precision: change the units"
+            if bound is None
+            else f"no noise covers rounding in data of size {bound:g}: give a smaller bound"
+        )
     largest = _largest(slope, coordinates, noise, mechanism, factor, certain)
     room_for_steps = math.ldexp(1.0, min(LARGEST // 2 + step_exponent, 1000))
     return Plan(
