@@ -30,6 +30,7 @@ from affinedp.equations.decimals import short_decimals
 from affinedp.equations.elimination import (
     EPS,
     Canonical,
+    balancing_units,
     eliminate_dense,
     eliminate_exactly,
     eliminate_sparse,
@@ -65,6 +66,8 @@ EXACT_WORK_IN_DOUBT = 50_000
 DENSE_EQUATIONS = 4e6
 # An x this far off, relative to the size of the terms, still lies on the manifold.
 ON_MANIFOLD = 1e-9
+# Share of the data that equations couple which counts as a term of each of them.
+COUPLED = 1e-3
 
 
 class AffineManifold:
@@ -378,6 +381,9 @@ class AffineManifold:
     def residual(self, x: ArrayLike) -> FloatArray:
         """Return ``D x + b`` relative to the size of its terms, one value per equation.
 
+        Numbers carry the rounding of what they were computed with: where all terms of an
+        equation are tiny, a small share of the data that the equations couple counts as a term.
+
         Parameters
         ----------
         x : array_like, shape (n,) or (rows, n)
@@ -386,7 +392,27 @@ class AffineManifold:
         points = self._points(x)
         value = points @ self._matrix.T + self._offsets
         scale = np.abs(points) @ abs(self._matrix.T) + np.abs(self._offsets)
+        scale = scale + COUPLED * self._coupled_size(points)
         return np.asarray(np.abs(value) / np.where(scale > 0, scale, 1.0))
+
+    def _coupled_size(self, points: FloatArray) -> FloatArray:
+        """The largest entry that each equation is coupled with, in units of the equation."""
+        row_unit, column_unit, group = self._couplings
+        size = np.abs(points) / column_unit
+        largest = np.zeros((int(group.max(initial=-1)) + 1, *points.shape[:-1]))
+        np.maximum.at(largest, group[: self.n], size.T)
+        return np.asarray(largest[group[self.n :]].T / row_unit)
+
+    @cached_property
+    def _couplings(self) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Units of equations and entries, and which of them hang together: entries first."""
+        import scipy.sparse as sparse
+        from scipy.sparse.csgraph import connected_components
+
+        pattern = sparse.csr_array(self._matrix)
+        links = sparse.block_array([[None, pattern.T], [pattern, None]], format="csr")
+        label = connected_components(links, directed=False)[1]
+        return *balancing_units(self._matrix), label
 
     def contains(self, x: ArrayLike, tolerance: float = ON_MANIFOLD) -> bool:
         """Whether ``x`` (or every row of it) obeys the equations, up to rounding.

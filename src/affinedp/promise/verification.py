@@ -24,7 +24,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.norms import column_norms
+from affinedp.neighbours.norms import column_norms, first_largest
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
@@ -156,7 +156,7 @@ def promise_of(
     leak = find_leak(whitened, unit @ query, adjacency)
     exact = exact_whitening(adjacency.manifold, noise, query) if noise_error == 0.0 else None
     everyone = type(adjacency) is CircuitAdjacency and bool(np.all(adjacency.mu > 0))
-    if leak is None and exact is not None and everyone and exact.bare is not None:
+    if exact is not None and everyone and exact.bare is not None:
         leak = exact.bare @ _inverse(unit)
     theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
     shared: dict[str, Any] = {
@@ -467,7 +467,8 @@ def _uncovered(whitened: Whitened, moved: FloatArray) -> FloatArray | None:
         if relative.size == 0 or np.abs(relative).max() <= max(LEAK, 32 * whitened.error):
             continue
         combination = np.zeros(len(moved))
-        combination[rows] = np.linalg.svd(relative, full_matrices=False)[0][:, 0]
+        # what is bare has no noise in it; of equally large parts, the first movement's
+        combination[rows] = relative[:, first_largest(column_norms(relative, 2))]
         combination[np.abs(combination) < 1e-9 * np.abs(combination).max()] = 0.0
         return combination
     return None
