@@ -69,7 +69,8 @@ def design_laplace(
     weights : array_like, shape (m,) or (m, m), optional
         What squared error costs: one weight per output, or a matrix Q for ``E eᵀQe``.
     seed : int or Generator
-        For the starts of the search; the same seed gives the same design.
+        For the starts of the search; the same seed gives the same design on one machine
+        (other processors round in another order).
     starts : int, optional
         Random starts; by default as many as were found to agree.
     method : {"optimal", "algorithm2"}

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -111,6 +112,8 @@ class AffineManifold:
         public_entries: PublicEntries = "refuse",
         rank_tolerance: float | None = None,
     ) -> None:
+        _refuse_rounded(D, "D")
+        _refuse_rounded(b, "b")
         matrix = real_matrix(D, "D")
         offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1)
         rows = _rational_rows(matrix) if rank_tolerance is None else None
@@ -640,3 +643,27 @@ def _some(items: Sequence[str], most: int = 8) -> str:
     """List a few items in words."""
     shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
     return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def _refuse_rounded(values: Any, name: str) -> None:
+    """Refuse fractions, decimals and long doubles that a double would change."""
+    if values is None or is_sparse(values):
+        return
+    try:
+        given = np.asarray(values)
+    except ValueError:
+        return  # no array at all, which is said elsewhere
+    if given.dtype.kind != "O" and given.dtype != np.longdouble:
+        return
+    for place, value in np.ndenumerate(given):
+        if isinstance(value, Fraction | Decimal | np.longdouble) and np.isfinite(float(value)):
+            number = float(value)
+            same = Fraction(*value.as_integer_ratio()) == Fraction(number)
+            written = isinstance(value, Decimal) and value == Decimal(repr(number))
+            if not (same or written):
+                at = ", ".join(map(str, place))
+                raise AffineDPError(
+                    f"{name}[{at}] = {value} is no double, and rounding it would change the "
+                    "equation. Give the equations as text to AffineManifold.from_equations, which "
+                    "reads fractions such as 1/3 and long decimals exactly"
+                )
