@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, real_array
+from affinedp.arrays import FloatArray, Matrix, real_array, within_range
 from affinedp.designs.gaussian import (
     assemble,
     at_the_limit,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 
+@within_range
 def design_laplace(
     manifold: AffineManifold,
     *,
@@ -138,6 +139,7 @@ def design_laplace(
     )
 
 
+@within_range
 def iid_noise(
     manifold: AffineManifold,
     *,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.equations.component import Component, parallel_columns
 from affinedp.equations.decimals import exact_numbers
 from affinedp.equations.manifold import AffineManifold
@@ -141,6 +141,7 @@ class CircuitAdjacency(Adjacency):
         """
         return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
 
+    @within_range
     def _sensitivity(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         import scipy.sparse as sparse
 
@@ -167,6 +168,7 @@ class CircuitAdjacency(Adjacency):
                 best = best.worse(self._evaluate(part, image, exact, norm, leading))
         return replace(best, method="; ".join(sorted(methods)) or best.method)
 
+    @within_range
     def count(self) -> int:
         """Return the number of circuits, up to sign."""
         with Progress("counting the circuits") as progress:
