@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, real_array
+from affinedp.arrays import FloatArray, Matrix, real_array, within_range
 from affinedp.designs.gaussian import (
     assemble,
     at_the_limit,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 
+@within_range
 def design_laplace(
     manifold: AffineManifold,
     *,
@@ -140,6 +141,7 @@ def design_laplace(
     )
 
 
+@within_range
 def iid_noise(
     manifold: AffineManifold,
     *,

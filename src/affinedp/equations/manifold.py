@@ -26,6 +26,7 @@ from affinedp.arrays import (
     is_sparse,
     real_array,
     real_matrix,
+    within_range,
 )
 from affinedp.equations.decimals import short_decimals
 from affinedp.equations.elimination import (
@@ -177,6 +178,7 @@ class AffineManifold:
         )
         return manifold
 
+    @within_range
     def _build(
         self,
         matrix: Matrix,
@@ -429,6 +431,7 @@ class AffineManifold:
         """
         return bool(np.all(self.residual(x) <= tolerance))
 
+    @within_range
     def project(self, x: ArrayLike) -> FloatArray:
         """Return the nearest point of the manifold.
 

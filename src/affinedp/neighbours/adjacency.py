@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array, real_matrix
+from affinedp.arrays import (
+    FloatArray,
+    IntArray,
+    Matrix,
+    Norm,
+    dense,
+    real_array,
+    real_matrix,
+    within_range,
+)
 from affinedp.equations.decimals import exact_numbers
 from affinedp.equations.manifold import ON_MANIFOLD, AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
@@ -159,6 +168,7 @@ class Adjacency(ABC):
             Raise beyond this many.
         """
 
+    @within_range
     def directions(self, limit: int = 200_000) -> FloatArray:
         """Return all neighbour directions as columns, scaled by μ.
 
@@ -307,6 +317,7 @@ class FreeSetAdjacency(Adjacency):
            [0. , 1. ]])
     """
 
+    @within_range
     def __init__(
         self,
         manifold: AffineManifold,
@@ -405,6 +416,7 @@ class FreeSetAdjacency(Adjacency):
         """
         return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
 
+    @within_range
     def _sensitivity(self, checked: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         found = [self._measured(checked, entries, norm) for entries in self._sets]
         # the sets that may be the worst in view of rounding are measured again, exactly
@@ -556,6 +568,7 @@ class DirectionAdjacency(Adjacency):
     2.0
     """
 
+    @within_range
     def __init__(
         self, manifold: AffineManifold, directions: ArrayLike, *, unit: str | None = None
     ) -> None:
@@ -645,6 +658,7 @@ class DirectionAdjacency(Adjacency):
         """
         return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
 
+    @within_range
     def _sensitivity(self, checked: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         vectors = self._directions
 

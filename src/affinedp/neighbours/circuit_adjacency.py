@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.equations.component import Component, parallel_columns
 from affinedp.equations.decimals import exact_numbers
 from affinedp.equations.manifold import AffineManifold
@@ -145,6 +145,7 @@ class CircuitAdjacency(Adjacency):
         """
         return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
 
+    @within_range
     def _sensitivity(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         import scipy.sparse as sparse
 
@@ -201,6 +202,7 @@ class CircuitAdjacency(Adjacency):
             found.append(still(self.manifold.n) if mu is None else other.sensitivity(matrix, norm))
         return tuple(found)
 
+    @within_range
     def count(self) -> int:
         """Return the number of circuits, up to sign."""
         with Progress("counting the circuits") as progress:

@@ -19,6 +19,7 @@ from affinedp.arrays import (
     is_sparse,
     real_array,
     real_matrix,
+    within_range,
 )
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
@@ -69,6 +70,7 @@ class Whitened:
     ranges: list[tuple[IntArray, FloatArray]]
 
 
+@within_range
 def verify(
     manifold: AffineManifold,
     noise_matrix: float | ArrayLike | sparse.sparray | None = None,
@@ -128,6 +130,7 @@ def verify(
     return promise_of(neighbours, noise, matrix, law, output_names, error)
 
 
+@within_range
 def promise_of(
     adjacency: Adjacency,
     noise: Matrix,
@@ -151,6 +154,8 @@ def promise_of(
     noise_error : float
         Relative error of Λ, where it had to be computed.
     """
+    if not np.all(np.isfinite(noise.data if is_sparse(noise) else noise)):
+        raise AffineDPError("the noise is too large for double precision: choose another unit")
     unit = output_units(query, adjacency)
     whitened = whiten(unit @ noise, unit @ query)
     leak = find_leak(whitened, unit @ query, adjacency)
