@@ -63,6 +63,7 @@ def test_components_are_those_of_the_circuits(system):
     assert sorted(map(sorted, merged)) == sorted(c.tolist() for c in map(np.sort, M.components))
 
 
+@pytest.mark.slow
 @given(integer_systems(), st.integers(0, 10**6))
 def test_project_is_the_nearest_point(system, seed):
     D, b = system
@@ -154,6 +155,7 @@ def test_large_network_stays_sparse():
     assert abs(M.D @ M.kernel).max() == 0
 
 
+@pytest.mark.slow
 def test_pegase_network():
     networks = pytest.importorskip("pandapower.networks", reason="needs the extra [flows]")
     net = networks.case9241pegase()

@@ -54,8 +54,8 @@ def _answer(commands: Callable[[], object]) -> int:
         return UNEXPECTED
     except Exception as error:
         complain(
-            f"something unexpected happened ({type(error).__name__}: {str(error)[:500]}); nothing "
-            f"follows about the promise.  Set {SHOW_TRACEBACK}=1 to see where, and report it"
+            f"something unexpected happened ({type(error).__name__}); nothing follows about the "
+            f"promise.  Set {SHOW_TRACEBACK}=1 to see where (it may show data), and report it"
         )
         if os.environ.get(SHOW_TRACEBACK):
             traceback.print_exc()

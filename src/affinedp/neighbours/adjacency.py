@@ -7,28 +7,51 @@ guarantees about different neighbours never mix.
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array, real_matrix
+from affinedp.equations.decimals import exact_numbers
 from affinedp.equations.manifold import ON_MANIFOLD, AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.neighbours.definition import (
+    NeighbourAnswer,
+    among_directions,
+    among_free_sets,
+)
+from affinedp.neighbours.exchange import exact_directions, exchange_work
+from affinedp.neighbours.norms import (
+    EPS,
+    TIED,
+    ExactMatrix,
+    as_float,
+    column_norms,
+    first_largest,
+    in_integers,
+    largest_norm,
+    overflow,
+)
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-EPS = float(np.finfo(float).eps)
-# Norms that differ by less than this share are equal: the direction that came first is shown.
-TIED = 1e-11
 TINY_COEFFICIENT = 1e-6
 DENSE_NUMBERS = 4e8
-# Products up to which a norm is computed in rational arithmetic.
-EXACT_PRODUCTS = 4_000
+# Rational operations up to which the directions of free sets are computed exactly.
+EXACT_EXCHANGES = 200_000
+# A bound closer than this to the value that was found is the value up to rounding.
+ONLY_ROUNDING = 1e-9
+# A set whose kernel rows have a smaller condition is free, whatever rounding does.
+WELL_CONDITIONED = 1e10
 
 
 @dataclass(frozen=True)
@@ -114,6 +137,18 @@ class Adjacency(ABC):
             1 for Laplace noise, 2 for Gaussian noise.
         """
 
+    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
+        """Return the same for a matrix of rational numbers, or None where it is not decided.
+
+        Parameters
+        ----------
+        matrix : ExactMatrix
+            One column for each entry.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return None
+
     @abstractmethod
     def blocks(self, limit: int) -> Iterator[FloatArray]:
         """Yield the directions, n×K at a time.
@@ -158,6 +193,71 @@ class Adjacency(ABC):
                 )
             found.append(block)
         return np.hstack(found) if found else np.zeros((self.manifold.n, 0))
+
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether x and y are neighbours, decided in rational arithmetic, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations.  A float is read as the decimal that it prints
+            as; integers, ``Decimal``, ``Fraction`` and texts such as ``"1/3"`` as they are.
+            (Neighbours whose *records* are off by rounding are what ``bound`` of
+            :meth:`affinedp.Mechanism.release` is for.)
+
+        Returns
+        -------
+        NeighbourAnswer
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold.from_equations(["east + west = total"])
+        >>> print(adp.CircuitAdjacency(M).are_neighbours([3, 4, 7], [2, 5, 7]))
+        neighbours: east moves by 1, at most μ = 1; of the free {east, total} no other; west follows
+        >>> print(adp.FreeSetAdjacency(M, [["east", "west"]]).are_neighbours([3, 4, 7], [2, 5, 7]))
+        no neighbours: more than one entry of the free set {east, west} moves: east, west
+        >>> one_moves = adp.DirectionAdjacency(M, [[1], [-1], [0]])
+        >>> print(one_moves.are_neighbours([3, 4, 7], [1, 6, 7]))
+        no neighbours: the difference is 2 times direction 1 (counting from 1), more than once
+        """
+        raise AffineDPError(
+            f"{type(self).__name__} does not say of two data sets whether they are neighbours: "
+            "give it a method are_neighbours"
+        )
+
+    def sensitivity_by_entry(
+        self, matrix: ArrayLike | sparse.sparray, norm: Norm
+    ) -> tuple[Sensitivity, ...]:
+        """Return the largest norm of ``matrix @ v`` over the neighbours that one entry makes.
+
+        With ``matrix = Λ⁺F`` these are the paper's Δ_i (times μ_i), whose largest is
+        :meth:`sensitivity`: they say which entry sets the noise.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+
+        Returns
+        -------
+        tuple of Sensitivity
+            One per entry; 0 for an entry that never moves first.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold([[1, -4]])                  # Example 1 of the paper, k = 4
+        >>> found = adp.CircuitAdjacency(M).sensitivity_by_entry([[1, 0], [0, 1]], norm=1)
+        >>> [one.value for one in found]                       # 1 + 1/k and 1 + k
+        [1.25, 5.0]
+        """
+        raise AffineDPError(
+            "given directions do not say which entry moves first, so there is no sensitivity by "
+            "entry. Ask for sensitivity, or use CircuitAdjacency or FreeSetAdjacency"
+        )
 
     @abstractmethod
     def span(self) -> Matrix:
@@ -224,7 +324,12 @@ class FreeSetAdjacency(Adjacency):
         if not self._sets:
             raise AffineDPError("free_sets is empty: give at least one set of free entries")
         for entries in self._sets:
-            self._coordinates(entries)
+            if not self._is_free(entries):
+                names = ", ".join(manifold.names[i] for i in entries)
+                raise AffineDPError(
+                    f"the entries {names} are not free together: the equations tie them to each "
+                    "other (or do so within rounding). Choose entries that determine x"
+                )
 
     @property
     def mu(self) -> FloatArray:
@@ -265,13 +370,15 @@ class FreeSetAdjacency(Adjacency):
         count = len(self._sets) * self.manifold.dim
         if count > limit:
             raise TooManyCircuitsError(f"there are {count:,} directions", count, limit)
+        work = 0.0
         for entries in self._sets:
-            coordinates, _ = self._coordinates(entries)
-            yield np.asarray(self.manifold.kernel @ coordinates)
+            work += exchange_work(self.manifold.canonical, entries)
+            exactly = work <= EXACT_EXCHANGES and self._is_rational
+            yield self._exact_block(entries) if exactly else self._block(entries)[0]
 
     def span(self) -> Matrix:
         """Return the directions of the first set, which span the kernel."""
-        return np.asarray(self.manifold.kernel @ self._coordinates(self._sets[0])[0])
+        return next(iter(self.blocks(len(self._sets) * self.manifold.dim)))
 
     def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
         """Return the largest norm of ``matrix @ v`` over the directions of the chosen sets.
@@ -284,36 +391,148 @@ class FreeSetAdjacency(Adjacency):
             1 for Laplace noise, 2 for Gaussian noise.
         """
         check_norm(norm)
-        checked = self.checked_matrix(matrix)
-        image = dense(checked @ self.manifold.kernel)
-        best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
-        for entries in self._sets:
-            coordinates, condition = self._coordinates(entries)
-            lengths = column_norms(image @ coordinates, norm)
-            spread = column_norms(np.abs(image) @ np.abs(coordinates), norm)
-            upper = (
-                lengths + (8 * len(entries) * EPS + self.manifold.kernel_error) * condition * spread
-            )
-            place = first_largest(lengths)
-            direction = np.asarray(self.manifold.kernel @ coordinates[:, place])
-            warnings = tiny_coefficient(direction, self.manifold.names)
-            value, high = float(lengths[place]), float(upper.max())
-            best = best.worse(Sensitivity(value, high, True, "", direction, warnings))
-        return replace(best, method=f"{len(self._sets)} free sets, closed form")
+        return self._sensitivity(self.checked_matrix(matrix), norm, None)
 
-    def _coordinates(self, entries: IntArray) -> tuple[FloatArray, float]:
-        """Kernel coordinates of the set's scaled directions, and the condition of the set."""
+    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
+        """Return the same for a matrix of rational numbers.
+
+        Parameters
+        ----------
+        matrix : ExactMatrix
+            One column for each entry.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
+
+    def _sensitivity(self, checked: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
+        found = [self._measured(checked, entries, norm) for entries in self._sets]
+        # the sets that may be the worst in view of rounding are measured again, exactly
+        certain, work = 0.0, 0.0
+        for place in sorted(range(len(found)), key=lambda p: -found[p].upper):
+            entries = self._sets[place]
+            work += exchange_work(self.manifold.canonical, entries)
+            if found[place].upper <= certain or work > EXACT_EXCHANGES or not self._is_rational:
+                break
+            found[place] = self._measured_exactly(checked, entries, norm, numbers)
+            certain = max(certain, found[place].value)
+        best = found[0]
+        for other in found[1:]:
+            best = best.worse(other)
+        exact = best.upper <= best.value * (1 + ONLY_ROUNDING)
+        warnings = tiny_coefficient(best.direction, self.manifold.names)
+        method = f"{len(self._sets)} free sets, closed form"
+        return replace(best, exact=exact, method=method, warnings=warnings)
+
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether one entry of a chosen set makes x and y neighbours, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
+        """
+        return among_free_sets(self.manifold, self._sets, self._mu, x, y)
+
+    def sensitivity_by_entry(
+        self, matrix: ArrayLike | sparse.sparray, norm: Norm
+    ) -> tuple[Sensitivity, ...]:
+        """Return the largest norm of ``matrix @ v`` over the neighbours that one entry makes.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return tuple(
+            still(self.manifold.n) if mu is None else self._only(mu).sensitivity(matrix, norm)
+            for mu in alone(self._mu, {int(i) for entries in self._sets for i in entries})
+        )
+
+    def _only(self, mu: FloatArray) -> FreeSetAdjacency:
+        """The same sets with another μ; those in which nothing moves are left out."""
+        other = copy(self)
+        other._mu = mu
+        other._sets = tuple(entries for entries in self._sets if mu[entries].any())
+        return other
+
+    # ------------------------------------------------------------------ inside
+
+    @cached_property
+    def _exact_mu(self) -> list[Fraction]:
+        return exact_numbers(self._mu.tolist())
+
+    @property
+    def _is_rational(self) -> bool:
+        return self.manifold.canonical.exact_rows is not None
+
+    def _is_free(self, entries: IntArray) -> bool:
+        """Whether the entries determine x; decided exactly where that is not too much work."""
+        if self._condition(entries) < WELL_CONDITIONED:
+            return True
+        cheap = exchange_work(self.manifold.canonical, entries) <= EXACT_EXCHANGES
+        if not (self._is_rational and cheap):
+            return False
+        return exact_directions(self.manifold.canonical, entries) is not None
+
+    def _square(self, entries: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The kernel's rows of the set, each divided by its largest entry, and those."""
         square = dense(self.manifold.kernel[entries])
         size = np.abs(square).max(axis=1, initial=0.0)
-        condition = np.inf if np.any(size == 0) else np.linalg.cond(square / size[:, None])
-        if not condition < 1e10:
-            names = ", ".join(self.manifold.names[i] for i in entries)
-            raise AffineDPError(
-                f"the entries {names} are not free together: the equations tie them to each other "
-                "(or do so within rounding). Choose entries that determine x"
-            )
-        inverse = np.linalg.inv(square / size[:, None]) / size
-        return inverse * self._mu[entries], float(condition)
+        return square / np.where(size > 0, size, 1.0)[:, None], size
+
+    def _condition(self, entries: IntArray) -> float:
+        square, size = self._square(entries)
+        return math.inf if np.any(size == 0) else float(np.linalg.cond(square))
+
+    def _block(self, entries: IntArray) -> tuple[FloatArray, float]:
+        """The set's scaled directions in floating point, and about their relative error."""
+        condition = self._condition(entries)
+        if not condition < WELL_CONDITIONED:
+            return self._exact_block(entries), 4 * EPS
+        square, size = self._square(entries)
+        coordinates = np.linalg.inv(square) / size * self._mu[entries]
+        error = (8 * len(entries) * EPS + self.manifold.kernel_error) * condition
+        return np.asarray(self.manifold.kernel @ coordinates), error
+
+    def _exact_vectors(self, entries: IntArray) -> list[dict[int, Fraction]]:
+        found = exact_directions(self.manifold.canonical, entries)
+        assert found is not None  # checked when it was given
+        return [
+            {j: value * self._exact_mu[i] for j, value in found[i].items()}
+            for i in entries.tolist()
+        ]
+
+    def _exact_block(self, entries: IntArray) -> FloatArray:
+        block = np.zeros((self.manifold.n, len(entries)))
+        for k, vector in enumerate(self._exact_vectors(entries)):
+            for j, value in vector.items():
+                block[j, k] = as_float(value)
+        return block
+
+    def _measured(self, matrix: Matrix, entries: IntArray, norm: Norm) -> Sensitivity:
+        """What one set amounts to in floating point."""
+        vectors, error = self._block(entries)
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = column_norms(matrix @ vectors, norm)
+            spread = column_norms(abs(matrix) @ np.abs(vectors), norm)
+            upper = lengths + (error + 2 * self.manifold.n * EPS) * spread
+        if not np.all(np.isfinite(upper)):
+            raise overflow()
+        place = first_largest(lengths)
+        direction = vectors[:, place]
+        return Sensitivity(float(lengths[place]), float(upper.max()), True, "", direction)
+
+    def _measured_exactly(
+        self, matrix: Matrix, entries: IntArray, norm: Norm, numbers: ExactMatrix | None
+    ) -> Sensitivity:
+        """What one set amounts to, from its directions in rational arithmetic."""
+        vectors = self._exact_vectors(entries)
+        block = self._exact_block(entries)
+        largest = largest_norm(matrix, block, norm, lambda k: in_integers(vectors[k]), numbers)
+        return Sensitivity(largest.value, largest.upper, True, "", block[:, largest.place])
 
 
 class DirectionAdjacency(Adjacency):
@@ -374,6 +593,16 @@ class DirectionAdjacency(Adjacency):
         """A hash that is equal only for the same neighbours on the same manifold."""
         return hashed("directions", self.manifold.fingerprint, self._directions)
 
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether x and y differ by at most one of the directions, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
+        """
+        return among_directions(self.manifold, self._directions, x, y)
+
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
         """Yield the directions.
 
@@ -402,18 +631,35 @@ class DirectionAdjacency(Adjacency):
             1 for Laplace noise, 2 for Gaussian noise.
         """
         check_norm(norm)
-        checked: Any = self.checked_matrix(matrix)
+        return self._sensitivity(self.checked_matrix(matrix), norm, None)
+
+    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
+        """Return the same for a matrix of rational numbers.
+
+        Parameters
+        ----------
+        matrix : ExactMatrix
+            One column for each entry.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
+
+    def _sensitivity(self, checked: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         vectors = self._directions
-        lengths = column_norms(checked @ vectors, norm)
-        spread = column_norms(abs(checked) @ np.abs(vectors), norm)
-        upper = lengths + 2 * self.manifold.n * EPS * spread
-        place = first_largest(lengths)
+
+        def exact(k: int) -> tuple[dict[int, int], Fraction]:
+            moved = np.flatnonzero(vectors[:, k]).tolist()
+            values = exact_numbers(vectors[moved, k].tolist())
+            return in_integers(dict(zip(moved, values)))
+
+        largest = largest_norm(checked, vectors, norm, exact, numbers)
         return Sensitivity(
-            float(lengths[place]),
-            float(upper.max()),
-            True,
+            largest.value,
+            largest.upper,
+            largest.upper <= largest.value * (1 + ONLY_ROUNDING),
             f"{vectors.shape[1]} directions, closed form",
-            vectors[:, place].copy(),
+            vectors[:, largest.place].copy(),
         )
 
 
@@ -432,6 +678,19 @@ def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
     if np.any(values < 0) or not np.any(values > 0):
         raise AffineDPError("mu must be positive (zero for some entries at most)")
     return values
+
+
+def alone(mu: FloatArray, entries: Container[int]) -> Iterator[FloatArray | None]:
+    """Yield, for every entry, the μ of that entry alone; None where it never moves first."""
+    for i, reach in enumerate(mu):
+        only = np.zeros_like(mu)
+        only[i] = reach
+        yield only if reach and i in entries else None
+
+
+def still(n: int) -> Sensitivity:
+    """Return the sensitivity to an entry that never moves first."""
+    return Sensitivity(0.0, 0.0, True, "does not move first", np.zeros(n))
 
 
 def checked_unit(unit: str | None) -> str | None:
@@ -491,18 +750,6 @@ def _entry_positions(manifold: AffineManifold, entries: Sequence[int | str]) -> 
             f"manifold), not {len(set(found))}"
         )
     return np.array(sorted(found), dtype=np.intp)
-
-
-def column_norms(matrix: FloatArray, norm: Norm) -> FloatArray:
-    """Return the norm of every column, also where its square leaves the range of floats."""
-    largest = np.abs(matrix).max(axis=0, initial=0.0)
-    unit = np.where(largest > 0, largest, 1.0)
-    return np.asarray(np.linalg.norm(matrix / unit, ord=norm, axis=0) * unit)
-
-
-def first_largest(values: FloatArray) -> int:
-    """Return the place of the largest value; of those equal up to rounding, the first."""
-    return int(np.flatnonzero(values >= values.max() * (1 - TIED))[0])
 
 
 def tiny_coefficient(direction: FloatArray, names: Sequence[str]) -> tuple[str, ...]:

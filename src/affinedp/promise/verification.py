@@ -14,6 +14,7 @@ from affinedp.arrays import (
     FloatArray,
     IntArray,
     Matrix,
+    Norm,
     dense,
     is_sparse,
     real_array,
@@ -21,9 +22,11 @@ from affinedp.arrays import (
 )
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.adjacency import Adjacency, column_norms
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.norms import column_norms
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -151,6 +154,10 @@ def promise_of(
     unit = output_units(query, adjacency)
     whitened = whiten(unit @ noise, unit @ query)
     leak = find_leak(whitened, unit @ query, adjacency)
+    exact = exact_whitening(adjacency.manifold, noise, query) if noise_error == 0.0 else None
+    everyone = type(adjacency) is CircuitAdjacency and bool(np.all(adjacency.mu > 0))
+    if leak is None and exact is not None and everyone and exact.bare is not None:
+        leak = exact.bare @ _inverse(unit)
     theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
     shared: dict[str, Any] = {
         "law": law,
@@ -169,23 +176,33 @@ def promise_of(
             leak=_normalised(leak @ unit),
             **shared,
         )
-    found = adjacency.sensitivity(whitened.query, norm=2 if law == "gaussian" else 1)
-    # the error of Λ⁺F is relative to its terms, which may cancel along v
-    terms = np.asarray(abs(whitened.query) @ np.abs(found.direction)).ravel()
-    spread = float(column_norms(terms[:, None], 2 if law == "gaussian" else 1)[0])
-    upper = found.upper * (1 + whitened.error + noise_error) + whitened.error * spread
-    exact = found.exact
+    norm: Norm = 2 if law == "gaussian" else 1
+    rational = exact.query if exact is not None and exact.bare is None else None
+    decided = adjacency.exact_sensitivity(rational, norm) if rational is not None else None
+    if decided is not None:
+        found, upper = decided, decided.upper
+        lower = math.nextafter(decided.value, 0.0)
+    else:
+        found = adjacency.sensitivity(whitened.query, norm)
+        # the error of Λ⁺F is relative to its terms, which may cancel along v
+        terms = np.asarray(abs(whitened.query) @ np.abs(found.direction)).ravel()
+        spread = whitened.error * float(column_norms(terms[:, None], norm)[0])
+        relative = whitened.error + noise_error
+        upper = found.upper * (1 + relative) + spread
+        lower = max(0.0, found.value * (1 - relative) - spread)
+    exact_value = found.exact
     curve: Curve
     if law == "gaussian":
         curve = GaussianCurve(upper)
     else:
         curve = LaplaceCurve(upper, _shifts(adjacency, whitened, upper))
         if not whitened.full_column_rank:
-            exact = False
+            exact_value = False
             theorem += " on all the noise that is drawn; its projection promises at least that"
     return Guarantee(
         sensitivity=upper,
-        exact=exact,
+        sensitivity_lower=min(lower, upper),
+        exact=exact_value,
         basis=theorem,
         curve=curve,
         worst_direction=found.direction,
@@ -303,10 +320,20 @@ def moved_outputs(query: Matrix, adjacency: Adjacency) -> FloatArray:
 
     An output that the equations fix moves by 0; floating point leaves a little.
     """
+    return dense(_moved(query, adjacency))
+
+
+def _moved(query: Matrix, adjacency: Adjacency) -> Matrix:
+    """The same, sparse where the query and the manifold are."""
+    import scipy.sparse as sparse
+
     span = adjacency.span()
-    moved, terms = dense(query @ span), dense(abs(query) @ abs(span))
-    dust = (64 * EPS + adjacency.manifold.kernel_error) * terms
-    return np.where(np.abs(moved) <= dust, 0.0, moved)
+    moved, terms = query @ span, abs(query) @ abs(span)
+    share = 64 * EPS + adjacency.manifold.kernel_error
+    if not is_sparse(moved):
+        return np.where(np.abs(moved) <= share * terms, 0.0, moved)
+    clear = sparse.csr_array(abs(moved) > share * terms)
+    return sparse.csr_array(moved * clear)
 
 
 def output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
@@ -316,8 +343,8 @@ def output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
     """
     import scipy.sparse as sparse
 
-    moved = np.abs(moved_outputs(query, adjacency))
-    size = moved.max(axis=1, initial=0.0)
+    moved = abs(_moved(query, adjacency))
+    size = dense(moved.max(axis=1)).ravel() if moved.shape[1] else np.zeros(moved.shape[0])
     exponent = np.where(size > 0, np.frexp(size)[1], 0)
     return sparse.csr_array(sparse.diags_array(np.ldexp(1.0, -exponent)))
 
@@ -457,6 +484,12 @@ def covers(whitened: Whitened, outputs: FloatArray) -> bool:
         Vectors of outputs, in the units in which the noise was whitened.
     """
     return _uncovered(whitened, outputs) is None
+
+
+def _inverse(diagonal: Matrix) -> Matrix:
+    import scipy.sparse as sparse
+
+    return sparse.csr_array(sparse.diags_array(1 / diagonal.diagonal()))
 
 
 def _normalised(vector: FloatArray) -> FloatArray:

@@ -19,11 +19,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal, NoReturn
 
+from affinedp.arrays import exact_doubles
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.message import (
     AgentMessage,
     checked_name,
-    checked_number,
     checked_weights,
     next_message,
 )
@@ -117,7 +117,7 @@ class Agent:
         self._name = checked_name(name)
         self._weights = checked_weights(self._name, weights)
         path = checked_path(AGENT, state)
-        secret = None if value is None else checked_number(value, "the value")
+        secret = None if value is None else _secret_of(value)
         self._state = obtain_state(
             Wanted(self._name, self._weights, secret, noise),
             path,
@@ -339,3 +339,11 @@ def read_state(state: str | os.PathLike[str]) -> Agent:
     path = checked_path(AGENT, state)
     header = read_header(path)
     return Agent(header["agent"], header["weights"], state=path)
+
+
+def _secret_of(value: float) -> float:
+    """The value as a double, exactly; a refusal does not show it."""
+    number = exact_doubles(value, "the value")
+    if number.ndim:
+        raise AffineDPError("the value must be one number")
+    return float(number)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray, exact_doubles
 from affinedp.budget.ledger import Ledger
 from affinedp.control.gateway.integer_noise import FreshNoise
 from affinedp.control.gateway.noise_path import NoisePath, rounded
@@ -293,7 +293,7 @@ class Gateway:
         return np.frombuffer(outputs, dtype=np.float64).copy()
 
     def _measurement(self, y: ArrayLike) -> list[float]:
-        values = real_array(y, "y")
+        values = exact_doubles(y, "y")
         if values.shape != (self._mechanism.outputs,):
             raise AffineDPError(
                 f"y has shape {values.shape}, but must have one number for each of "

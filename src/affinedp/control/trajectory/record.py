@@ -37,6 +37,17 @@ class OutputNoise:
 
     law: Literal["gaussian"] = field(default="gaussian", init=False)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.neighbours, TrajectoryNeighbours):
+            raise AffineDPError(f"neighbours must be those of a trajectory, not {self.neighbours}")
+        if not isinstance(self.guarantee, Guarantee):
+            raise AffineDPError(
+                "noise without a guarantee is no mechanism: verify_output_noise says what noise "
+                "that is given promises, and design_output_noise designs it"
+            )
+        if self.guarantee.neighbours_key != self.neighbours.key:
+            raise AffineDPError("the guarantee is about other neighbours than these")
+
     @property
     def dynamics(self) -> Dynamics:
         """The system and its horizon."""
@@ -94,6 +105,11 @@ class OneDrawNoise(OutputNoise):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.root.ndim != 2 or self.root.shape[0] != self.states:
+            raise AffineDPError(
+                f"root has shape {self.root.shape}, but x(0) has {self.states} entries"
+            )
         self.root.flags.writeable = False
 
     def loadings(self, start: int = 0, stop: int | None = None) -> FloatArray:
