@@ -1,7 +1,7 @@
 # make demo   runs the main job in a fresh environment
 # make test   runs everything that must pass
-# make fuzz   asks random problems, for hours: is the noise as stated, are neighbours told apart?
 # make fast   runs what matters while working, in about a minute
+# make fuzz   asks random problems, for hours: is the noise as stated, are neighbours told apart?
 PYTHON ?= python3
 VENV := .venv
 LOWEST ?= tests
@@ -44,11 +44,6 @@ check: $(VENV)/test.stamp
 test: check
 	$(BIN)/python -m pytest -n 2
 
-fuzz: $(VENV)/test.stamp
-	@echo "make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)"
-	FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 tests/fuzz --hypothesis-profile=fuzz \
-		--hypothesis-seed=$(SEED) --hypothesis-show-statistics
-
 # the rooms that every promise rests on, without the tests that take a second or more
 FAST := -m "not slow" $(addprefix tests/,equations neighbours promise files show release budget cli \
 	test_package.py test_rooms.py)
@@ -60,6 +55,11 @@ fast: check
 kernels: $(VENV)/test.stamp
 	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -n 2 $(FAST)
 	OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -n 2 $(FAST)
+
+fuzz: $(VENV)/test.stamp
+	@echo "make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)"
+	FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 tests/fuzz --hypothesis-profile=fuzz \
+		--hypothesis-seed=$(SEED) --hypothesis-show-statistics
 
 # the lowest versions that pyproject.toml allows, in an environment of their own
 lowest:

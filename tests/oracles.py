@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from fractions import Fraction
 
 import numpy as np
@@ -118,3 +119,11 @@ def trajectory_equations(A, horizon, scale=1):
         D[m * t : m * t + m, m * t : m * t + m] = A
         D[m * t : m * t + m, m * t + m : m * t + 2 * m] = -scale * np.eye(m, dtype=int)
     return D
+
+
+def exact_squared_length(noise, output):
+    """|w|² of the least-squares solution of ``noise @ w = output``, over the rationals."""
+    columns = list(zip(*noise))
+    gram = [[sum(map(operator.mul, a, b)) for b in columns] for a in columns]
+    right = [[sum(map(operator.mul, a, output))] for a in columns]
+    return sum(value**2 for (value,) in _solve(gram, right))
