@@ -25,6 +25,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.message import (
     AgentMessage,
     checked_name,
+    checked_number,
     checked_weights,
     next_message,
 )
