@@ -106,6 +106,7 @@ def test_sdist_holds_what_is_needed_to_build_and_test(built):
     assert built[0].stat().st_size < 5e6
 
 
+@pytest.mark.slow
 def test_wheel_works_in_an_empty_environment(environment, version, tmp_path):
     code = SMOKE.format(environment=str(environment), version=version)
     assert run(environment / "bin" / "python", "-c", code, cwd=tmp_path) == "fine\n"

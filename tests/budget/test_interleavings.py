@@ -16,6 +16,8 @@ from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerError, Oth
 from affinedp.promise.curves import GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 
+pytestmark = pytest.mark.slow
+
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 UNITS = ("one person", "one input", "one cell")
 

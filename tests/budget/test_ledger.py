@@ -316,6 +316,7 @@ def after_gaussian(first, *choices, epsilon):
     return float(weight @ np.max([hockey_stick(*c, epsilon - loss) for c in choices], axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0.05, 0.1, 0.15])
 def test_analyst_who_chooses_the_law_by_what_was_shown(first):
     def largest(allowed):  # the largest second release that a rule lets pass
@@ -336,6 +337,7 @@ def test_analyst_who_chooses_the_law_by_what_was_shown(first):
     assert after_gaussian(first, *safe, epsilon=1.0) <= 1e-6
 
 
+@pytest.mark.slow
 def test_planned_ledger_has_more_room(folder):
     pytest.importorskip("dp_accounting")
     counts = {}
@@ -604,6 +606,7 @@ def test_missing_and_misplaced(folder):
     assert os.listdir(folder) == []
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=150)
 def test_damaged_bytes_are_noticed(good, data):
@@ -641,6 +644,7 @@ def test_damaged_name_of_a_table(folder, good):
     refused(path)
 
 
+@pytest.mark.slow
 def test_every_header_byte(folder, good):
     content, _ = good
     for place in range(100):
@@ -990,6 +994,7 @@ def test_opening_keeps_the_locks_of_this_process(path):
         holder.close()
 
 
+@pytest.mark.slow
 def test_two_hundred_kills(disk_path):
     """Every id that a process saw returned is in the ledger, whenever it was killed."""
     out = run(
@@ -1032,6 +1037,7 @@ def test_two_hundred_kills(disk_path):
     assert charged
 
 
+@pytest.mark.slow
 def test_kills_while_it_is_created(folder):
     out = run(
         """

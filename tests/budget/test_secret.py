@@ -336,6 +336,7 @@ race(path + "3", units, same_secret=True)
 """
 
 
+@pytest.mark.slow
 def test_races_with_other_neighbours(path):
     """Eight processes with eight kinds of neighbours: of one unit they share the cap."""
     done = subprocess.run(

@@ -133,6 +133,7 @@ def test_help_and_version(run):
     assert max(map(len, result.output.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_design_report_and_release(run, tmp_path):
     pandas = pytest.importorskip("pandas")
     saved, page, budget = tmp_path / "m.json", tmp_path / "m.html", tmp_path / "budget.db"
@@ -203,6 +204,7 @@ def test_design_report_and_release(run, tmp_path):
     assert run("release", str(saved), str(data), "-o", "nowhere/out.csv")[0] == 2
 
 
+@pytest.mark.slow
 def test_design_needs_a_promise(run, tmp_path):
     saved = str(tmp_path / "m.json")
     assert run("design", "PROBLEM", "-o", saved, problem=CELLS)[0] == 2

@@ -138,6 +138,7 @@ def test_readout(tmp_path):
     assert "at least 2" in invoke("readout", "--state", tmp_path / "3.db", "--agents", 1)
 
 
+@pytest.mark.slow
 def test_password_tls_ledger_and_signals(words, tmp_path):
     """An agent behind a password and TLS that is stopped, continued, and pays once."""
     pytest.importorskip("paho.mqtt.client")

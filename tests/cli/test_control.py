@@ -243,6 +243,7 @@ def test_paho_is_not_needed_to_design(file, tmp_path, monkeypatch):
 # ---------------------------------------------------------------------- processes
 
 
+@pytest.mark.slow
 def test_password_tls_ledger_and_signals(file, tmp_path):
     """A gateway behind a password and TLS that is stopped, continued, and pays once."""
     pytest.importorskip("paho.mqtt.client")

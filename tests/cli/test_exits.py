@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import affinedp as adp
 from affinedp.budget.ledger import Ledger
 from affinedp.cli import app as cli
 from affinedp.cli import exits
@@ -109,6 +110,7 @@ def test_interrupted(capsys):
     assert ends(lambda: app([]), capsys)[0] == exits.INTERRUPTED
 
 
+@pytest.mark.slow
 def test_a_closed_pipe(problem):
     for words in (["--help"], ["verify", str(problem), "--epsilon", "1"], ["verify", "--help"]):
         reader, writer = os.pipe()
@@ -118,6 +120,7 @@ def test_a_closed_pipe(problem):
         assert (done.returncode, done.stderr) == (exits.CLOSED_PIPE, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["verify", "P", "--json"]])
 def test_nowhere_to_write_the_answer(problem, words):
@@ -131,6 +134,7 @@ def test_nowhere_to_write_the_answer(problem, words):
     assert done.returncode == exits.BAD_INPUT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_a_console_without_greek(problem, encoding):
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
@@ -147,14 +151,15 @@ def test_a_console_without_greek(problem, encoding):
 
 
 @pytest.fixture
-def release(problem, tmp_path, monkeypatch, capsys):
+def release(tmp_path):
     """Words of a release with a ledger, the folder and the ledger."""
     pytest.importorskip("pandas")
     saved, budget = tmp_path / "m.json", tmp_path / "budget.db"
     results = tmp_path / "results"
     results.mkdir()
-    call(monkeypatch, capsys, "design", problem, "-o", saved, "--epsilon", "1")
-    call(monkeypatch, capsys, "ledger", "create", budget, "--epsilon", "5")
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    adp.iid_noise(M, law="laplace", epsilon=1).save(saved)
+    Ledger(budget, epsilon=5, protects="one person").close()
     data = tmp_path / "data.csv"
     data.write_text("a,b,c\n1,2,3\n")
     return ["release", saved, data, "--ledger", budget, "-o", results / "out.csv"], results, budget
@@ -182,6 +187,7 @@ def test_a_full_disk_leaves_nothing_and_the_ledger_says_so(release, step, monkey
         assert ledger.check() == ()
 
 
+@pytest.mark.slow
 def test_a_table_on_a_full_disk(release, tmp_path, monkeypatch, capsys):
     words, results, budget = release
     description = tmp_path / "table.toml"

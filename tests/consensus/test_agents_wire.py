@@ -258,6 +258,7 @@ def check_messages(found, links, all_of_them=True):
     return np.array(list(first.values()))
 
 
+@pytest.mark.slow
 def test_ten_agents_in_processes(tmp_path):
     """Agent 4 starts late; 8, 5 and the broker are killed and started again."""
     links = {

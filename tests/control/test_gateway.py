@@ -134,6 +134,7 @@ def test_neighbours_with_the_same_sum_send_the_same(path, monkeypatch):
     assert np.mean(np.array(sent[0]) == np.array(sent[1])) > 0.9
 
 
+@pytest.mark.slow
 def test_law_of_what_is_sent(folder):
     """Real noise: over many gateways, of the right law, and the same draw at all times."""
     count, errors = 150, []
@@ -353,6 +354,7 @@ SENDING = """
 """
 
 
+@pytest.mark.slow
 def test_killed_while_sending(tmp_path, path):
     """SIGKILL again and again: what came out comes out again, and nothing else does."""
     m = design_output_noise(([[1]], [[1]]), 3000, epsilon=1, delta=1e-3)

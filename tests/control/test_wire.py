@@ -421,6 +421,7 @@ def check_run(plant_log, seen_log, topics):
         np.testing.assert_allclose([line["u"] for line in truth], mine, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_whole_loop_in_processes_with_two_brokers(mechanism, tmp_path):
     file, seen, log = tmp_path / "v.toml", tmp_path / "seen.jsonl", tmp_path / "plant.jsonl"
     file.write_text(VEHICLE)
@@ -488,6 +489,7 @@ def test_brokers_die_and_come_back(mechanism, tmp_path, start, caplog):
     assert [line["step"] for line in lines(log)] == list(range(HORIZON))
 
 
+@pytest.mark.slow
 def test_gateway_is_killed_and_started_again(mechanism, tmp_path, start, shared, caplog):
     caplog.set_level(logging.INFO)
     seen, log = tmp_path / "seen.jsonl", tmp_path / "plant.jsonl"

@@ -1,4 +1,6 @@
 import contextlib
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -63,6 +65,7 @@ def test_components_are_those_of_the_circuits(system):
     assert sorted(map(sorted, merged)) == sorted(c.tolist() for c in map(np.sort, M.components))
 
 
+@pytest.mark.slow
 @given(integer_systems(), st.integers(0, 10**6))
 def test_project_is_the_nearest_point(system, seed):
     D, b = system
@@ -154,6 +157,7 @@ def test_large_network_stays_sparse():
     assert abs(M.D @ M.kernel).max() == 0
 
 
+@pytest.mark.slow
 def test_pegase_network():
     networks = pytest.importorskip("pandapower.networks", reason="needs the extra [flows]")
     net = networks.case9241pegase()
@@ -282,3 +286,13 @@ def test_the_point_has_no_dust():
     assert np.all((M.point == 0) | (np.abs(M.point) > 1e-3))
     M = adp.AffineManifold(np.array([[np.pi, 1, 1, 0], [0.1, np.e, 0, 1]]), b=[-np.pi, -0.1])
     assert np.all((M.point == 0) | (np.abs(M.point) > 1e-3))
+
+
+@pytest.mark.parametrize("number", [Fraction(10**18 - 1, 10**18), Fraction(1, 3), Decimal(1) / 3])
+def test_numbers_that_a_double_would_change_are_refused(number):
+    """As text they are read exactly; rounded they would be another equation."""
+    with pytest.raises(AffineDPError, match="from_equations"):
+        adp.AffineManifold([[1, 0, -1, number], [number, 1, 0, 1]])
+    with pytest.raises(AffineDPError, match="from_equations"):
+        adp.AffineManifold([[1, -1]], b=[number])
+    assert adp.AffineManifold([[Fraction(1, 2), Decimal("0.1")]]).n == 2

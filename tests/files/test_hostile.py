@@ -82,6 +82,7 @@ PLACES = [("query",), ("basis",), ("root",), ("certificate",), ("manifold", "b")
           ("manifold", "D"), ("adjacency", "mu")]  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(places=st.lists(st.sampled_from(PLACES), min_size=1, max_size=3), arrays=st.data())
 def test_a_mechanism_is_never_much_larger_than_its_file(saved, tmp_path, places, arrays):
@@ -370,6 +371,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory the way of Linux")
 def test_hostile_files_in_little_memory(saved, tmp_path):
     pytest.importorskip("pyarrow")

@@ -465,6 +465,7 @@ def read_or_refuse(path: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 @quick
 @given(st.binary(max_size=200) | st.text(max_size=100).map(lambda t: t.encode("utf-8", "ignore")))
 def test_any_bytes(tmp_path: Path, data: bytes) -> None:
@@ -473,6 +474,7 @@ def test_any_bytes(tmp_path: Path, data: bytes) -> None:
         read_or_refuse(tmp_path / name)
 
 
+@pytest.mark.slow
 @quick
 @given(st.text(alphabet='01.,-+eEnai"\r\n ;x', max_size=60) | st.text(max_size=40))
 def test_any_csv(tmp_path: Path, content: str) -> None:
@@ -529,6 +531,7 @@ sections = {
 good_documents = st.builds(dict.__or__, entries, tables(**sections))
 
 
+@pytest.mark.slow
 @quick
 @given(good_documents, st.data())
 def test_good_structures_and_damaged_ones(
@@ -567,6 +570,7 @@ def inline(value: Any) -> str:
     return json.dumps(value)
 
 
+@pytest.mark.slow
 @quick
 @given(st.data())
 def test_a_damaged_problem(tmp_path: Path, data: st.DataObject) -> None:

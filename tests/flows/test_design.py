@@ -72,6 +72,7 @@ def test_noise_for_node_balance_breaks_under_the_line_laws():
         adp.compose([truth, m.guarantee])
 
 
+@pytest.mark.slow
 def test_case30_node_balance_exactly():
     """43,153 cycles, listed; each of them counted by NetworkX too."""
     net = net_of("case30")
@@ -96,6 +97,7 @@ def test_case30_node_balance_exactly():
         assert np.linalg.norm(inverse @ (v / np.abs(v).max())) <= LIMIT * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_case118_node_balance_is_certified():
     flow = flows.from_pandapower(net_of("case118"), laws="balance")
     m = flows.design_flow_noise(flow, **PROMISE)
@@ -188,6 +190,7 @@ def test_release_obeys_both_laws(tmp_path):
         assert np.abs(flow.manifold.D @ y + flow.manifold.b).max() < 1e-9
 
 
+@pytest.mark.slow
 def test_laplace_and_weights():
     flow = flows.from_pandapower(net_of("case9"))
     adjacency = flows.injection_neighbours(flow, balance="any")

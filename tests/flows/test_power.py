@@ -143,6 +143,7 @@ def test_node_balance_of_case118_is_a_network():
 # ---------------------------------------------------------------------- elements
 
 
+@pytest.mark.slow
 def test_transformers_switches_impedances_and_fused_buses():
     net = networks.example_multivoltage()
     with pytest.raises(AffineDPError, match="xward 0 and xward 1"):
@@ -331,6 +332,7 @@ def test_lines_to_nowhere_are_public_and_zero():
 # ---------------------------------------------------------------------- refusals
 
 
+@pytest.mark.slow
 def test_refusals():
     with pytest.raises(AffineDPError, match="pandapower net"):
         flows.from_pandapower("case9")

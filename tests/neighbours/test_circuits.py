@@ -49,6 +49,7 @@ def independent(D):
     return kept
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(problems(), st.sampled_from([1, 2]))
 def test_sensitivity_is_brute_force(problem, norm):
@@ -111,6 +112,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts(name):
     D, count = COUNTS[name]
@@ -189,6 +191,7 @@ def test_interchangeable_entries_fold():
     assert "folded" in found.method
 
 
+@pytest.mark.slow
 def test_hierarchy_of_totals():
     """12,013 entries in three levels, 72 million circuits, in no time."""
     groups, leaves = 12, 1000
@@ -379,6 +382,7 @@ def test_nearly_dependent_float_equations():
             assert expected <= found.upper <= expected * (1 + 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "steps"), [(1000, 120), (2, 1100), (0.001, 110), (1000, 60)])
 def test_unstable_tanks_end(factor, steps):
     """x(t+1) = a x(t) + u(t) leaves the range of floats: an answer or a refusal, no hang."""

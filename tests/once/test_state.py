@@ -115,6 +115,7 @@ OPEN = """
 """
 
 
+@pytest.mark.slow
 def test_one_at_a_time_in_all_processes(path):
     state = DrawnState(GATEWAY, path)
     found = run(OPEN, path)
@@ -268,6 +269,7 @@ def test_what_was_sent_is_checked_when_it_is_used(path):
         state.sent(0)
 
 
+@pytest.mark.slow
 def test_flipped_bytes_never_pass_for_the_state(path):
     """Whatever byte is altered: a refusal, or the very same contents."""
     original = path.read_bytes()

@@ -105,6 +105,7 @@ def test_every_claim_is_a_row(by_name):
         assert all(isinstance(cell, str) and cell for cell in row)
 
 
+@pytest.mark.slow
 def test_figures(tmp_path, monkeypatch):
     monkeypatch.setattr("affinedp.paper.drawing.RESOLUTION", 40)
     monkeypatch.setattr("affinedp.paper.large_network.SNAPSHOTS", (0, 1, 2, 5, 20))

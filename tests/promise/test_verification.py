@@ -51,6 +51,7 @@ def mechanisms(draw):
     return D, F, rng
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(mechanisms())
 def test_verify_is_the_theorem(mechanism):
@@ -141,6 +142,7 @@ def test_query_by_name_and_sparse():
     assert matrix.output_names == ("y1", "y2")
 
 
+@pytest.mark.slow
 def test_large_diagonal_noise_stays_sparse():
     n = 20_000
     M = adp.AffineManifold(sparse.csr_array(np.ones((1, n))))

@@ -70,6 +70,7 @@ def test_a_component_that_does_not_move_is_published_as_it_is():
     assert m.published_without_noise == ("v", "w")
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_shared_parts_are_equal_bit_for_bit(data):
@@ -116,6 +117,21 @@ def test_data_beyond_the_limit_is_refused_before_the_charge(size, tmp_path):
         assert ledger.spent == 0
 
 
+@pytest.mark.parametrize("mu", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("bound", [1e280, 1e290, 1e300, 1.7e308])
+def test_noise_that_no_double_holds_is_refused_before_the_charge(bound, mu):
+    """Noisy integers beyond 1e308 cannot be published: the plan says so, not the release."""
+    for law in ("gaussian", "laplace"):
+        delta = 1e-6 if law == "gaussian" else 0.0
+        m = adp.iid_noise(SUM, law=law, epsilon=1, delta=delta, mu=mu)
+        try:
+            m.release_plan(bound)
+        except AffineDPError:
+            assert bound / mu > 1e298
+            continue
+        assert np.isfinite(m.release(np.zeros((200, 3)), bound=bound)).all()
+
+
 @pytest.mark.parametrize("bound", [1e17, 1e20, 1e100, 1e300])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_noise_grows_with_the_bound_and_does_not_saturate(law, bound):
@@ -140,3 +156,41 @@ def test_noise_of_any_size(scale):
     found = y.std(axis=0) / np.sqrt(m.expected_squared_errors)
     assert np.all(np.abs(found - 1) < 0.2)
     assert math.isfinite(m.release_plan().largest)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_a_query_that_is_public_is_refused(law):
+    """A multiple of an equation: whatever rounding makes of it, there is no data in it."""
+    step = np.array([[1.0], [-1.0]]) * 2.0**20
+    manifold = adp.AffineManifold([[1, 1]], [-(2.0**20)])
+    delta = 1e-6 if law == "gaussian" else 0.0
+    with pytest.raises(AffineDPError, match="no noise needed|it is public"):
+        adp.iid_noise(
+            manifold,
+            law=law,
+            epsilon=1,
+            delta=delta,
+            query=np.array([[1.0, 1.0]]),
+            adjacency=adp.DirectionAdjacency(manifold, step),
+        ).release([2.0**20, 0.0])
+
+
+@pytest.mark.parametrize("small", [1e-12, 1e-16, 1e-20, 1e-36])
+def test_noise_is_not_larger_than_it_is_said_to_be(small):
+    """Outputs of very different sizes: the noise is as stated, or nothing is released."""
+    m = adp.iid_noise(SUM, law="gaussian", epsilon=1, delta=1e-6, query=[[1, 0, 0], [0, small, 0]])
+    try:
+        factor = m.release_plan().noise_factor
+    except AffineDPError:
+        return
+    assert factor < 1 + 2e-4
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-310, 1e-307])
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_moves_below_normal_numbers_are_not_lost(scale, law):
+    try:
+        found = adp.verify(SUM, scale, law=law, mu=1e-310)
+    except AffineDPError:
+        return
+    assert found.sensitivity >= 1e-310 / scale

@@ -122,6 +122,7 @@ def test_types_follow_from_the_description(kind):
     assert [str(plain[name].dtype) for name in plain] == ["float64"] * 3
 
 
+@pytest.mark.slow
 def test_whole_laplace_noise_keeps_its_promise():
     """Outcomes (a, t) of two neighbours: none is more than e^ε times likelier in one of them.
 

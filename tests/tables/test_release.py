@@ -66,6 +66,7 @@ def test_gaussian_tables(case, rows, whole, mu):
     assert adp.gaussian_delta(1.0, worst * copies) <= 1e-3 * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @given(random_tables())
 @settings(max_examples=2)
 def test_laplace_tables(case):

@@ -46,6 +46,7 @@ def released(folder, **options):
     return pd.read_csv(folder / "out.csv"), "\n".join(said)
 
 
+@pytest.mark.slow
 def test_from_file_to_file(folder):
     out, said = released(folder)
     assert list(out.columns) == ["day", "town", "women", "men", "all"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from affinedp.designs.gaussian import design_gaussian
 from affinedp.designs.laplace import design_laplace
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.files.matrices import matrix
 from affinedp.files.problem import Problem
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
@@ -78,8 +81,58 @@ def verify_problem(problem: Problem) -> Guarantee:
     return guarantee.with_output_names(problem.output_names)
 
 
+@dataclass(frozen=True)
+class Algorithm:
+    """How noise is designed.
+
+    Attributes
+    ----------
+    law : str or None
+        The law that the method is for; None where it is for both.
+    options : mapping
+        What the design function takes.
+    """
+
+    law: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def algorithm_of(method: str, law: str, basis: Path | None, covariance: Path | None) -> Algorithm:
+    """Return the method that was asked for, with its matrices read, or refuse it.
+
+    Parameters
+    ----------
+    method : str
+        ``optimal``, ``algorithm1`` or ``algorithm2``.
+    law : str
+        The law that was asked for; empty where none was.
+    basis, covariance : Path or None
+        CSV files.
+    """
+    laws = {"optimal": None, "algorithm1": "gaussian", "algorithm2": "laplace"}
+    if method not in laws:
+        raise AffineDPError(f"method must be optimal, algorithm1 or algorithm2, not {method!r}")
+    if law and laws[method] not in (None, law):
+        raise AffineDPError(f"{method} designs {laws[method]} noise, not {law}")
+    if method == "optimal" and (basis or covariance):
+        raise AffineDPError("a basis or a covariance goes with --method algorithm1 or algorithm2")
+    if method == "algorithm2" and covariance:
+        raise AffineDPError(
+            "algorithm2 takes a basis and scales it; a covariance is for algorithm1"
+        )
+    options: dict[str, Any] = {} if method == "optimal" else {"method": method}
+    for name, file in (("basis", basis), ("covariance", covariance)):
+        if file is not None:
+            options[name] = matrix(file.name, f"--{name}", file.parent, None).numbers
+    return Algorithm(laws[method], options)
+
+
 def design_problem(
-    problem: Problem, law: str | None, epsilon: float | None, delta: float | None
+    problem: Problem,
+    law: str | None,
+    epsilon: float | None,
+    delta: float | None,
+    algorithm: Algorithm | None = None,
 ) -> Mechanism:
     """Design the noise that a problem asks for.
 
@@ -89,7 +142,10 @@ def design_problem(
         What the file says.
     law, epsilon, delta : optional
         Instead of the file's.
+    algorithm : Algorithm, optional
+        How; by default the optimum.
     """
+    options = algorithm.options if algorithm else {}
     epsilon = problem.epsilon if epsilon is None else epsilon
     delta = problem.delta if delta is None else delta
     if epsilon is None:
@@ -104,11 +160,11 @@ def design_problem(
     if law == "gaussian":
         if not delta:
             raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
-        designed = design_gaussian(manifold, delta=delta, **shared)
+        designed = design_gaussian(manifold, delta=delta, **shared, **options)
     elif law == "laplace":
         if delta:
             raise AffineDPError("Laplace noise is designed for δ = 0; leave delta out")
-        designed = design_laplace(manifold, **shared)
+        designed = design_laplace(manifold, **shared, **options)
     else:
         raise AffineDPError(f"law must be gaussian or laplace, not {law!r}")
     named = designed.guarantee.with_output_names(problem.output_names)

@@ -13,6 +13,7 @@ from affinedp.designs.gaussian import (
     assemble,
     at_the_limit,
     largest_sensitivity,
+    refuse_too_small,
 )
 from affinedp.designs.laplace_strategy import LaplaceStrategy, least_laplace
 from affinedp.designs.separate import (
@@ -69,7 +70,8 @@ def design_laplace(
     weights : array_like, shape (m,) or (m, m), optional
         What squared error costs: one weight per output, or a matrix Q for ``E eᵀQe``.
     seed : int or Generator
-        For the starts of the search; the same seed gives the same design.
+        For the starts of the search; the same seed gives the same design on one machine
+        (other processors round in another order).
     starts : int, optional
         Random starts; by default as many as were found to agree.
     method : {"optimal", "algorithm2"}
@@ -249,6 +251,5 @@ def _algorithm_2(
 ) -> Mechanism:
     chosen = given_basis(adjacency, query, basis)
     unit = build(adjacency, query, chosen, np.eye(chosen.shape[1]), "laplace", names)
-    if unit.guarantee.leak is not None:
-        raise AffineDPError("basis does not span what the query reveals on the manifold")
+    refuse_too_small(unit)
     return at_the_limit(unit, limit)

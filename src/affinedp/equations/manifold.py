@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -84,7 +85,8 @@ class AffineManifold:
         Coefficients.  Integers and short decimals are taken as exact rationals.
     b : array_like, shape (q,), optional
         Offsets; zero if not given.  May be a public *causal* function of what was
-        already released (feedback): the promises then still hold.
+        already released (feedback): the promises then still hold
+        (:meth:`affinedp.Mechanism.in_steps` releases such data).
     names : sequence of str, optional
         One name per entry; ``x1``, ``x2``, … if not given.
     public_entries : {"refuse", "allow"}
@@ -111,6 +113,8 @@ class AffineManifold:
         public_entries: PublicEntries = "refuse",
         rank_tolerance: float | None = None,
     ) -> None:
+        _refuse_rounded(D, "D")
+        _refuse_rounded(b, "b")
         matrix = real_matrix(D, "D")
         offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1)
         rows = _rational_rows(matrix) if rank_tolerance is None else None
@@ -550,6 +554,10 @@ class AffineManifold:
             return
         left = dense(matrix[dropped][:, self._canonical.pivots])
         factors = self._solve_basis(left.T, transposed=True) if len(kept) else left.T
+        # an equation that takes no part comes out with a factor that is rounding of the others
+        size = dense(abs(self._matrix).max(axis=1)).reshape(-1, 1)
+        share = np.abs(factors) * size
+        factors = np.where(share > 1e-13 * share.max(axis=0, initial=0.0), factors, 0.0)
         residual = offsets[dropped] - factors.T @ self._offsets
         scale = np.abs(offsets[dropped]) + np.abs(factors.T) @ np.abs(self._offsets)
         # factors that should be zero are off by a rounding of the largest
@@ -638,3 +646,27 @@ def _some(items: Sequence[str], most: int = 8) -> str:
     """List a few items in words."""
     shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
     return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def _refuse_rounded(values: Any, name: str) -> None:
+    """Refuse fractions, decimals and long doubles that a double would change."""
+    if values is None or is_sparse(values):
+        return
+    try:
+        given = np.asarray(values)
+    except ValueError:
+        return  # no array at all, which is said elsewhere
+    if given.dtype.kind != "O" and given.dtype != np.longdouble:
+        return
+    for place, value in np.ndenumerate(given):
+        if isinstance(value, Fraction | Decimal | np.longdouble) and np.isfinite(float(value)):
+            number = float(value)
+            same = Fraction(*value.as_integer_ratio()) == Fraction(number)
+            written = isinstance(value, Decimal) and value == Decimal(repr(number))
+            if not (same or written):
+                at = ", ".join(map(str, place))
+                raise AffineDPError(
+                    f"{name}[{at}] = {value} is no double, and rounding it would change the "
+                    "equation. Give the equations as text to AffineManifold.from_equations, which "
+                    "reads fractions such as 1/3 and long decimals exactly"
+                )

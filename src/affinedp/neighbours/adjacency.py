@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,9 +28,14 @@ from affinedp.arrays import (
     real_matrix,
     within_range,
 )
-from affinedp.equations.decimals import exact_numbers
+from affinedp.equations.decimals import decimal_or_double, exact_numbers
 from affinedp.equations.manifold import ON_MANIFOLD, AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.neighbours.definition import (
+    NeighbourAnswer,
+    among_directions,
+    among_free_sets,
+)
 from affinedp.neighbours.exchange import exact_directions, exchange_work
 from affinedp.neighbours.norms import (
     EPS,
@@ -197,6 +202,71 @@ class Adjacency(ABC):
                 )
             found.append(block)
         return np.hstack(found) if found else np.zeros((self.manifold.n, 0))
+
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether x and y are neighbours, decided in rational arithmetic, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations.  A float is read as the decimal that it prints
+            as; integers, ``Decimal``, ``Fraction`` and texts such as ``"1/3"`` as they are.
+            (Neighbours whose *records* are off by rounding are what ``bound`` of
+            :meth:`affinedp.Mechanism.release` is for.)
+
+        Returns
+        -------
+        NeighbourAnswer
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold.from_equations(["east + west = total"])
+        >>> print(adp.CircuitAdjacency(M).are_neighbours([3, 4, 7], [2, 5, 7]))
+        neighbours: east moves by 1, at most μ = 1; of the free {east, total} no other; west follows
+        >>> print(adp.FreeSetAdjacency(M, [["east", "west"]]).are_neighbours([3, 4, 7], [2, 5, 7]))
+        no neighbours: more than one entry of the free set {east, west} moves: east, west
+        >>> one_moves = adp.DirectionAdjacency(M, [[1], [-1], [0]])
+        >>> print(one_moves.are_neighbours([3, 4, 7], [1, 6, 7]))
+        no neighbours: the difference is 2 times direction 1 (counting from 1), more than once
+        """
+        raise AffineDPError(
+            f"{type(self).__name__} does not say of two data sets whether they are neighbours: "
+            "give it a method are_neighbours"
+        )
+
+    def sensitivity_by_entry(
+        self, matrix: ArrayLike | sparse.sparray, norm: Norm
+    ) -> tuple[Sensitivity, ...]:
+        """Return the largest norm of ``matrix @ v`` over the neighbours that one entry makes.
+
+        With ``matrix = Λ⁺F`` these are the paper's Δ_i (times μ_i), whose largest is
+        :meth:`sensitivity`: they say which entry sets the noise.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+
+        Returns
+        -------
+        tuple of Sensitivity
+            One per entry; 0 for an entry that never moves first.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold([[1, -4]])                  # Example 1 of the paper, k = 4
+        >>> found = adp.CircuitAdjacency(M).sensitivity_by_entry([[1, 0], [0, 1]], norm=1)
+        >>> [one.value for one in found]                       # 1 + 1/k and 1 + k
+        [1.25, 5.0]
+        """
+        raise AffineDPError(
+            "given directions do not say which entry moves first, so there is no sensitivity by "
+            "entry. Ask for sensitivity, or use CircuitAdjacency or FreeSetAdjacency"
+        )
 
     @abstractmethod
     def span(self) -> Matrix:
@@ -365,11 +435,41 @@ class FreeSetAdjacency(Adjacency):
         method = f"{len(self._sets)} free sets, closed form"
         return replace(best, exact=exact, method=method, warnings=warnings)
 
-    # ------------------------------------------------------------------ inside
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether one entry of a chosen set makes x and y neighbours, and why.
 
-    @cached_property
-    def _exact_mu(self) -> list[Fraction]:
-        return exact_numbers(self._mu.tolist())
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
+        """
+        return among_free_sets(self.manifold, self._sets, self._mu, x, y)
+
+    def sensitivity_by_entry(
+        self, matrix: ArrayLike | sparse.sparray, norm: Norm
+    ) -> tuple[Sensitivity, ...]:
+        """Return the largest norm of ``matrix @ v`` over the neighbours that one entry makes.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return tuple(
+            still(self.manifold.n) if mu is None else self._only(mu).sensitivity(matrix, norm)
+            for mu in alone(self._mu, {int(i) for entries in self._sets for i in entries})
+        )
+
+    def _only(self, mu: FloatArray) -> FreeSetAdjacency:
+        """The same sets with another μ; those in which nothing moves are left out."""
+        other = copy(self)
+        other._mu = mu
+        other._sets = tuple(entries for entries in self._sets if mu[entries].any())
+        return other
+
+    # ------------------------------------------------------------------ inside
 
     @property
     def _is_rational(self) -> bool:
@@ -408,7 +508,7 @@ class FreeSetAdjacency(Adjacency):
         found = exact_directions(self.manifold.canonical, entries)
         assert found is not None  # checked when it was given
         return [
-            {j: value * self._exact_mu[i] for j, value in found[i].items()}
+            {j: value * decimal_or_double(float(self._mu[i])) for j, value in found[i].items()}
             for i in entries.tolist()
         ]
 
@@ -501,6 +601,16 @@ class DirectionAdjacency(Adjacency):
         """A hash that is equal only for the same neighbours on the same manifold."""
         return hashed("directions", self.manifold.fingerprint, self._directions)
 
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether x and y differ by at most one of the directions, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
+        """
+        return among_directions(self.manifold, self._directions, x, y)
+
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
         """Yield the directions.
 
@@ -577,6 +687,19 @@ def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
     if np.any(values < 0) or not np.any(values > 0):
         raise AffineDPError("mu must be positive (zero for some entries at most)")
     return values
+
+
+def alone(mu: FloatArray, entries: Container[int]) -> Iterator[FloatArray | None]:
+    """Yield, for every entry, the μ of that entry alone; None where it never moves first."""
+    for i, reach in enumerate(mu):
+        only = np.zeros_like(mu)
+        only[i] = reach
+        yield only if reach and i in entries else None
+
+
+def still(n: int) -> Sensitivity:
+    """Return the sensitivity to an entry that never moves first."""
+    return Sensitivity(0.0, 0.0, True, "does not move first", np.zeros(n))
 
 
 def checked_unit(unit: str | None) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -14,17 +15,19 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.equations.component import Component, parallel_columns
-from affinedp.equations.decimals import exact_numbers
+from affinedp.equations.decimals import decimal_or_double
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import (
     Adjacency,
     Sensitivity,
+    alone,
     check_norm,
     checked_mu,
     checked_unit,
     hashed,
     mu_words,
+    still,
     tiny_coefficient,
 )
 from affinedp.neighbours.circuits.ask import (
@@ -36,6 +39,7 @@ from affinedp.neighbours.circuits.ask import (
 )
 from affinedp.neighbours.circuits.prepare import Marks
 from affinedp.neighbours.circuits.rational import exact_circuit, farthest, null_vector
+from affinedp.neighbours.definition import NeighbourAnswer, among_circuits
 from affinedp.neighbours.norms import (
     EPS,
     ExactMatrix,
@@ -168,6 +172,36 @@ class CircuitAdjacency(Adjacency):
                 best = best.worse(self._evaluate(part, image, exact, norm, leading))
         return replace(best, method="; ".join(sorted(methods)) or best.method)
 
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether Definition 4 calls x and y neighbours, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
+        """
+        return among_circuits(self.manifold, self._mu, x, y)
+
+    def sensitivity_by_entry(
+        self, matrix: ArrayLike | sparse.sparray, norm: Norm
+    ) -> tuple[Sensitivity, ...]:
+        """Return the paper's Δ_i times μ_i, one per entry; each is a search of its own.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        movable = {int(i) for component in self.manifold.components for i in component}
+        found = []
+        for mu in alone(self._mu, movable):
+            other = copy(self)  # what was prepared from the equations alone is kept
+            other._mu = self._mu if mu is None else mu
+            found.append(still(self.manifold.n) if mu is None else other.sensitivity(matrix, norm))
+        return tuple(found)
+
     @within_range
     def count(self) -> int:
         """Return the number of circuits, up to sign."""
@@ -218,10 +252,6 @@ class CircuitAdjacency(Adjacency):
         return kernel @ _diagonal(moved / largest)
 
     # ------------------------------------------------------------------ inside
-
-    @cached_property
-    def _exact_mu(self) -> list[Fraction]:
-        return exact_numbers(self._mu.tolist())
 
     @cached_property
     def loose_entries(self) -> IntArray:
@@ -290,7 +320,8 @@ class CircuitAdjacency(Adjacency):
         direction[self.loose_entries[place]] = mu[place]
         if numbers is not None:
             measured = [
-                numbers.norm({int(j): 1}, self._exact_mu[int(j)], norm) for j in self.loose_entries
+                numbers.norm({int(j): 1}, decimal_or_double(float(self._mu[j])), norm)
+                for j in self.loose_entries
             ]
             scores[:], upper[:] = zip(*measured)
         return Sensitivity(
@@ -368,9 +399,7 @@ class CircuitAdjacency(Adjacency):
     ) -> Sensitivity:
         """What a circuit amounts to that is known in integers, up to its scale."""
         mu = self._mu[component.entries]
-        far = farthest(
-            list(values.values()), [self._exact_mu[component.entries[i]] for i in values]
-        )
+        far = farthest(list(values.values()), [decimal_or_double(float(mu[i])) for i in values])
         step = np.zeros(len(mu))
         for i, value in values.items():
             step[i] = as_float(far * value)

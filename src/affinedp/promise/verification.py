@@ -350,7 +350,8 @@ def output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
 
     moved = abs(_moved(query, adjacency))
     size = dense(moved.max(axis=1)).ravel() if moved.shape[1] else np.zeros(moved.shape[0])
-    exponent = np.where(size > 0, np.frexp(size)[1], 0)
+    # a power of two that is itself a number, also for moves that are not normal numbers
+    exponent = np.clip(np.where(size > 0, np.frexp(size)[1], 0), -1000, 1000)
     return sparse.csr_array(sparse.diags_array(np.ldexp(1.0, -exponent)))
 
 

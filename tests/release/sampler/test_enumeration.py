@@ -65,6 +65,7 @@ def real(fraction):
     return mpmath.mpf(fraction.numerator) / fraction.denominator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "scale", "word_bits"), CASES)
 def test_every_integer_is_accepted_in_proportion_to_the_law(name, scale, word_bits):
     law = IntegerLaw.of(name, scale)

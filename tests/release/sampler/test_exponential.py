@@ -16,6 +16,7 @@ def scaled(y, bits):
         return mpmath.ldexp(mpmath.exp(-mpmath.mpf(y.numerator) / y.denominator), bits)
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.fractions(min_value=0, max_value=300), st.integers(0, 400))
 def test_encloses(y, bits):

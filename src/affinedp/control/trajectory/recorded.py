@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from affinedp.arrays import Matrix
+from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.neighbours import trajectory_manifold
 from affinedp.control.trajectory.record import OneDrawNoise
 from affinedp.errors import AffineDPError
@@ -12,6 +14,21 @@ from affinedp.mechanism import Mechanism, build
 
 # Entries of a trajectory that still become an ordinary mechanism.
 MOST_ENTRIES = 5_000
+
+
+def output_query(dynamics: Dynamics) -> tuple[Matrix, tuple[str, ...]]:
+    """Return the query of all outputs, and their names.
+
+    Parameters
+    ----------
+    dynamics : Dynamics
+        The system and its horizon.
+    """
+    import scipy.sparse as sparse
+
+    times = range(dynamics.horizon)
+    query = sparse.csr_array(sparse.block_diag([dynamics.output_matrix(t) for t in times]))
+    return query, tuple(f"{name}({t})" for t in times for name in dynamics.output_names)
 
 
 def ordinary_mechanism(noise: OneDrawNoise, offsets: ArrayLike | None = None) -> Mechanism:
@@ -24,8 +41,6 @@ def ordinary_mechanism(noise: OneDrawNoise, offsets: ArrayLike | None = None) ->
     offsets : array_like, shape (horizon − 1, n), optional
         The public inputs ``B u(t)``; zero by default.
     """
-    import scipy.sparse as sparse
-
     entries = noise.horizon * noise.states
     if entries > MOST_ENTRIES:
         raise AffineDPError(
@@ -34,11 +49,8 @@ def ordinary_mechanism(noise: OneDrawNoise, offsets: ArrayLike | None = None) ->
         )
     dynamics = noise.dynamics
     manifold = trajectory_manifold(dynamics, offsets)
-    query = sparse.csr_array(
-        sparse.block_diag([dynamics.output_matrix(t) for t in range(noise.horizon)])
-    )
-    names = [f"{name}({t})" for t in range(noise.horizon) for name in dynamics.output_names]
+    query, names = output_query(dynamics)
     return build(
         noise.neighbours.adjacency(manifold), query, noise.noise_matrix,
-        np.eye(noise.root.shape[1]), "gaussian", names, gap=noise.gap, notes=noise.notes,
+        np.eye(noise.root.shape[1]), noise.law, names, gap=noise.gap, notes=noise.notes,
     )  # fmt: skip
