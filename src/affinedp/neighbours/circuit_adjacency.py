@@ -169,7 +169,8 @@ class CircuitAdjacency(Adjacency):
                 exact = ExactMatrix.of(image)
                 if numbers is not None:
                     exact = numbers.part(part.entries.tolist())
-                best = best.worse(self._evaluate(part, image, exact, norm, leading))
+                tied = numbers is not None
+                best = best.worse(self._evaluate(part, image, exact, norm, leading, tied))
         return replace(best, method="; ".join(sorted(methods)) or best.method)
 
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
@@ -335,12 +336,13 @@ class CircuitAdjacency(Adjacency):
         exact: ExactMatrix | None,
         norm: Norm,
         leading: Leading,
+        all_tied: bool,
     ) -> Sensitivity:
         """Evaluate the leading circuits again, exactly where the equations are rational.
 
         The search's scores carry its rounding.  Circuits that are not evaluated again, because
         they score clearly less or are not among the leading ones, are allowed the rounding seen
-        on those that are.
+        on those that are, unless ``all_tied`` asks for all that are equally bad.
         """
         best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
         kernel = self._integer_kernel(component)
@@ -366,7 +368,7 @@ class CircuitAdjacency(Adjacency):
         if leading.count > evaluated + len(leading.suspects):
             others = max(leading.left_out, *leading.scores[evaluated:].tolist(), 0.0)
             others *= 1 + 4 * drift
-            if others > best.upper and leading.count <= MOST_LISTED:
+            if all_tied and others > best.upper and leading.count <= MOST_LISTED:
                 near = self._near(component, matrix, norm, CLEARLY_LESS * best.value)
                 if len(near) <= MOST_TIED:
                     for circuit in near:
