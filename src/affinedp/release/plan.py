@@ -173,7 +173,7 @@ def plan_of(mechanism: MechanismRecord, bound: float | None) -> Plan:
     kernel = dense(mechanism.query @ manifold.kernel)
     slope, hidden = kernel, free
     if shared is not None:
-        slope, hidden = kernel @ shared.spread(len(free)), free[shared.hidden]
+        slope, hidden = _product(kernel, shared.spread(len(free))), free[shared.hidden]
     combinations = seen_combinations(mechanism, slope, shared)
     if combinations is not None:
         slope = slope[:, combinations.places]
@@ -267,6 +267,17 @@ def _with_grids(
         law=law,
         bound=bound,
     )
+
+
+def _product(left: FloatArray, right: FloatArray) -> FloatArray:
+    """``left @ right`` with zeros where there is nothing but rounding.
+
+    An output that no neighbour moves has a row of zeros; what rounding leaves of them would
+    look like an output with data and no noise.
+    """
+    product = left @ right
+    rounding = 4 * len(right) * EPS * (np.abs(left) @ np.abs(right))
+    return np.where(np.abs(product) > rounding, product, 0.0)
 
 
 def _left_inverse(slope: FloatArray, noise: FloatArray) -> FloatArray:
