@@ -1,0 +1,247 @@
+"""Relations that rounding alone breaks: found by regression, made simple, verified on every row.
+
+In units of what each column is rounded to, a relation between rounded numbers is a direction in which
+the table varies by less than one.  Those directions are a space; solving for random sets of columns
+and dropping what is not significant gives its short relations, as in :mod:`.sparse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.discovery.exact import MOST_MISSES, vector_of
+from affinedp.discovery.relations import Checked, Relation, Terms, check
+from affinedp.discovery.simplest import simplest
+from affinedp.discovery.sparse import Span
+
+FloatArray = NDArray[np.float64]
+
+# A column must vary by this many of its units for rounding to be small against it.
+COARSE = 5.0
+# Standard errors that a coefficient may be off.
+SIGNIFICANT = 5.0
+# Variation, in units of rounding, below which a direction is a relation.
+ROUNDING = 1.0
+ROWS_PER_TERM = 2
+TRIALS = 8
+ROUNDS = 4
+DRAWS = 7
+# The share of a relation that no other one explains.
+APART = 1e-2
+PRUNINGS = 12
+# No more digits than a coefficient that somebody knows.
+MOST_DIGITS = 40.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Some rows, in units of rounding, without their mean."""
+
+    terms: list[int]
+    unit: FloatArray
+    mean: FloatArray
+    values: FloatArray  # (rows, terms)
+
+
+def nearly_relations(
+    terms: Terms,
+    rows: NDArray[np.intp],
+    rng: np.random.Generator,
+    known: Iterable[Relation],
+) -> list[Checked]:
+    """Return further relations, which rounding or the last digits of doubles break.
+
+    Parameters
+    ----------
+    terms : Terms
+        What a relation may be about.
+    rows : array of int
+        Rows in which no term is missing.
+    rng : Generator
+        Chooses rows and columns.
+    known : iterable of Relation
+        The exact ones, which need not be found again.
+    """
+    size = len(terms)
+    known = list(known)
+    usable = _usable(terms, rows)
+    if len(usable) < 2 or len(rows) < enough_rows(len(usable)):
+        return []
+    inside = Span(size + 1)
+    for relation in known:
+        if set(relation.support) <= set(usable):
+            inside.add(vector_of(relation, size))
+    pool: dict[tuple[object, ...], Checked] = {}
+    found: list[Checked] = []
+    for draw in range(DRAWS):
+        # many rows tell small coefficients, few rows leave out one that is wrong
+        count = max(2000, 4 * len(usable)) if draw == 0 else 3 * len(usable) // 2 + 20
+        count = min(count, len(rows))
+        chosen = rows if count == len(rows) else np.sort(rng.choice(rows, count, replace=False))
+        sample = _sample(terms, usable, chosen)
+        space = _quiet_space(sample)
+        for _ in range(ROUNDS):
+            if space.shape[1] <= len(inside.rows) + len(found):
+                break
+            for relation in _candidates(sample, space, rng):
+                key = (tuple(sorted(relation.coefficients.items())), relation.offset)
+                if key not in pool:
+                    pool[key] = check(relation, terms)
+            found = _independent(pool.values(), terms, known)
+    return found
+
+
+def enough_rows(terms: int) -> int:
+    """Return how many rows a search for rounded relations needs.
+
+    Parameters
+    ----------
+    terms : int
+        Number of terms.
+    """
+    return ROWS_PER_TERM * terms + 20
+
+
+def _usable(terms: Terms, rows: NDArray[np.intp]) -> list[int]:
+    """Terms that vary by several of their units."""
+    out = []
+    for j, column in enumerate(terms.columns):
+        values = column.approximate[rows]
+        if not np.isfinite(values).all():
+            continue
+        unit = float(terms.resolution(j))
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = float(np.std(values / unit)) if unit > 0 else 0.0
+        if np.isfinite(spread) and spread >= COARSE:
+            out.append(j)
+    return out
+
+
+def _sample(terms: Terms, usable: list[int], rows: NDArray[np.intp]) -> _Sample:
+    values = np.stack([terms.columns[j].approximate[rows] for j in usable], axis=1)
+    unit = np.array([float(terms.resolution(j)) for j in usable])
+    scaled = values / unit
+    mean = scaled.mean(axis=0)
+    return _Sample(usable, unit, mean, scaled - mean)
+
+
+def _quiet_space(sample: _Sample) -> FloatArray:
+    """Orthonormal directions in which the table varies by no more than rounding."""
+    _, sizes, directions = np.linalg.svd(sample.values, full_matrices=False)
+    quiet = sizes <= ROUNDING * np.sqrt(len(sample.values))
+    return np.asarray(directions[quiet].T)
+
+
+def _candidates(
+    sample: _Sample, space: FloatArray, rng: np.random.Generator
+) -> list[Relation]:
+    from scipy.linalg import qr
+
+    found: list[Relation] = []
+    n, d = space.shape
+    for _ in range(TRIALS):
+        weight = np.exp(2.0 * rng.standard_normal(n))
+        order = qr(space.T * weight, mode="r", pivoting=True)[1]
+        solved, others = order[:d], np.sort(order[d:])
+        if not len(others):
+            others = order[d - 1 :]
+            solved = order[: d - 1]
+        for target in solved:
+            relation = _regressed(sample, int(target), others)
+            if relation is not None:
+                found.append(relation)
+    return found
+
+
+def _regressed(sample: _Sample, target: int, others: NDArray[np.intp]) -> Relation | None:
+    """One column from others, only those that matter, with coefficients that are simple."""
+    y = sample.values[:, target]
+    kept = others
+    for _ in range(PRUNINGS):
+        if not len(kept):
+            return None
+        coefficients, errors, spread = _least_squares(sample.values[:, kept], y)
+        matters = np.abs(coefficients) > SIGNIFICANT * errors
+        if matters.all():
+            break
+        kept = kept[matters]
+    else:
+        return None
+    if spread > 2 * ROUNDING * (1 + float(np.linalg.norm(coefficients))):
+        return None
+    units = sample.unit[kept] / sample.unit[target]
+    values: dict[int, Fraction] = {sample.terms[target]: Fraction(-1)}
+    level = Fraction(float(sample.mean[target])) * Fraction(float(sample.unit[target]))
+    for j, raw, error, unit in zip(kept, coefficients, errors, units):
+        raw, error = float(raw / unit), float(error / unit)
+        slack = max(SIGNIFICANT * error, 1e-12 * abs(raw))
+        simple = simplest(Fraction(raw - slack), Fraction(raw + slack))
+        if not simple:
+            return None
+        values[sample.terms[j]] = simple
+        level -= simple * Fraction(float(sample.mean[j])) * Fraction(float(sample.unit[j]))
+    width = SIGNIFICANT * spread / np.sqrt(len(y)) + 1e-12 * float(np.abs(sample.mean).max())
+    slack = Fraction(float(width)) * Fraction(float(sample.unit[target]))
+    relation = Relation(values, simplest(level - slack, level + slack)).scaled()
+    return relation if relation.digits <= MOST_DIGITS else None
+
+
+def _least_squares(matrix: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Coefficients, their standard errors, and what is left."""
+    from scipy.linalg import solve_triangular
+
+    scale = np.linalg.norm(matrix, axis=0)
+    scale[scale == 0] = 1.0
+    q, r = np.linalg.qr(matrix / scale)
+    if np.abs(np.diagonal(r)).min() < 1e-13:
+        return np.zeros(matrix.shape[1]), np.ones(matrix.shape[1]), 0.0
+    coefficients = solve_triangular(r, q.T @ y)
+    left = y - (matrix / scale) @ coefficients
+    freedom = max(len(y) - matrix.shape[1] - 1, 1)
+    # rounding is at least what doubles leave
+    spread = float(np.sqrt(left @ left / freedom)) + 1e-15 * float(np.abs(y).max())
+    inverse = solve_triangular(r, np.eye(len(r)))
+    errors = spread * np.linalg.norm(inverse, axis=1)
+    return coefficients / scale, errors / scale, spread
+
+
+def _independent(
+    found: Iterable[Checked], terms: Terms, known: list[Relation]
+) -> list[Checked]:
+    """The shortest independent relations, those that no row breaks beyond rounding first."""
+    apart = _Apart(np.array([float(terms.resolution(j)) for j in range(len(terms))]))
+    for relation in known:
+        apart.add(relation)
+    few = [one for one in found if one.rows - one.within <= max(1, MOST_MISSES * one.rows)]
+    few.sort(key=lambda one: (one.rows - one.within, one.relation.complexity))
+    return [one for one in few if apart.add(one.relation)]
+
+
+class _Apart:
+    """Relations that are numerically independent, in units of rounding."""
+
+    def __init__(self, unit: FloatArray) -> None:
+        self.unit = unit
+        self.basis: list[FloatArray] = []
+
+    def add(self, relation: Relation) -> bool:
+        vector = np.zeros(len(self.unit))
+        for j, value in relation.coefficients.items():
+            vector[j] = float(value) * self.unit[j]
+        size = float(np.linalg.norm(vector))
+        if not 0 < size < np.inf:
+            return False
+        vector /= size
+        for _ in range(2):  # once more for what rounding left
+            for one in self.basis:
+                vector -= (one @ vector) * one
+        rest = float(np.linalg.norm(vector))
+        if rest <= APART:
+            return False
+        self.basis.append(vector / rest)
+        return True
