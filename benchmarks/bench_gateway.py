@@ -25,9 +25,9 @@ GIVE_UP = 60.0  # seconds without an answer
 # The far end: it answers every message at once, with the same JSON that the cloud uses.
 ECHO = """
 import sys, threading
-from affinedp.control.wire_messages import decode, encode
-from affinedp.mqtt import Connection
-from affinedp.mqtt_broker import Broker
+from affinedp.control.processes.messages import decode, encode
+from affinedp.wire.connection import Connection
+from affinedp.wire.broker import Broker
 
 def answer(message):
     step, values = decode(message.payload, "y", 1)
@@ -42,9 +42,9 @@ with connection:
 GATEWAY = """
 import sys, threading
 from affinedp.control import Gateway, TrajectoryMechanism
-from affinedp.control.wire import Place
-from affinedp.control.wire_gateway import run_gateway
-from affinedp.mqtt_broker import Broker
+from affinedp.wire.line import Place
+from affinedp.control.processes.gateway import run_gateway
+from affinedp.wire.broker import Broker
 import logging
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 broker = Broker.parse(sys.argv[1])
@@ -95,8 +95,8 @@ def _process(program: str, *arguments: object) -> Iterator[None]:
 
 def _round_trips(address: str) -> tuple[list[float], float]:
     """Seconds from sending to receiving, at a steady rate; and how many came back per second."""
-    from affinedp.mqtt import Connection, Message
-    from affinedp.mqtt_broker import Broker
+    from affinedp.wire.broker import Broker
+    from affinedp.wire.connection import Connection, Message
 
     count = int(RATE * SECONDS)
     sent = [0.0] * count

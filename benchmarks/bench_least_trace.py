@@ -11,8 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
-from affinedp.design.least_trace import LeastTrace, least_trace
+from affinedp.arrays import FloatArray
+from affinedp.designs.least_trace import LeastTrace, least_trace
 
 AGAINST_CLARABEL = [(20, 200), (50, 500)]
 ALONE = [(100, 1000), (2, 10**6), (4, 10**5), (300, 3000), (1000, 1000)]

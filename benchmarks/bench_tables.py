@@ -39,7 +39,7 @@ def _released(options: dict) -> tuple[float, int]:
 
 def _sampler(noises: int) -> float:
     """OpenDP's discrete Gaussian alone, in the same batches."""
-    from affinedp.release import GRID_BITS, integer_sampler
+    from affinedp.release.publish import GRID_BITS, integer_sampler
 
     batch = 30_000
     sampler = integer_sampler("gaussian", 2.0**GRID_BITS, batch)

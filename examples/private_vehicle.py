@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.control import ClosedLoop, TrajectoryMechanism
-from affinedp.control.loop_file import LoopFile, read_loop
+from affinedp.control.loop.loop_file import LoopFile, read_loop
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HERE = Path(__file__).parent
-AFFINEDP = [sys.executable, "-c", "from affinedp.cli import main; main()"]
+AFFINEDP = [sys.executable, "-c", "from affinedp.cli.main import main; main()"]
 PATIENCE = 120.0
 BLUE, RED, GREY = "#0072B2", "#D55E00", "#777777"  # Okabe and Ito's palette
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
-from affinedp import cli
-from affinedp.datafiles import read_table
+from affinedp.cli import app as cli
 from affinedp.errors import AffineDPError
+from affinedp.files.data import read_table
 
 VALUES = st.recursive(
     st.none()

@@ -84,7 +84,7 @@ def test_wheel_holds_the_package_and_nothing_else(built):
     modules = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert modules <= set(names)
     extensions = {Path(name).suffix for name in names if name.startswith("affinedp/")}
-    assert extensions == {".py", ".typed"}
+    assert extensions == {".py", ".pyi", ".typed"}
 
 
 def test_sdist_holds_what_is_needed_to_build_and_test(built):

@@ -11,7 +11,7 @@ def command_reference() -> str:
     import typer
     from typer.cli import get_docs_for_click
 
-    from affinedp.cli import app
+    from affinedp.cli.app import app
 
     command = typer.main.get_command(app)
     say_in_full(command)

@@ -1,37 +1,31 @@
-"""The record of a mechanism: query, noise, and what they promise together."""
+"""A mechanism: the record of query, noise and promise, and what people do with it."""
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from affinedp._arrays import FloatArray, Matrix, dense, is_sparse
-from affinedp.adjacency import Adjacency
+from affinedp.arrays import Matrix
+from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
-from affinedp.guarantee import Guarantee
-from affinedp.manifold import AffineManifold
-from affinedp.verification import Law, promise_of
+from affinedp.files.mechanisms import load_mechanism, save_mechanism
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.verification import Law, promise_of
+from affinedp.record import MechanismRecord
+from affinedp.release.interoperate import dp_event, make_measurement
+from affinedp.release.plan import Plan, checked_bound, plan_of
+from affinedp.release.publish import publish
+from affinedp.show.page import Report
+from affinedp.show.plot import plot
+from affinedp.show.report import report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from affinedp.ledger import Ledger
-    from affinedp.release import Plan
-    from affinedp.report import Report
 
-# Numbers in a matrix that is still put together on demand.
-MOST_NUMBERS = 2e8
-
-
-@dataclass(frozen=True, eq=False)
-class Mechanism:
+class Mechanism(MechanismRecord):
     """``F x + Λ η`` with ``Λ = basis @ root``, and its guarantee.
 
     Attributes
@@ -58,102 +52,6 @@ class Mechanism:
     certificate : array or None
         Weights that prove the guarantee where the circuits could not be listed.
     """
-
-    adjacency: Adjacency
-    query: Matrix = field(repr=False)
-    basis: Matrix = field(repr=False)
-    root: Matrix = field(repr=False)
-    law: Law
-    guarantee: Guarantee
-    output_names: tuple[str, ...] = field(repr=False)
-    gap: float | None = None
-    notes: tuple[str, ...] = ()
-    certificate: FloatArray | None = field(default=None, repr=False)
-
-    @property
-    def manifold(self) -> AffineManifold:
-        """The public equations."""
-        return self.adjacency.manifold
-
-    @property
-    def noise_matrix(self) -> Matrix:
-        """Λ, shape (m, p); refused where it would not fit in memory."""
-        size = float(self.basis.shape[0]) * self.root.shape[1]
-        if not is_sparse(self.basis) and size > MOST_NUMBERS:
-            raise AffineDPError(
-                f"the noise matrix would have {self.basis.shape[0]:,} × {self.root.shape[1]:,} "
-                "numbers; use basis and root, or sample"
-            )
-        return self.basis @ self.root
-
-    @property
-    def covariance(self) -> FloatArray:
-        """Covariance of the noise, shape (m, m); refused where it would not fit in memory."""
-        outputs = self.basis.shape[0]
-        if float(outputs) ** 2 > MOST_NUMBERS:
-            raise AffineDPError(
-                f"the covariance would have {outputs:,} × {outputs:,} numbers; use basis and root, "
-                "or expected_squared_errors for the variances alone"
-            )
-        noise = self.noise_matrix
-        return self.variance * dense(noise @ noise.T)
-
-    @property
-    def variance(self) -> float:
-        """Variance of one entry of η: 1 for Gaussian, 2 for Laplace noise."""
-        return 1.0 if self.law == "gaussian" else 2.0
-
-    @property
-    def expected_squared_errors(self) -> FloatArray:
-        """Expected squared error of every output."""
-        noise = self.noise_matrix
-        squares = noise.multiply(noise) if is_sparse(noise) else noise * noise
-        return self.variance * np.asarray(squares.sum(axis=1)).ravel()
-
-    @property
-    def expected_squared_error(self) -> float:
-        """Expected squared error of all outputs together."""
-        return math.fsum(self.expected_squared_errors)
-
-    @property
-    def equations(self) -> tuple[str, ...]:
-        """The equations that every release obeys, in the outputs' names.
-
-        The noise lies in the range of F on the manifold, so releases obey what F x obeys.
-        """
-        from affinedp.output_equations import output_equations
-
-        return output_equations(self.manifold, self.query, self.basis, self.output_names)
-
-    def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
-        """Draw noise for simulation, shape (size, m).  Never publish data with it.
-
-        NumPy's generator and floating-point sums are not safe to publish with: ``release``
-        is.
-
-        Parameters
-        ----------
-        size : int
-            How many draws.
-        seed : int, Generator or None
-            Seed or generator; the same seed gives the same noise.
-
-        Examples
-        --------
-        >>> import affinedp as adp
-        >>> m = adp.iid_noise(adp.AffineManifold([[1, -1]]), law="laplace", epsilon=1.0)
-        >>> m.sample(3, seed=0).shape
-        (3, 2)
-        """
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-            raise AffineDPError(f"size must be a number of draws, not {size!r}")
-        generator = np.random.default_rng(seed)
-        shape = (int(size), self.root.shape[1])
-        if self.law == "gaussian":
-            drawn = generator.standard_normal(shape)
-        else:
-            drawn = generator.laplace(0.0, 1.0, shape)
-        return np.asarray((self.basis @ (self.root @ drawn.T)).T)
 
     def release(
         self,
@@ -197,9 +95,7 @@ class Mechanism:
         >>> bool(abs(y[0] + y[1] - y[2]) < 1e-9)
         True
         """
-        from affinedp.release import release
-
-        return release(self, x, ledger=ledger, label=label, bound=bound)
+        return publish(self, self.release_plan(bound), x, ledger=ledger, label=label)
 
     def release_plan(self, bound: float | None = None) -> Plan:
         """Return the public part of a release, prepared once for each bound.
@@ -209,11 +105,10 @@ class Mechanism:
         bound : float, optional
             A public bound on the data, as for :meth:`release`.
         """
-        from affinedp.release import plan_of
-
-        if bound not in self._plans:
-            self._plans[bound] = plan_of(self, bound)
-        return self._plans[bound]
+        limit = checked_bound(bound)
+        if limit not in self._plans:
+            self._plans[limit] = plan_of(self, limit)
+        return self._plans[limit]
 
     @cached_property
     def _plans(self) -> dict[float | None, Plan]:
@@ -225,25 +120,11 @@ class Mechanism:
         Its input distance is the number of neighbour steps between two data sets (d_in = 1:
         neighbours); its privacy map gives ρ of zCDP for Gaussian and ε for Laplace noise.
         """
-        from affinedp.interoperate import make_measurement
-
-        return make_measurement(self)
+        return make_measurement(self, self.release_plan())
 
     def dp_event(self) -> Any:
         """Return the ``DpEvent`` of one release, for dp_accounting."""
-        from affinedp.interoperate import dp_event
-
         return dp_event(self)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of everything that decides what is released: query, noise, law, neighbours."""
-        digest = hashlib.sha256()
-        for matrix in (self.query, self.noise_matrix):
-            digest.update(dense(matrix).tobytes() + repr(matrix.shape).encode())
-        digest.update(f"{self.law} {self.adjacency.key}".encode())
-        digest.update(self.manifold.point.tobytes())
-        return digest.hexdigest()
 
     def stack(self, *others: Mechanism) -> Mechanism:
         """Return the mechanism that releases this and the others with independent noise.
@@ -278,19 +159,17 @@ class Mechanism:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the mechanism as JSON (see :mod:`affinedp.storage`).
+        """Write the mechanism as JSON (see :mod:`affinedp.files.mechanisms`).
 
         Parameters
         ----------
         path : str or Path
             Where to; an existing file is replaced at once or not at all.
         """
-        from affinedp.storage import save_mechanism
-
         save_mechanism(self, Path(path))
 
-    @staticmethod
-    def load(path: str | Path, *, reverify: bool = True) -> Mechanism:
+    @classmethod
+    def load(cls, path: str | Path, *, reverify: bool = True) -> Mechanism:
         """Read a mechanism and verify its guarantee again.
 
         Parameters
@@ -301,20 +180,14 @@ class Mechanism:
             Compute the guarantee again from the noise.  If False the stored one is taken on
             trust and marked so.
         """
-        from affinedp.storage import load_mechanism
-
-        return load_mechanism(Path(path), reverify)
+        return load_mechanism(cls, Path(path), reverify)
 
     def report(self) -> Report:
         """Return what people want to read, as text and as HTML."""
-        from affinedp.report import report
-
         return report(self)
 
     def plot(self) -> Figure:
         """Return a figure: the δ(ε) curve, the covariance, the noise per output."""
-        from affinedp.plot import plot
-
         return plot(self)
 
     def __str__(self) -> str:

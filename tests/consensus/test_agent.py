@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.audit import audit
-from affinedp.consensus.agent import Agent, AsymmetryError, ContradictionError, read_state
-from affinedp.consensus.agent_message import (
+from affinedp.audit.trial import audit
+from affinedp.consensus.agents.agent import Agent, AsymmetryError, ContradictionError, read_state
+from affinedp.consensus.agents.message import (
     AgentMessage,
     checked_name,
     checked_weights,
@@ -19,8 +19,8 @@ from affinedp.consensus.agent_message import (
     encode,
     next_message,
 )
-from affinedp.consensus.agent_noise import AgentNoise
-from affinedp.control.wire_messages import LARGEST_PAYLOAD, MalformedMessageError
+from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.control.processes.messages import LARGEST_PAYLOAD, MalformedMessageError
 from affinedp.errors import AffineDPError
 from agents import transition
 

@@ -5,14 +5,14 @@ import stat
 
 import pytest
 
-from affinedp.consensus.agent import Agent, read_state
-from affinedp.consensus.agent_message import AgentMessage
-from affinedp.consensus.agent_noise import AgentNoise
-from affinedp.consensus.agent_state import AgentStateError
+from affinedp.budget.ledger import Ledger
+from affinedp.consensus.agents.agent import Agent, read_state
+from affinedp.consensus.agents.message import AgentMessage
+from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agents.state import AgentStateError
 from affinedp.control import Gateway, design_output_noise
 from affinedp.errors import AffineDPError
-from affinedp.ledger import Ledger
-from affinedp.release import release as true_release
+from affinedp.release.publish import publish as true_release
 
 NOISE = AgentNoise(epsilon=1.0, delta=0.01)
 SECRET = 123.4375
@@ -223,7 +223,7 @@ def test_charged_before_the_draw(start, ledger, tmp_path, monkeypatch):
         true_release(*words, **more)
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr("affinedp.release.release", crash)
+    monkeypatch.setattr("affinedp.mechanism.publish", crash)
     with pytest.raises(RuntimeError, match="power cut"):
         start(ledger=ledger)
     monkeypatch.undo()

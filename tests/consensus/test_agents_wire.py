@@ -10,16 +10,16 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from affinedp.audit import audit
-from affinedp.consensus import agent_wire
-from affinedp.consensus.agent import Agent, AsymmetryError, ContradictionError, read_state
-from affinedp.consensus.agent_message import AgentMessage, encode, next_message
-from affinedp.consensus.agent_noise import AgentNoise
-from affinedp.consensus.agent_wire import Meeting, run_agent
-from affinedp.control.wire_eavesdrop import eavesdrop
+from affinedp.audit.trial import audit
+from affinedp.consensus.agents import process as agent_wire
+from affinedp.consensus.agents.agent import Agent, AsymmetryError, ContradictionError, read_state
+from affinedp.consensus.agents.message import AgentMessage, encode, next_message
+from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agents.process import Meeting, run_agent
+from affinedp.control.processes.eavesdropper import eavesdrop
 from affinedp.errors import AffineDPError
-from affinedp.mqtt import Connection
-from affinedp.mqtt_broker import Broker
+from affinedp.wire.broker import Broker
+from affinedp.wire.connection import Connection
 from agents import VALUES, WEIGHT, neighbours, overheard, transition
 from brokers import PATIENCE, Command, PrivateBroker, until
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from affinedp.consensus import PrivateConsensus
-from affinedp.consensus import behaviour as behaviour_module
+from affinedp.consensus.protocol import behaviour as behaviour_module
 from affinedp.errors import AffineDPError
 
 READOUTS = ("state", "message", "corrected")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import affinedp as adp
+from affinedp.budget.ledger import Ledger
 from affinedp.consensus import PrivateConsensus
-from affinedp.consensus.promise import divide_up
+from affinedp.consensus.protocol.promise import divide_up
 from affinedp.errors import AffineDPError
-from affinedp.ledger import Ledger
 
 PATH = nx.path_graph(["a", "b", "c"])
 

@@ -6,9 +6,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from affinedp.consensus import NetworkError, PrivateConsensus
-from affinedp.consensus import spectrum as module
-from affinedp.consensus.spectrum import largest_eigenvalue_bound, spectrum_of
-from affinedp.consensus.weights import network_of
+from affinedp.consensus.network import spectrum as module
+from affinedp.consensus.network.spectrum import largest_eigenvalue_bound, spectrum_of
+from affinedp.consensus.network.weights import network_of
 
 GRAPHS = {
     "regular": nx.random_regular_graph(6, 300, seed=1),

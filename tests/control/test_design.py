@@ -15,9 +15,9 @@ from affinedp.control import (
     dynamics_of,
     independent_output_noise,
 )
-from affinedp.control.design import UnevenNoiseWarning
-from affinedp.control.powers import HorizonTooLongError, SingularDynamicsError
-from affinedp.storage import StorageError
+from affinedp.control.trajectory.design import UnevenNoiseWarning
+from affinedp.control.trajectory.powers import HorizonTooLongError, SingularDynamicsError
+from affinedp.files.mechanisms import StorageError
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 KINDS = ["time-local", "manifold"]
@@ -240,7 +240,7 @@ def test_mechanisms_survive_the_disk(tmp_path) -> None:
 def test_altered_files_are_refused(tmp_path) -> None:
     import json
 
-    from affinedp.storage import packed
+    from affinedp.files.mechanisms import packed
 
     path = tmp_path / "m.json"
     m = design_output_noise(VEHICLE, 9, 1.0, 0.01)

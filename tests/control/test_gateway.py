@@ -24,12 +24,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import affinedp as adp
-from affinedp.control import Gateway, design_output_noise, gateway_draw, independent_output_noise
-from affinedp.control import gateway as module
-from affinedp.control.gateway import GatewayStateError, HorizonError, LateStepError
-from affinedp.control.gateway_state import Draw, Head, create_state
+from affinedp.budget.ledger import BudgetExceededError, Ledger
+from affinedp.control import Gateway, design_output_noise, independent_output_noise
+from affinedp.control.gateway import draw as gateway_draw
+from affinedp.control.gateway import gateway as module
+from affinedp.control.gateway.gateway import GatewayStateError, HorizonError, LateStepError
+from affinedp.control.gateway.state import Draw, Head, create_state
 from affinedp.errors import AffineDPError
-from affinedp.ledger import BudgetExceededError, Ledger
 
 VEHICLE = ([[1, 0.1], [0, 1]], np.eye(2))
 HOLD = design_output_noise(([[1]], [[1]]), 12, epsilon=1, delta=1e-3)
@@ -374,8 +375,10 @@ def test_killed_while_sending(tmp_path, path):
 
 CREATING = """
     import os, sys
-    from affinedp.control import Gateway, TrajectoryMechanism, gateway_draw, gateway_state
-    from affinedp.ledger import Ledger
+    from affinedp.control import Gateway, TrajectoryMechanism
+    from affinedp.control.gateway import draw as gateway_draw
+    from affinedp.control.gateway import state as gateway_state
+    from affinedp.budget.ledger import Ledger
 
     def after(place, name):
         real = getattr(place, name)
@@ -714,7 +717,7 @@ def test_threads_take_turns(path):
 
 def test_a_system_that_died_may_have_sent_what_was_reserved(path, monkeypatch):
     """Unwritten steps that were reserved count as skipped, also after another crash."""
-    from affinedp.control import gateway_state
+    from affinedp.control.gateway import state as gateway_state
 
     monkeypatch.setattr(gateway_state.GatewayState, "_ahead", lambda self, step: 8)
     gateway = Gateway(HOLD, state=path)
@@ -745,7 +748,7 @@ def killed(*_):
 
 
 def test_a_clean_end_loses_nothing(path, monkeypatch):
-    from affinedp.control import gateway_state
+    from affinedp.control.gateway import state as gateway_state
 
     monkeypatch.setattr(gateway_state.GatewayState, "_ahead", lambda self, step: 8)
     with Gateway(HOLD, state=path) as gateway:

@@ -11,8 +11,8 @@ import pytest
 
 import affinedp as adp
 from affinedp.control import design_output_noise
-from affinedp.control.design import UnevenNoiseWarning
-from affinedp.control.gateway_plan import MOST_SHARE, GatewayPlan, gateway_plan
+from affinedp.control.gateway.plan import MOST_SHARE, GatewayPlan, gateway_plan
+from affinedp.control.trajectory.design import UnevenNoiseWarning
 from affinedp.errors import AffineDPError
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
@@ -147,7 +147,7 @@ def test_record():
     assert plan.published_exponents == tuple(e - 2 for e in plan.fresh_exponents)
 
 
-@pytest.mark.filterwarnings("ignore::affinedp.control.design.UnevenNoiseWarning")
+@pytest.mark.filterwarnings("ignore::affinedp.control.trajectory.design.UnevenNoiseWarning")
 def test_uneven_noise_is_refused_with_a_resolution_that_works():
     m = design_output_noise(([[0.5]], [[1]]), 44, epsilon=1, delta=1e-6)
     with pytest.raises(AffineDPError, match="differs so much over time.*at least") as refusal:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.control.gateway_state import (
+from affinedp.control.gateway.state import (
     DamagedStateError,
     Draw,
     GatewayState,
@@ -107,7 +107,7 @@ def test_one_at_a_time_in_this_process(path):
 OPEN = """
     import sys
     from pathlib import Path
-    from affinedp.control.gateway_state import *
+    from affinedp.control.gateway.state import *
     try:
         state = GatewayState(Path(sys.argv[1]))
     except GatewayStateError as error:
@@ -137,7 +137,7 @@ def test_one_at_a_time_in_all_processes(path):
 DIE = """
     import os, sys
     from pathlib import Path
-    from affinedp.control.gateway_state import *
+    from affinedp.control.gateway.state import *
 
     class Dying:
         def __init__(self, connection): self.connection = connection
@@ -174,7 +174,7 @@ def test_killed_while_a_step_is_recorded(path, statement, when):
 FULL = """
     import resource, sys
     from pathlib import Path
-    from affinedp.control.gateway_state import *
+    from affinedp.control.gateway.state import *
     path = Path(sys.argv[1])
     state = GatewayState(path)
     room = path.stat().st_size + 8192

@@ -7,11 +7,11 @@ from numpy.testing import assert_allclose
 from scipy.linalg import block_diag, solve_discrete_are
 
 import control
-from affinedp.control.loop import ClosedLoop
-from affinedp.control.neighbours import trajectory_neighbours
-from affinedp.control.sweeps import sweep
-from affinedp.control.systems import dynamics_of
-from affinedp.control.trajectory import IndependentOutputNoise, TrajectoryMechanism
+from affinedp.control.loop.closed_loop import ClosedLoop
+from affinedp.control.loop.sweeps import sweep
+from affinedp.control.trajectory.dynamics import dynamics_of
+from affinedp.control.trajectory.neighbours import trajectory_neighbours
+from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.errors import AffineDPError
 
 TS = 0.1

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.control.noise_path import LEAST_BITS, Dyadic, NoisePath, path_bits, rounded
-from affinedp.control.powers import growth_exponent
-from affinedp.control.systems import dynamics_of
+from affinedp.control.gateway.noise_path import LEAST_BITS, Dyadic, NoisePath, path_bits, rounded
+from affinedp.control.trajectory.dynamics import dynamics_of
+from affinedp.control.trajectory.powers import growth_exponent
 
 
 def exact_noise(dynamics, root, draw, draw_bits):

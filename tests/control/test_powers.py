@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.control.powers import (
+from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
+from affinedp.control.trajectory.powers import (
     HorizonTooLongError,
     SingularDynamicsError,
     growth_exponent,
     scan_inverse_transitions,
     scan_transitions,
 )
-from affinedp.control.systems import Dynamics, dynamics_of
 
 
 def rotation(angle: float) -> np.ndarray:

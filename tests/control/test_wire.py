@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from affinedp.control import ClosedLoop, Gateway, design_output_noise
-from affinedp.control.wire import Place
-from affinedp.control.wire_cloud import Controller, run_cloud
-from affinedp.control.wire_eavesdrop import eavesdrop
-from affinedp.control.wire_gateway import run_gateway
-from affinedp.control.wire_messages import (
+from affinedp.control.processes.cloud import Controller, run_cloud
+from affinedp.control.processes.eavesdropper import eavesdrop
+from affinedp.control.processes.gateway import run_gateway
+from affinedp.control.processes.messages import (
     LARGEST_PAYLOAD,
     Dropped,
     MalformedMessageError,
@@ -23,10 +22,11 @@ from affinedp.control.wire_messages import (
     encode,
     printable,
 )
-from affinedp.control.wire_plant import PlantModel, run_plant
+from affinedp.control.processes.plant import PlantModel, run_plant
 from affinedp.errors import AffineDPError
-from affinedp.mqtt import Connection
-from affinedp.mqtt_broker import Broker
+from affinedp.wire.broker import Broker
+from affinedp.wire.connection import Connection
+from affinedp.wire.line import Place
 from brokers import PATIENCE, Command, PrivateBroker, until
 
 pytest.importorskip("paho.mqtt.client")

@@ -11,8 +11,8 @@ from flow_oracles import circuits_by_brute_force, null_space, same_space, scaled
 
 import affinedp as adp
 from affinedp import flows
+from affinedp.equations.incidence import recognise_network
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
-from affinedp.network import recognise_network
 
 pp = pytest.importorskip("pandapower", reason="needs the extra [flows]")
 networks = pytest.importorskip("pandapower.networks", reason="needs the extra [flows]")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import affinedp as adp
-from affinedp.design.gaussian import largest_sensitivity
+from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.tables import BrokenTotalsError, TableError, TableRelease, with_total_rows
 from affinedp.tables.layout import layout_of
 from affinedp.tables.least_noise import _levels

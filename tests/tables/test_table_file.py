@@ -7,9 +7,9 @@ import pytest
 from employment import TOTALS, employment
 
 import affinedp as adp
+from affinedp.cli.tables import release_file
 from affinedp.errors import AffineDPError
 from affinedp.tables import read_table_release
-from affinedp.tables.commands import release_file
 
 TEXT = """
 index = "day"

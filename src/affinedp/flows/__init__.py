@@ -6,46 +6,6 @@ is the promise that scales, :func:`design_flow_noise` the least noise, :func:`dr
 picture.  Names load when they are first used.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from affinedp.flows.design import design_flow_noise as design_flow_noise
-    from affinedp.flows.graphs import from_graph as from_graph
-    from affinedp.flows.graphs import from_incidence as from_incidence
-    from affinedp.flows.manifold import FlowManifold as FlowManifold
-    from affinedp.flows.neighbours import InjectionAdjacency as InjectionAdjacency
-    from affinedp.flows.neighbours import injection_neighbours as injection_neighbours
-    from affinedp.flows.network import FlowNetwork as FlowNetwork
-    from affinedp.flows.picture import draw_flow_noise as draw_flow_noise
-    from affinedp.flows.power import dc_flows as dc_flows
-    from affinedp.flows.power import from_pandapower as from_pandapower
-
-_HOME = {
-    "FlowManifold": "manifold",
-    "FlowNetwork": "network",
-    "InjectionAdjacency": "neighbours",
-    "dc_flows": "power",
-    "design_flow_noise": "design",
-    "draw_flow_noise": "picture",
-    "from_graph": "graphs",
-    "from_incidence": "graphs",
-    "from_pandapower": "power",
-    "injection_neighbours": "neighbours",
-}
-
-__all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'affinedp.flows' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"affinedp.flows.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

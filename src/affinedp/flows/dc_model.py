@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp._arrays import FloatArray
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.flows.network import FlowNetwork, listed
+from affinedp.flows.flow_network import FlowNetwork, listed
 
 # Elements that put power into a bus or take it out.
 INJECTING = (

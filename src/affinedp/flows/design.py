@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.adjacency import Adjacency
-from affinedp.circuit_adjacency import CircuitAdjacency
-from affinedp.design.gaussian import design_gaussian
-from affinedp.design.laplace import design_laplace
+from affinedp.designs.gaussian import design_gaussian
+from affinedp.designs.laplace import design_laplace
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.flows.flow_network import listed
 from affinedp.flows.manifold import FlowManifold
 from affinedp.flows.neighbours import InjectionAdjacency
-from affinedp.flows.network import listed
 from affinedp.mechanism import Mechanism
-from affinedp.verification import Law
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.promise.verification import Law
 
 # Neighbours that move some entry so many times as far as any μ deserve a remark.
 FAR = 30.0

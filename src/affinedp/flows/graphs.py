@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp._arrays import FloatArray, real_array, real_matrix
+from affinedp.arrays import FloatArray, real_array, real_matrix
+from affinedp.equations.manifold import PublicEntries
 from affinedp.errors import AffineDPError
+from affinedp.flows.flow_network import FlowNetwork, listed
 from affinedp.flows.manifold import FlowManifold, Laws, build
-from affinedp.flows.network import FlowNetwork, listed
-from affinedp.manifold import PublicEntries
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affinedp._arrays import FloatArray, IntArray
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
-from affinedp.flows.network import FlowNetwork, listed
+from affinedp.flows.flow_network import FlowNetwork, listed
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse

@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp._arrays import Matrix
-from affinedp.circuit_adjacency import CircuitAdjacency
+from affinedp.arrays import Matrix
+from affinedp.equations.manifold import AffineManifold, PublicEntries
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
+from affinedp.flows.flow_network import FlowNetwork, are, listed
 from affinedp.flows.laws import line_laws, node_balance
-from affinedp.flows.network import FlowNetwork, are, listed
-from affinedp.manifold import AffineManifold, PublicEntries
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 
 Laws = Literal["full", "balance"]
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp._arrays import FloatArray, real_array
-from affinedp.adjacency import DirectionAdjacency, mu_words
+from affinedp.arrays import FloatArray, real_array
+from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.flows.flow_network import FlowNetwork, listed
 from affinedp.flows.manifold import FlowManifold
-from affinedp.flows.network import FlowNetwork, listed
 from affinedp.flows.transfers import BITS, BigIntegers, leaving, rounded, transfers
-from affinedp.manifold import AffineManifold
+from affinedp.neighbours.adjacency import DirectionAdjacency, mu_words
 
 # Numbers in an array of directions.
 MOST_NUMBERS = 1e8

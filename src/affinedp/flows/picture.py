@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.flows.flow_network import FlowNetwork
 from affinedp.flows.manifold import FlowManifold
-from affinedp.flows.network import FlowNetwork
 from affinedp.mechanism import Mechanism
-from affinedp.plot import is_wide
+from affinedp.show.plot import is_wide
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

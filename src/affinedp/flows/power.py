@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
+from affinedp.arrays import FloatArray
+from affinedp.equations.manifold import PublicEntries
 from affinedp.errors import AffineDPError
 from affinedp.flows.dc_model import SolvedNetwork, solve
 from affinedp.flows.manifold import FlowManifold, Laws, build
-from affinedp.manifold import PublicEntries
 
 # The solved flows must obey the equations this well, relative to the largest of them.
 AGREES = 1e-9

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp._arrays import FloatArray, IntArray
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
-from affinedp.flows.network import FlowNetwork
+from affinedp.flows.flow_network import FlowNetwork
 
 BigIntegers = NDArray[Any]  # Python integers in an object array
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
+from affinedp.arrays import FloatArray
 from affinedp.tables.description import TableRelease
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import BrokenTotal, BrokenTotalsError, TableError, listed, row_words

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
-    from affinedp.ledger import Ledger
+    from affinedp.budget.ledger import Ledger
     from affinedp.tables.design import TableDesign
     from affinedp.tables.released import ReleasedTable
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray, dense
+from affinedp.arrays import FloatArray, dense
 from affinedp.errors import AffineDPError
-from affinedp.guarantee import Guarantee
 from affinedp.mechanism import Mechanism
+from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableRelease
 from affinedp.tables.intervals import half_widths
 from affinedp.tables.layout import Layout, layout_of
@@ -21,8 +21,8 @@ from affinedp.tables.neighbours import adjacency_of, manifold_of
 from affinedp.tables.promise import charge_words, table_guarantee
 
 if TYPE_CHECKING:
-    from affinedp.ledger import Ledger
-    from affinedp.report import Report
+    from affinedp.budget.ledger import Ledger
+    from affinedp.show.page import Report
     from affinedp.tables.released import ReleasedTable
 
 
@@ -194,7 +194,7 @@ def broken_totals(description: TableRelease, table: Any) -> Any:
     import pandas
 
     from affinedp.tables.broken import broken_list, residuals
-    from affinedp.tables.checks import numbers_of
+    from affinedp.tables.columns import numbers_of
 
     layout = layout_of(description, table)
     points = layout.points(numbers_of(table, layout.columns))

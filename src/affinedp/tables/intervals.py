@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy import special
 
-from affinedp._arrays import FloatArray
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.tables.description import Law, number
 

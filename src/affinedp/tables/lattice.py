@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp._arrays import FloatArray
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 
 # Shorter bases are looked for up to this many dimensions.

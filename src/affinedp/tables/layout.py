@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp._arrays import FloatArray, IntArray, Matrix
-from affinedp.tables.checks import Roles, roles_of
+from affinedp.arrays import FloatArray, IntArray, Matrix
+from affinedp.tables.columns import Roles, roles_of
 from affinedp.tables.description import TableRelease
 from affinedp.tables.refusals import TableError, label_words, listed, row_words
 from affinedp.tables.relations import (

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
-from affinedp.adjacency import Adjacency
-from affinedp.circuit_adjacency import CircuitAdjacency
-from affinedp.design.gaussian import design_gaussian, largest_sensitivity
-from affinedp.design.laplace import design_laplace
-from affinedp.design.networks import certified_promise
+from affinedp.arrays import FloatArray
+from affinedp.designs.gaussian import design_gaussian, largest_sensitivity
+from affinedp.designs.laplace import design_laplace
 from affinedp.errors import TooManyCircuitsError
 from affinedp.mechanism import Mechanism, build
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.promise.without_list import certified_promise
 from affinedp.tables.description import TableRelease
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError

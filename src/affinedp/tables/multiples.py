@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
+from affinedp.arrays import FloatArray
 from affinedp.tables.lattice import Integers, Lattice, kernel_lattice
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError

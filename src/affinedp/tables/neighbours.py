@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
-from affinedp.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
-from affinedp.circuit_adjacency import CircuitAdjacency
-from affinedp.equations import LinearEquations
+from affinedp.arrays import FloatArray
+from affinedp.equations.manifold import AffineManifold
+from affinedp.equations.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError
-from affinedp.manifold import AffineManifold
+from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.tables.description import TableRelease, number
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError, listed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from affinedp.guarantee import Guarantee, compose
 from affinedp.mechanism import Mechanism
+from affinedp.promise.guarantee import Guarantee, compose
 from affinedp.tables.broken import replaced_entries
 from affinedp.tables.description import TableRelease
 from affinedp.tables.layout import Layout

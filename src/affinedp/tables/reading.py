@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
+from affinedp.arrays import FloatArray
 from affinedp.tables.broken import repaired, replaced_entries
-from affinedp.tables.checks import numbers_of
+from affinedp.tables.columns import numbers_of
 from affinedp.tables.description import TableRelease, number
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError

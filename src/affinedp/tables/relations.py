@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from affinedp.equations import format_equation, parse_equations
-from affinedp.tables.checks import split_totals
+from affinedp.equations.text import format_equation, parse_equations
+from affinedp.tables.columns import split_totals
 from affinedp.tables.description import TableRelease
 from affinedp.tables.refusals import row_words, same
 from affinedp.tables.row_groups import RowGroup

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
-from affinedp.guarantee import Guarantee
-from affinedp.manifold import AffineManifold
+from affinedp.arrays import FloatArray
+from affinedp.equations.manifold import AffineManifold
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
+from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.design import TableDesign
 from affinedp.tables.lattice import Integers
 from affinedp.tables.layout import Layout, layout_of
@@ -19,8 +19,8 @@ from affinedp.tables.reading import read_points
 from affinedp.tables.refusals import TableError
 
 if TYPE_CHECKING:
-    from affinedp.ledger import Ledger
-    from affinedp.report import Report
+    from affinedp.budget.ledger import Ledger
+    from affinedp.show.page import Report
 
 # Noises that are drawn between two steps of the progress bar.
 BATCH = 30_000

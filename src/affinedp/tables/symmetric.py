@@ -15,10 +15,10 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from affinedp._arrays import FloatArray, IntArray, Norm, dense
-from affinedp.adjacency import Adjacency
-from affinedp.design.gaussian import at_the_limit
+from affinedp.arrays import FloatArray, IntArray, Norm, dense
+from affinedp.designs.gaussian import at_the_limit
 from affinedp.mechanism import Mechanism, build
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.tables.description import Law
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from affinedp.errors import AffineDPError, EquationError
-from affinedp.problem import _document, _hint, _shown
+from affinedp.files.problem import _document, _hint, _shown
 from affinedp.tables.description import TableRelease
 
 # The keys of every section, and what they must be.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp._arrays import FloatArray
-from affinedp.report import OutputRow, Report, printable
-from affinedp.report import report as mechanism_report
-from affinedp.tables.checks import numbers_of
+from affinedp.arrays import FloatArray
+from affinedp.show.page import OutputRow, Report, printable
+from affinedp.show.report import report as mechanism_report
+from affinedp.tables.columns import numbers_of
 from affinedp.tables.refusals import listed
 
 if TYPE_CHECKING:

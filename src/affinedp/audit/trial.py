@@ -1,0 +1,367 @@
+"""Attack a mechanism on real releases, and say with confidence which ε it does not keep.
+
+The likelihood ratio between the worst pair of neighbours is run on many releases of both.
+Exact binomial bounds on how often it is right and wrong give an ε that is certainly exceeded.
+A broken promise shows up here also where the mistake is in the code that releases.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from affinedp.arrays import FloatArray, dense, real_array
+from affinedp.audit.attacks import (
+    Attack,
+    Release,
+    Score,
+    Target,
+    leak_attack,
+    likelihood_attack,
+    low_bits,
+    releases,
+)
+from affinedp.audit.distinguish import distinguish
+from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.progress import Progress
+from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import resolve_adjacency
+from affinedp.show.page import printable
+
+# At this δ some 100 000 runs say most about Gaussian noise.
+GAUSSIAN_DELTA = 0.01
+FEWEST_RUNS = 100
+BATCH_ROWS, BATCH_NUMBERS = 5_000, 200_000
+
+
+@dataclass(frozen=True, eq=False)
+class AuditResult:
+    """What an attack on real releases found.
+
+    Attributes
+    ----------
+    epsilon_lower : float
+        With the stated confidence no smaller ε is true at ``delta``.
+    epsilon_stated : float
+        What is claimed at ``delta``.
+    delta, confidence : float
+        δ, and the probability with which ``epsilon_lower`` is right.
+    runs : int
+        Releases of each of the two data sets; one half chose the threshold, the other counted.
+    seed : int or None
+        Of that choice.  The releases themselves cannot be repeated.
+    passed : bool
+        Whether the claim survived: ``epsilon_lower`` does not exceed it and there is no leak.
+    attack : str
+        The pair of neighbours, what was looked at, and how often it was right.
+    neighbours : str
+        Whom the audited claim is about.
+    advantage : tuple of float
+        Bounds on how much more often the attacker names a data set when it is the right one
+        than when it is the other; each holds with the stated confidence.
+    leak : array, shape (m,), or None
+        A combination of the outputs that came out without noise.
+    """
+
+    epsilon_lower: float
+    epsilon_stated: float
+    delta: float
+    confidence: float
+    runs: int
+    seed: int | None
+    passed: bool
+    attack: str
+    neighbours: str
+    advantage: tuple[float, float]
+    leak: FloatArray | None = field(default=None, repr=False)
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Return what a person wants to know, as (label, text) rows."""
+        kept = "passed: this attack does not refute the claim"
+        floor = math.floor(self.epsilon_lower * 1e4) / 1e4
+        return [
+            ("audit", kept if self.passed else "FAILED: the claim is refuted"),
+            ("claimed", f"ε = {self.epsilon_stated:.6g} at δ = {self.delta:g}"),
+            ("measured", f"ε ≥ {floor:g} with confidence {self.confidence}"),
+            ("attack", self.attack),
+            ("neighbours", self.neighbours),
+            ("runs", f"{self.runs:,} releases of each, half of them held out (seed {self.seed})"),
+        ]
+
+    def __str__(self) -> str:
+        lines = []
+        for label, text in self.summary():
+            first, *rest = textwrap.wrap(printable(text), 66, break_on_hyphens=False)
+            lines.append(f"{label:<12} {first}")
+            lines.extend(f"{'':<12} {line}" for line in rest)
+        return "\n".join(lines)
+
+
+def audit(
+    mechanism: Mechanism,
+    *,
+    claim: Guarantee | tuple[float, float] | None = None,
+    delta: float | None = None,
+    release: Release | None = None,
+    adjacency: Adjacency | None = None,
+    runs: int = 100_000,
+    confidence: float = 0.999,
+    seed: int | None = 0,
+    n_jobs: int = 1,
+) -> AuditResult:
+    """Attack releases of the worst pair of neighbours with the likelihood ratio.
+
+    Theorems 1 and 2 of the paper say which pair is the worst, and along it no attack on additive
+    noise is better.  (Laplace noise on more coordinates than needed, then projected, has no
+    such ratio in closed form; there the attack is only a good one.)  Combinations that come out
+    without noise are looked for first, among up to 500 outputs.  An audit refutes promises; it
+    proves none.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        What the attacker knows: equations, query, noise matrix and law.
+    claim : Guarantee or (ε, δ), optional
+        What is tested; the mechanism's own guarantee by default.
+    delta : float, optional
+        Where on the curve of a guarantee; by default 0 if ε is finite there, else 0.01.
+    release : callable, optional
+        What is attacked, from rows of data (rows, n) to releases (rows, m), each row with noise
+        of its own; ``mechanism.release`` by default.
+    adjacency : Adjacency, optional
+        Other neighbours than the mechanism's, to see whether the claim holds for them.
+    runs : int
+        Releases of each of the two data sets.
+    confidence : float
+        Probability that ``epsilon_lower`` is right.
+    seed : int or None
+        Decides which runs choose the threshold and which are counted.
+    n_jobs : int
+        Workers of joblib: processes, or threads for a ``release`` of your own, whose random
+        state must not be copied.
+
+    Returns
+    -------
+    AuditResult
+
+    Examples
+    --------
+    Example 1 of the paper: i.i.d. noise for ε = 1 that ignores x1 = 4 x2 really has ε = 5.
+
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold([[1, -4]])
+    >>> careless = adp.iid_noise(M, law="laplace", epsilon=5.0)     # scale 1 on both entries
+    >>> found = audit(careless, claim=(1.0, 0.0), runs=2_000)
+    >>> found.passed, found.epsilon_lower > 2
+    (False, True)
+    >>> audit(careless, runs=2_000, confidence=1 - 1e-9).passed     # its own claim is honest
+    True
+    """
+    trial = _trial(mechanism, claim, delta, runs, confidence, seed, n_jobs)
+    neighbours = resolve_adjacency(
+        mechanism.manifold, None, mechanism.adjacency if adjacency is None else adjacency
+    )
+    target = Target.of(mechanism, release, neighbours)
+    attack = leak_attack(target)
+    if attack is None:
+        attack = likelihood_attack(target, trial.stated, trial.delta)
+    return _run(target, attack, trial)
+
+
+def low_bits_attack(
+    mechanism: Mechanism,
+    x0: ArrayLike | None = None,
+    x1: ArrayLike | None = None,
+    *,
+    claim: Guarantee | tuple[float, float] | None = None,
+    delta: float | None = None,
+    release: Release | None = None,
+    runs: int = 100_000,
+    confidence: float = 0.999,
+    seed: int | None = 0,
+    n_jobs: int = 1,
+) -> AuditResult:
+    """Attack what floating point does to releases, and nothing else.
+
+    Looked at are the last bit of every output, and by how many units of the last place the
+    outputs miss the equations that they should obey.  Which patterns speak for which data is
+    learnt on one half of the runs and counted on the other.  ``F @ x + L @ eta`` in double
+    precision fails, however large the noise; ``Mechanism.release`` must pass.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        What the attacker knows.
+    x0, x1 : array_like, shape (n,), optional
+        Neighbours; by default a public point of the manifold, and the worst neighbour of x0.
+    claim, delta, release, runs, confidence, seed, n_jobs
+        As for :func:`audit`.
+
+    Returns
+    -------
+    AuditResult
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> m = adp.design_laplace(adp.AffineManifold([[1, -3]]), epsilon=0.1)
+    >>> L, noise = m.noise_matrix, np.random.default_rng(0)
+    >>> naive = lambda x: x + noise.laplace(size=(len(x), 1)) @ L.T
+    >>> low_bits_attack(m, release=naive, runs=10_000).passed
+    False
+    >>> low_bits_attack(m, runs=10_000, confidence=1 - 1e-9).passed
+    True
+    """
+    trial = _trial(mechanism, claim, delta, runs, confidence, seed, n_jobs)
+    target = Target.of(mechanism, release, mechanism.adjacency)
+    start = target.start if x0 is None else _on_manifold(mechanism, x0, "x0")
+    if x1 is None:
+        end = start + likelihood_attack(target, trial.stated, trial.delta).direction
+    else:
+        end = _on_manifold(mechanism, x1, "x1")
+    apart = dense(target.inverse @ (mechanism.query @ (end - start)))
+    distance = float(np.linalg.norm(apart, 1 if mechanism.law == "laplace" else 2))
+    if distance > mechanism.guarantee.sensitivity * (1 + 1e-6):
+        raise AffineDPError("x0 and x1 are further apart than neighbours are")
+    return _run(target, low_bits(mechanism, start, end), trial)
+
+
+def _on_manifold(mechanism: Mechanism, x: ArrayLike, name: str) -> FloatArray:
+    point = real_array(x, name, 1)
+    if not mechanism.manifold.contains(point):
+        raise AffineDPError(f"{name} does not obey the equations")
+    return point
+
+
+# ---------------------------------------------------------------------- the claim, checked
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What is claimed, and how it is tested."""
+
+    stated: float
+    delta: float
+    runs: int
+    confidence: float
+    seed: int | None
+    n_jobs: int
+
+
+def _trial(
+    mechanism: Mechanism,
+    claim: Guarantee | tuple[float, float] | None,
+    delta: float | None,
+    runs: int,
+    confidence: float,
+    seed: int | None,
+    n_jobs: int,
+) -> _Trial:
+    if not isinstance(mechanism, Mechanism):
+        raise AffineDPError(f"the first argument must be a Mechanism, not {mechanism!r}")
+    if not _is_count(runs) or runs < FEWEST_RUNS:
+        raise AffineDPError(f"runs must be a number of at least {FEWEST_RUNS}, not {runs!r}")
+    if seed is not None and (not _is_count(seed) or seed < 0):
+        raise AffineDPError(f"seed must be a whole number from 0 on, or None, not {seed!r}")
+    if not _is_count(n_jobs) or n_jobs == 0:
+        raise AffineDPError(f"n_jobs must be a number of workers (-1: all), not {n_jobs!r}")
+    sure = float(real_array(confidence, "confidence", 0))
+    if not 0 < sure < 1:
+        raise AffineDPError(f"confidence must lie in (0, 1), not {confidence!r}")
+    stated, at = _claimed(mechanism.guarantee if claim is None else claim, delta)
+    return _Trial(stated, at, int(runs), sure, seed, int(n_jobs))
+
+
+def _claimed(claim: Guarantee | tuple[float, float], delta: float | None) -> tuple[float, float]:
+    """The ε that is claimed, and at which δ."""
+    at = None if delta is None else float(real_array(delta, "delta", 0))
+    if isinstance(claim, Guarantee):
+        if at is None:
+            at = 0.0 if math.isfinite(claim.epsilon(0.0)) else GAUSSIAN_DELTA
+        return claim.epsilon(at), at
+    numbers = real_array(claim, "claim", 1)
+    if len(numbers) != 2 or numbers[0] < 0 or not 0 <= numbers[1] < 1:
+        raise AffineDPError(
+            f"claim must be a Guarantee or (ε, δ) with ε ≥ 0 and 0 ≤ δ < 1, not {claim!r}"
+        )
+    if at is not None and at != numbers[1]:
+        raise AffineDPError(f"delta is {at}, but the claim is about δ = {numbers[1]}")
+    return float(numbers[0]), float(numbers[1])
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def _run(target: Target, attack: Attack, trial: _Trial) -> AuditResult:
+    """Attack releases of both neighbours and put the evidence into words."""
+    found = distinguish(
+        *_collect(target, attack, trial),
+        delta=trial.delta,
+        confidence=trial.confidence,
+        seed=trial.seed,
+        learns=attack.learns,
+    )
+    guarantee = replace(
+        target.mechanism.guarantee,
+        worst_direction=attack.direction,
+        names=target.mechanism.manifold.names,
+    )
+    named, other = ("x'", "x") if found.named else ("x", "x'")
+    words = (
+        f"{dict(guarantee.summary())['worst pair']}: {attack.words} said {named} in "
+        f"{found.hit_rate:.2%} of the releases of {named}, "
+        f"{found.miss_rate:.2%} of those of {other}"
+    )
+    return AuditResult(
+        epsilon_lower=found.epsilon_lower,
+        epsilon_stated=trial.stated,
+        delta=trial.delta,
+        confidence=trial.confidence,
+        runs=trial.runs,
+        seed=trial.seed,
+        passed=found.epsilon_lower <= trial.stated and attack.leak is None,
+        attack=words,
+        neighbours=target.neighbours.neighbours,
+        advantage=found.advantage,
+        leak=attack.leak,
+    )
+
+
+def _collect(target: Target, attack: Attack, trial: _Trial) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The scores of releases of both data sets, batch by batch."""
+    from joblib import Parallel, delayed
+
+    noises, outputs = target.inverse.shape
+    most = max(1, min(BATCH_ROWS, BATCH_NUMBERS // max(noises, outputs)))
+    sizes = [len(part) for part in np.array_split(np.arange(trial.runs), -(-trial.runs // most))]
+    batches = [
+        delayed(_batch)(target.release, x, rows, outputs, attack.score)
+        for x in (attack.start, attack.start + attack.direction)
+        for rows in sizes
+    ]
+    # processes would copy the random state that a release function may carry
+    own = target.release == target.mechanism.release
+    workers = Parallel(
+        n_jobs=trial.n_jobs, return_as="generator", require=None if own else "sharedmem"
+    )
+    found = []
+    with Progress("attacking releases") as progress:
+        for scores in workers(batches):
+            found.append(scores)
+            progress.update(len(found) / len(batches))
+    return np.concatenate(found[: len(sizes)]), np.concatenate(found[len(sizes) :])
+
+
+def _batch(release: Release, x: FloatArray, rows: int, outputs: int, score: Score) -> NDArray[Any]:
+    return score(releases(release, np.tile(x, (rows, 1)), outputs))

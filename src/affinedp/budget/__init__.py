@@ -1,0 +1,4 @@
+"""The privacy budget: which charges are allowed, and a file that never forgets one.
+
+``filters`` decides, ``ledger_file`` keeps, ``ledger`` is what people use.
+"""

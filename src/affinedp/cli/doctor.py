@@ -1,0 +1,200 @@
+"""What of the surroundings is there: packages, extras, brokers, backends, caches.
+
+For the command ``affinedp doctor``.  Nothing is installed, sent or changed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Literal
+
+from affinedp import __version__
+from affinedp.errors import AffineDPError
+
+Status = Literal["fine", "missing", "problem"]
+
+CORE = (
+    "numpy",
+    "scipy",
+    "numba",
+    "opendp",
+    "typer",
+    "rich",
+    "joblib",
+    "lazy-loader",
+    "threadpoolctl",
+)
+EXTRAS = {
+    "control": ("control",),
+    "network": ("networkx", "paho-mqtt"),
+    "tables": ("pandas", "pyarrow"),
+    "flows": ("networkx", "pandapower"),
+    "plot": ("matplotlib",),
+    "accounting": ("dp-accounting",),
+}
+BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings
+SECONDS_FOR_A_BROKER = 3.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    area : str
+        What it belongs to: ``"core"``, ``"extras"``, ``"parallel"`` or ``"brokers"``.
+    what : str
+        Its name.
+    status : {"fine", "missing", "problem"}
+        Missing things are optional; a problem keeps affinedp from working as it should.
+    detail : str
+        The version or place of what is there, or what to do.
+    """
+
+    area: str
+    what: str
+    status: Status
+    detail: str
+
+
+def diagnose(brokers: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """Look at everything that affinedp can use, and say what is there.
+
+    No part of the paper: it is about this machine.  The trial release draws noise for made-up
+    data and throws it away.
+
+    Parameters
+    ----------
+    brokers : sequence of str
+        MQTT brokers as ``host:port``; each is connected to and left again.
+
+    Returns
+    -------
+    tuple of Finding
+        Grouped by area.
+
+    Examples
+    --------
+    >>> from affinedp.cli.doctor import diagnose
+    >>> found = {finding.what: finding.status for finding in diagnose()}
+    >>> found["numpy"], found["trial release"]
+    ('fine', 'fine')
+    """
+    return (*_core(), *_extras(), *_parallel(), *_brokers(brokers))
+
+
+def healthy(findings: Iterable[Finding]) -> bool:
+    """Return whether nothing is a problem; what is merely missing does not count.
+
+    No part of the paper.
+
+    Parameters
+    ----------
+    findings : iterable of Finding
+        What :func:`diagnose` returned.
+
+    Examples
+    --------
+    >>> from affinedp.cli.doctor import Finding, healthy
+    >>> healthy([Finding("extras", "plot", "missing", "")])
+    True
+    """
+    return all(finding.status != "problem" for finding in findings)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _core() -> Iterable[Finding]:
+    python = f"{platform.python_version()} ({platform.python_implementation()})"
+    yield Finding("core", "affinedp", "fine", f"{__version__} on Python {python}")
+    for package in CORE:
+        version = _version(package)
+        advice = "needed; install affinedp again"
+        yield Finding("core", package, "fine" if version else "problem", version or advice)
+    yield _circuit_cache()
+    yield _trial_release()
+
+
+def _circuit_cache() -> Finding:
+    """Say where compiled circuit searches are kept; without a place each process compiles anew."""
+    try:
+        from affinedp.neighbours.circuits import compiled
+
+        place = compiled.cycles._cache.cache_path  # type: ignore[attr-defined]
+    except Exception as error:  # numba and LLVM fail in many ways
+        return Finding("core", "circuit search", "problem", f"numba does not load: {error}")
+    if place is None:
+        advice = "each process compiles anew, for some seconds: set NUMBA_CACHE_DIR"
+        return Finding("core", "compiled cache", "missing", advice)
+    return Finding("core", "compiled cache", "fine", str(place))
+
+
+def _trial_release() -> Finding:
+    """Publish made-up data once: OpenDP's sampler, exact arithmetic and all."""
+    try:
+        from affinedp.designs.laplace import iid_noise
+        from affinedp.equations.manifold import AffineManifold
+
+        iid_noise(AffineManifold([[1, -1]]), law="laplace", epsilon=1.0).release([0.0, 0.0])
+    except Exception as error:  # a broken sampler must be reported, whatever it raises
+        return Finding("core", "trial release", "problem", f"{type(error).__name__}: {error}")
+    return Finding("core", "trial release", "fine", "OpenDP draws noise from the system")
+
+
+def _extras() -> Iterable[Finding]:
+    for extra, packages in EXTRAS.items():
+        versions = {package: _version(package) for package in packages}
+        if None in versions.values():
+            advice = f'pip install "affinedp[{extra}]"'
+            yield Finding("extras", extra, "missing", advice)
+        else:
+            there = ", ".join(f"{package} {version}" for package, version in versions.items())
+            yield Finding("extras", extra, "fine", there)
+
+
+def _parallel() -> Iterable[Finding]:
+    joblib = _version("joblib")
+    if joblib is not None:
+        from joblib import cpu_count
+
+        yield Finding("parallel", "loky", "fine", f"joblib {joblib}, {cpu_count()} cores")
+    for backend, package in BACKENDS.items():
+        version = _version(package)
+        detail = f"{package} {version}" if version else f"pip install {package}"
+        yield Finding("parallel", backend, "fine" if version else "missing", detail)
+
+
+def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
+    # Debian puts it where only administrators look
+    program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    advice = "only to run a broker of your own (Debian: apt install mosquitto)"
+    yield Finding("brokers", "mosquitto", "fine" if program else "missing", program or advice)
+    for address in addresses:
+        yield _reach(address)
+
+
+def _reach(address: str) -> Finding:
+    from affinedp.wire.broker import Broker
+
+    try:
+        broker = Broker.parse(address)
+        where = (broker.host, broker.port)
+        socket.create_connection(where, SECONDS_FOR_A_BROKER).close()
+    except AffineDPError as error:
+        return Finding("brokers", address, "problem", str(error))
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        return Finding("brokers", address, "problem", f"cannot be reached: {reason}")
+    return Finding("brokers", broker.address, "fine", "answers")

@@ -1,0 +1,114 @@
+"""``affinedp release table.toml data.csv -o out.csv``: a table from file to file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from affinedp.budget.ledger import Ledger
+from affinedp.errors import AffineDPError
+from affinedp.files.data import check_writable, read_table, write_table
+from affinedp.tables.refusals import closest
+from affinedp.tables.released import ReleasedTable
+from affinedp.tables.table_file import TableFile, read_table_release
+
+
+def release_file(
+    description: Path,
+    data: Path,
+    output: Path,
+    *,
+    ledger: Path | None = None,
+    label: str | None = None,
+    bound: float | None = None,
+    say: Callable[[str], object] = print,
+) -> None:
+    """Publish the table in a file as a table file says.
+
+    Parameters
+    ----------
+    description : Path
+        Table file, TOML or JSON.
+    data : Path
+        The private table, CSV or Parquet.
+    output : Path
+        Where the published table goes.
+    ledger : Path, optional
+        Budget to charge first; it must exist.
+    label : str, optional
+        For the ledger.
+    bound : float, optional
+        Public bound on the numbers, in place of the one in the file.
+    say : callable
+        Takes what is to be told, line by line.
+    """
+    read = read_table_release(description)
+    further = [path for path in (_beside(output, read.noise), _beside(output, read.report)) if path]
+    check_writable(output)
+    if output.resolve() == data.resolve():
+        raise AffineDPError(f"{output} is the private table itself: choose another output")
+    for path in further:
+        if not path.parent.is_dir():
+            raise AffineDPError(f"{path} cannot be written: no such folder")
+    table = _labelled(read_table(data), read.index)
+    limit = read.bound if bound is None else bound
+    if ledger is None:
+        released = read.release.release(table, bound=limit)
+    else:
+        with Ledger(ledger, create=False) as budget:
+            released = read.release.release(table, ledger=budget, label=label, bound=limit)
+            left = budget.remaining
+    write_table(released.table.reset_index() if read.index else released.table, output)
+    say(f"released {len(table):,} rows to {output}")
+    _write_noise(released, read, _beside(output, read.noise), say)
+    _write_report(released, _beside(output, read.report), say)
+    say(str(released.guarantee))
+    if ledger is None:
+        say("no ledger was given: nothing keeps count of this release")
+    else:
+        say(f"budget left: ε = {left:.6g}")
+
+
+def _beside(output: Path, name: str | None) -> Path | None:
+    return None if name is None else output.parent / name
+
+
+def _labelled(table: Any, index: tuple[str, ...]) -> Any:
+    """The table with the columns that label its rows as its index."""
+    if not index:
+        return table
+    for name in index:
+        if name not in table.columns:
+            raise AffineDPError(
+                f"index names {name!r}, but the table has no such column"
+                f"{closest(name, table.columns)}"
+            )
+    return table.set_index(list(index) if len(index) > 1 else index[0])
+
+
+def _write_noise(
+    released: ReleasedTable, read: TableFile, path: Path | None, say: Callable[[str], object]
+) -> None:
+    if path is None:
+        return
+    import pandas
+
+    noise, width = released.noise, released.design.half_width(read.level)
+    if hasattr(noise, "stack"):
+        noise, width = noise.stack(), width.stack()
+    heading = f"half_width_{read.level * 100:g}_percent"
+    frame = pandas.DataFrame({"standard_deviation": noise, heading: width})
+    frame.index = frame.index.set_names(["row", "column"][-frame.index.nlevels :])
+    write_table(frame.reset_index(), path)
+    say(f"wrote the noise to {path}")
+
+
+def _write_report(released: ReleasedTable, path: Path | None, say: Callable[[str], object]) -> None:
+    if path is None:
+        return
+    try:
+        path.write_text(released.report().page(), encoding="utf-8")
+    except OSError as error:
+        raise AffineDPError(f"{path} cannot be written: {error.strerror}") from None
+    say(f"wrote a report to {path}")

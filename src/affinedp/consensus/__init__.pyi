@@ -1,0 +1,11 @@
+from .agents.agent import Agent as Agent
+from .agents.noise import AgentNoise as AgentNoise
+from .network.network import NetworkError as NetworkError
+from .network.schedule import Schedule as Schedule
+from .network.spectrum import Spectrum as Spectrum
+from .protocol.exact_errors import ErrorCurve as ErrorCurve
+from .protocol.protocol import PrivateConsensus as PrivateConsensus
+from .protocol.readouts import UnsafeReadoutError as UnsafeReadoutError
+from .protocol.simulation import Run as Run
+from .protocol.sweeps import SweepRow as SweepRow
+from .protocol.sweeps import sweep as sweep

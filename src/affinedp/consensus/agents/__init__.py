@@ -1,0 +1,1 @@
+"""Agents as processes: one value, one draw, and messages that repeat nothing private."""

@@ -1,0 +1,347 @@
+"""One agent of private average consensus (section VI of the paper), without the network.
+
+Agent i sends y_i(t) = x_i(t) + γ_i with one draw γ_i, and x_i moves by Σ_j w_ij (y_j(t) − y_i(t)).
+Subtracting the constant γ_i on both sides,
+
+    y_i(t+1) = y_i(t) + Σ_j w_ij (y_j(t) − y_i(t)):
+
+a message follows from messages that everyone has seen.  So only y_i(0) is a release.  It is made
+once, safe in floating point, and the agent computes all later messages from published numbers
+alone: whatever the horizon, and however the other agents behave, nothing else about its value gets
+out, not even through rounding.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from affinedp.consensus.agents.message import (
+    AgentMessage,
+    checked_name,
+    checked_number,
+    checked_weights,
+    next_message,
+)
+from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agents.state import AgentState, Request, marker_of, obtain_state
+from affinedp.consensus.protocol.readouts import Readout, noise_share
+from affinedp.control.gateway.draw import checked_path, marked_draws
+from affinedp.errors import AffineDPError
+
+if TYPE_CHECKING:
+    from affinedp.budget.ledger import Ledger
+    from affinedp.promise.guarantee import Guarantee
+
+Heard = Literal["new", "repeated", "late", "own"]
+
+
+class AgentError(AffineDPError):
+    """What another agent does makes it impossible to go on.
+
+    Attributes
+    ----------
+    agent : str
+        Which one.
+    """
+
+    def __init__(self, message: str, agent: str) -> None:
+        self.agent = agent
+        super().__init__(message)
+
+
+class ContradictionError(AgentError):
+    """An agent that sends two values for one round, or is where it cannot be."""
+
+
+class AsymmetryError(AgentError):
+    """Two agents that do not use the same weight for the link between them."""
+
+
+class Agent:
+    """An agent that knows its value and draws its noise once.
+
+    Parameters
+    ----------
+    name : str
+        Its name, also a part of its topic.
+    weights : mapping of str to float
+        Its neighbours, and the weight of the link to each; both ends use the same.
+    state : str or Path
+        Its file.  It is created, for its owner only, if it does not exist, and locked while the
+        agent is open.  It is secret, and losing it ends the run.
+    value : float, optional
+        x(0); may be left out if the state exists.
+    noise : AgentNoise, optional
+        The noise to draw; may be left out if the state exists.
+    ledger : Ledger, optional
+        Charged once, before the draw.  Without one nothing keeps count.
+    label : str, optional
+        What the ledger calls this run; by default the names of the agent and the file.
+    redraw : bool
+        Draw again if the state is lost or damaged.  That is a second release: it needs a ledger,
+        which is charged again.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> noise = AgentNoise(epsilon=1.0, delta=0.01)
+    >>> one = Agent("1", {"2": 0.5}, state=f"{folder.name}/1.db", value=10.0, noise=noise)
+    >>> two = Agent("2", {"1": 0.5}, state=f"{folder.name}/2.db", value=30.0, noise=noise)
+    >>> sent = one.message, two.message
+    >>> two.hear(sent[0]), one.hear(sent[1]), one.advance(), two.advance()
+    ('new', 'new', True, True)
+    >>> abs(one.message.y - two.message.y) < 1e-9
+    True
+    >>> round(one.readout("state") + two.readout("state"), 9)
+    40.0
+    >>> one.close(), two.close()
+    (None, None)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        weights: Mapping[str, float],
+        *,
+        state: str | os.PathLike[str],
+        value: float | None = None,
+        noise: AgentNoise | None = None,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        redraw: bool = False,
+    ) -> None:
+        self._name = checked_name(name)
+        self._weights = checked_weights(self._name, weights)
+        path = checked_path(state)
+        request = Request(
+            self._name,
+            self._weights,
+            path,
+            None if value is None else checked_number(value, "the value"),
+            noise,
+            ledger,
+            label or f"agent {self._name}, {path.name}",
+            redraw,
+        )
+        self._state = obtain_state(request)
+        self._y = self._state.own(self._state.round)
+        self._heard: dict[tuple[str, int], float] = {}  # of this round and the next
+        self._rounds: dict[str, int] = {}
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Its neighbours, and the weight of the link to each."""
+        return dict(self._weights)
+
+    @property
+    def round(self) -> int:
+        """The last round whose message is ready."""
+        return self._state.round
+
+    @property
+    def message(self) -> AgentMessage:
+        """What to publish: public, and the same however often it is asked for."""
+        t = self.round
+        previous = self._state.own(t - 1) if t else None
+        return AgentMessage(self._name, t, self._y, previous, self._weights)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The neighbours whose messages of this round have not come yet."""
+        t = self.round
+        return tuple(agent for agent in self._weights if (agent, t) not in self._heard)
+
+    @property
+    def commitment(self) -> str:
+        """A hash that fixes the draw without revealing it: note it elsewhere."""
+        return self._state.draw.commitment
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all messages together promise, however long it runs (Theorem 4)."""
+        promise = AgentNoise(**self._state.header["noise"]).mechanism().guarantee
+        warnings = ["it is about messages: a state or a corrected read-out reveals the draw"]
+        if not self._state.header["charged"]:
+            warnings.append("no ledger was charged for this draw: nothing keeps count of it")
+        draws = len(marked_draws(marker_of(self._state.path)))
+        if draws > 1:
+            warnings.append(
+                f"{draws} draws were made for this state; this is the promise of one alone"
+            )
+        return replace(promise, warnings=(*promise.warnings, *warnings))
+
+    def hear(self, message: AgentMessage) -> Heard:
+        """Take note of a message; what was heard before, or comes late, changes nothing.
+
+        Parameters
+        ----------
+        message : AgentMessage
+            Of a neighbour, or one that came back from the broker.
+
+        Returns
+        -------
+        {"new", "repeated", "late", "own"}
+            A message is late if it is of a round before ours: its sender may wait for our message.
+
+        Raises
+        ------
+        ContradictionError
+            If it contradicts what its sender said before, or cannot be.
+        AsymmetryError
+            If its sender uses another weight for the link between us.
+        """
+        if message.agent == self._name:
+            self._check_own(message)
+            return "own"
+        self._check_weight(message)
+        if message.round > self.round + 1:
+            raise ContradictionError(
+                f"agent {message.agent!r} is at round {message.round}, which it cannot reach "
+                f"without our message of round {message.round - 1}; we are at round {self.round}. "
+                f"{self._state.path} is an old copy, or the other one belongs to another run",
+                message.agent,
+            )
+        known = (message.agent, message.round) in self._heard
+        self._note(message.agent, message.round, message.y)
+        if message.previous is not None:
+            self._note(message.agent, message.round - 1, message.previous)
+        self._rounds[message.agent] = max(message.round, self._rounds.get(message.agent, 0))
+        if message.round < self.round:
+            return "late"
+        return "repeated" if known else "new"
+
+    def advance(self) -> bool:
+        """Go to the next round, if all neighbours were heard; its message is on the disk then.
+
+        Returns
+        -------
+        bool
+            Whether there is a new message to publish.
+        """
+        if self.missing:
+            return False
+        t = self.round
+        heard = {agent: self._heard[agent, t] for agent in self._weights}
+        y = next_message(self._y, heard, self._weights)
+        self._state.record(y, heard)
+        self._y = y
+        for agent in heard:
+            del self._heard[agent, t]
+        return True
+
+    def all_reached(self, number: int) -> bool:
+        """Whether all neighbours were heard in this round or a later one.
+
+        Parameters
+        ----------
+        number : int
+            The round.
+        """
+        return all(self._rounds.get(agent, -1) >= number for agent in self._weights)
+
+    def readout(self, readout: Readout, agents: int | None = None) -> float:
+        """Return the estimate of the average, for the owner of this agent.
+
+        Only the message may be shown to anyone: the others reveal the draw, and with it the value.
+
+        Parameters
+        ----------
+        readout : {"state", "message", "corrected"}
+            x_i as in the paper; y_i; or y_i − γ_i/n, which has the least mean-square error.
+        agents : int, optional
+            n, for the corrected one.
+        """
+        if readout == "corrected" and (not isinstance(agents, int) or agents < 2):
+            raise AffineDPError(
+                f"the corrected read-out needs the number of agents, at least 2, not {agents!r}"
+            )
+        share = noise_share(readout, agents or 2)
+        return self._y - share * (self._state.first - self._state.value)
+
+    def close(self) -> None:
+        """Close the state; the agent can be opened again and goes on where it was."""
+        self._state.close()
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Agent({self._name!r}, state={str(self._state.path)!r}, round {self.round})"
+
+    def __reduce__(self) -> NoReturn:
+        raise AffineDPError("an agent is not copied: it holds the only draw for its value")
+
+    def _check_own(self, message: AgentMessage) -> None:
+        """Somebody else under our name, or a state that was swapped, shows here."""
+        said = [(message.round, message.y), (message.round - 1, message.previous)]
+        for t, y in said:
+            if t >= 0 and (t > self.round or self._state.own(t) != y):
+                raise ContradictionError(
+                    f"somebody publishes round {t} as agent {self._name!r} with a value that is "
+                    "not ours: it runs twice, its state is an old copy, or someone else uses its "
+                    "name",
+                    self._name,
+                )
+
+    def _check_weight(self, message: AgentMessage) -> None:
+        ours, theirs = self._weights.get(message.agent), message.weights.get(self._name)
+        if ours is None or theirs is None:
+            alone, other = (
+                (message.agent, self._name) if ours is None else (self._name, message.agent)
+            )
+            raise AsymmetryError(
+                f"agent {alone!r} has agent {other!r} as a neighbour, but not the other way round: "
+                "without links in both directions the average is not kept",
+                message.agent,
+            )
+        if ours != theirs:
+            raise AsymmetryError(
+                f"agent {self._name!r} uses the weight {ours!r} for its link with agent "
+                f"{message.agent!r}, which uses {theirs!r}: with different weights the average is "
+                "not kept. Give both the same",
+                message.agent,
+            )
+
+    def _note(self, agent: str, t: int, y: float) -> None:
+        known = self._heard.get((agent, t)) if t >= self.round else self._state.heard(t)[agent]
+        if known is not None and known != y:
+            raise ContradictionError(
+                f"agent {agent!r} said {known!r} in round {t}, and now says {y!r}: it lost its "
+                "state, someone else uses its name, or it cheats",
+                agent,
+            )
+        if t >= self.round:
+            self._heard[agent, t] = y
+
+
+def read_state(state: str | os.PathLike[str]) -> Agent:
+    """Open the agent of an existing state, as it is.
+
+    Parameters
+    ----------
+    state : str or Path
+        Its file.
+    """
+    path = checked_path(state)
+    opened = AgentState(path)
+    header = opened.header
+    opened.close()
+    return Agent(header["agent"], header["weights"], state=path)

@@ -1,0 +1,279 @@
+"""What an agent publishes, and how the next message follows from it.
+
+On the wire a message is ``{"agent":"3","round":4,"y":1.5,"previous":2.0,"weights":{"1":0.25}}``.
+Doubles survive the way there and back bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from affinedp.control.processes.messages import (
+    _READER,
+    LARGEST_PAYLOAD,
+    LARGEST_STEP,
+    MalformedMessageError,
+)
+from affinedp.errors import AffineDPError
+
+LONGEST_NAME = 64
+
+_KEYS = ("agent", "round", "y", "previous", "weights")
+
+
+@dataclass(frozen=True)
+class AgentMessage:
+    """What an agent publishes.
+
+    Attributes
+    ----------
+    agent : str
+        Who.
+    round : int
+        t.
+    y : float
+        y(t).
+    previous : float or None
+        y(t−1), for neighbours that are one round behind; None in round 0.
+    weights : mapping of str to float
+        The weights of its links, so that each neighbour can compare.
+    """
+
+    agent: str
+    round: int
+    y: float
+    previous: float | None
+    weights: Mapping[str, float]
+
+
+def next_message(own: float, heard: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """Return y_i(t+1) = y_i(t) + Σ_j w_ij (y_j(t) − y_i(t)) (section VI of the paper).
+
+    The sum is rounded once, so the order of the neighbours does not matter.
+
+    Parameters
+    ----------
+    own : float
+        y_i(t).
+    heard : mapping of str to float
+        y_j(t) of every neighbour.
+    weights : mapping of str to float
+        w_ij of every neighbour.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> next_message(10.0, {"1": 2.0, "5": 6.0}, {"1": 0.25, "5": 0.25})
+    7.0
+    """
+    try:
+        moved = math.fsum([own, *(weights[agent] * (heard[agent] - own) for agent in weights)])
+    except (OverflowError, ValueError):  # beyond double precision, or ∞ − ∞
+        moved = math.inf
+    if not math.isfinite(moved):
+        raise AffineDPError(
+            "the messages grow beyond double precision: the weights are too large for this network"
+        )
+    return moved
+
+
+def encode(message: AgentMessage) -> bytes:
+    """Write a message; the same message always gives the same bytes.
+
+    Parameters
+    ----------
+    message : AgentMessage
+        What to write.
+
+    Returns
+    -------
+    bytes
+
+    Examples
+    --------
+    >>> encode(AgentMessage("3", 0, 1.5, None, {"1": 0.25}))
+    b'{"agent":"3","round":0,"y":1.5,"previous":null,"weights":{"1":0.25}}'
+    """
+    record = {key: getattr(message, key) for key in _KEYS}
+    record["weights"] = dict(message.weights)
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode(payload: bytes, agent: str) -> AgentMessage:
+    """Read a message, or refuse it.
+
+    Parameters
+    ----------
+    payload : bytes
+        What arrived.
+    agent : str
+        Who must have sent it; keys that a message does not have are ignored.
+
+    Returns
+    -------
+    AgentMessage
+
+    Raises
+    ------
+    MalformedMessageError
+
+    Examples
+    --------
+    >>> decode(b'{"agent":"3","round":0,"y":2,"previous":null,"weights":{"1":0.25}}', "3").y
+    2.0
+    >>> decode(b'{"agent":"3","round":0,"y":NaN,"previous":null,"weights":{}}', "3")
+    Traceback (most recent call last):
+    affinedp.control.processes.messages.MalformedMessageError: NaN is no number
+    """
+    record = _read(payload)
+    if record["agent"] != agent:
+        raise MalformedMessageError(f"it is not of agent {agent!r}, whose topic it is on")
+    t = record["round"]
+    if type(t) is not int or not 0 <= t <= LARGEST_STEP:
+        raise MalformedMessageError("round must be a whole number, at least 0")
+    if (record["previous"] is None) != (t == 0):
+        raise MalformedMessageError("previous must be a number, and null in round 0")
+    weights = record["weights"]
+    if not isinstance(weights, dict):
+        raise MalformedMessageError("weights must be an object")
+    return AgentMessage(
+        agent,
+        t,
+        _finite(record["y"], "y"),
+        None if t == 0 else _finite(record["previous"], "previous"),
+        {name: _finite(weight, "weights") for name, weight in weights.items()},
+    )
+
+
+def _read(payload: bytes) -> dict[str, Any]:
+    if len(payload) > LARGEST_PAYLOAD:
+        raise MalformedMessageError(f"it has more than {LARGEST_PAYLOAD} bytes")
+    try:
+        record = _READER.decode(payload.decode("utf-8"))
+    except MalformedMessageError:
+        raise
+    except RecursionError:
+        raise MalformedMessageError("it is nested too deeply") from None
+    except ValueError:  # of JSON, of UTF-8, of a number with thousands of digits
+        raise MalformedMessageError("it is not JSON") from None
+    if not isinstance(record, dict) or not record.keys() >= set(_KEYS):
+        raise MalformedMessageError(f"it must be an object with {', '.join(_KEYS)}")
+    return record
+
+
+def _finite(value: Any, key: str) -> float:
+    # bool is a subclass of int, so the types are compared
+    if type(value) not in (float, int):
+        raise MalformedMessageError(f"{key} holds something that is no number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise MalformedMessageError(f"{key} holds a number beyond double precision")
+    return number
+
+
+# ---------------------------------------------------------------------- names and weights
+
+
+def checked_name(name: str) -> str:
+    """Return the name of an agent, or refuse it.
+
+    Parameters
+    ----------
+    name : str
+        Letters, digits, ``_``, ``-`` and ``.``: it is a part of a topic and of lists.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> checked_name("agent-3")
+    'agent-3'
+    """
+    is_text = isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME
+    if not is_text or not all(c.isalnum() or c in "_-." for c in name):
+        raise AffineDPError(
+            f"{str(name)[:LONGEST_NAME]!r} is no name of an agent: use 1 to {LONGEST_NAME} "
+            "letters, digits, _, - and ."
+        )
+    return name
+
+
+def checked_weights(name: str, weights: Mapping[str, float]) -> dict[str, float]:
+    """Return the weights of the links of an agent, sorted by neighbour, or refuse them.
+
+    Parameters
+    ----------
+    name : str
+        The agent.
+    weights : mapping of str to float
+        One positive weight for each neighbour.
+
+    Returns
+    -------
+    dict of str to float
+
+    Examples
+    --------
+    >>> checked_weights("3", {"5": 0.25, "1": 0.5})
+    {'1': 0.5, '5': 0.25}
+    """
+    if not isinstance(weights, Mapping) or not weights:
+        raise AffineDPError(f"agent {name!r} has no neighbours: give their names and weights")
+    found = {}
+    for agent in sorted(weights, key=str):
+        if checked_name(agent) == name:
+            raise AffineDPError(f"agent {name!r} is among its own neighbours: leave it out")
+        number = checked_number(weights[agent], f"the weight of agent {agent!r}")
+        if not number > 0:
+            raise AffineDPError(f"the weight of agent {agent!r} must be positive, not {number:g}")
+        found[agent] = number
+    total = math.fsum(found.values())
+    if total >= 2:
+        # the largest eigenvalue of the Laplacian exceeds its largest diagonal entry
+        raise AffineDPError(
+            f"the weights of agent {name!r} add up to {total:g}; from 2 on the messages diverge. "
+            "Below 1 at every agent they certainly do not"
+        )
+    return found
+
+
+def checked_number(value: float, what: str) -> float:
+    """Return a finite number, or refuse it without showing it.
+
+    Parameters
+    ----------
+    value : float
+        It may be secret.
+    what : str
+        What to call it.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> checked_number(3, "the value")
+    3.0
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    except OverflowError:
+        number = math.inf
+    if isinstance(value, bool | str) or not math.isfinite(number):
+        raise AffineDPError(f"{what} must be a number within double precision")
+    return number

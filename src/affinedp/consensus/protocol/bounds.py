@@ -1,0 +1,162 @@
+"""Proposition 1 of the paper, proved numbers of steps, and the best ε for a given error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.consensus.protocol.promise import Noise
+from affinedp.consensus.protocol.readouts import limit_factor, noise_share
+from affinedp.errors import AffineDPError
+from affinedp.promise.calibration import gaussian_epsilon
+
+EPS = float(np.finfo(float).eps)
+# Sums of many squares, roots and powers: more than all their roundings together.
+ROUNDING_UP = 1 + 1e-12
+# No sensible number of steps is larger; float counts are exact up to here.
+MOST_STEPS = 2.0**53
+
+
+def path_bound(alpha: float, x0: FloatArray, gamma: FloatArray, steps: int) -> FloatArray:
+    """Return Proposition 1 (i): α^t ‖x(0)‖ + (1 + α^t) ‖γ‖, which no run exceeds.
+
+    Parameters
+    ----------
+    alpha : float
+        α, or more.
+    x0 : array, shape (n,)
+        x(0).
+    gamma : array, shape (n,) or (runs, n)
+        The draws γ_i = σ_i η_i.
+    steps : int
+        How many.
+
+    Returns
+    -------
+    array, shape (steps + 1,) or (runs, steps + 1)
+        Bounds on ‖x(t) − average‖.
+    """
+    powers = alpha ** np.arange(steps + 1)
+    noise = np.linalg.norm(gamma, axis=-1)[..., None]
+    return np.asarray((powers * np.linalg.norm(x0) + (1 + powers) * noise) * ROUNDING_UP)
+
+
+def mean_bound(alpha: float, x0: FloatArray, steps: int) -> FloatArray:
+    """Return α^t ‖x(0) − average‖ ≥ ‖E x(t) − average‖: Proposition 1 (ii) at every step.
+
+    Parameters
+    ----------
+    alpha, x0, steps
+        As for :func:`path_bound`.
+    """
+    spread = float(np.linalg.norm(x0 - x0.mean()))
+    return np.asarray(alpha ** np.arange(steps + 1) * spread * ROUNDING_UP)
+
+
+def mean_square_bound(alpha: float, x0: FloatArray, noise: Noise, steps: int) -> FloatArray:
+    """Return α^2t ‖x(0) − average‖² + (1 + α^t)² Σ E γ_i²: Proposition 1 (iii) at every step.
+
+    Parameters
+    ----------
+    alpha, x0, steps
+        As for :func:`path_bound`.
+    noise : Noise
+        One draw per agent.
+    """
+    powers = alpha ** np.arange(steps + 1)
+    spread = float(np.linalg.norm(x0 - x0.mean()))
+    found = (powers * spread) ** 2 + (1 + powers) ** 2 * noise.total_variance
+    return np.asarray(found * ROUNDING_UP)
+
+
+def shrinking_steps(alpha: float, factor: float) -> int:
+    """Return a t with α^t ≤ factor, at most one more than needed for this α.
+
+    Parameters
+    ----------
+    alpha : float
+        α, or more.
+    factor : float
+        Positive.
+
+    Examples
+    --------
+    >>> shrinking_steps(0.5, 0.1)
+    4
+    """
+    if factor >= 1.0:
+        return 0
+    if not alpha < 1.0:
+        raise AffineDPError("no number of steps can be proved: α may be 1 within rounding")
+    if alpha <= 0.0:
+        return 1
+    steps = math.log(factor) / math.log(alpha) * (1 + 4 * EPS)
+    if not steps < MOST_STEPS:
+        raise AffineDPError("differences die out too slowly for a number of steps: α is almost 1")
+    return math.ceil(steps)
+
+
+def settling_steps(
+    alpha: float, noise: Noise, readout: str, spread: float, tolerance: float
+) -> int:
+    """Return a t from which on the mean-square error is within ``tolerance`` of its limit.
+
+    With S the total variance of the noise times (1 − 1/n), the difference is at most
+    α^2t (spread² + S) + 2 c α^t S for a read-out with share c.
+
+    Parameters
+    ----------
+    alpha : float
+        α, or more.
+    noise : Noise
+        One draw per agent.
+    readout : {"state", "message", "corrected"}
+        Which estimate.
+    spread : float
+        A public bound on ‖x(0) − average‖.
+    tolerance : float
+        Positive.
+    """
+    n = len(noise.sigma)
+    total = noise.total_variance * (1 - 1 / n) * ROUNDING_UP
+    linear = noise_share(readout, n) * total
+    square = (spread**2 + total) * ROUNDING_UP
+    if square == 0.0:
+        return 0
+    # the positive root of square p² + 2 linear p = tolerance, without cancellation
+    power = tolerance / (linear + math.hypot(linear, math.sqrt(square) * math.sqrt(tolerance)))
+    return shrinking_steps(alpha, power * (1 - 1e-12))
+
+
+def optimal_epsilon(noise: Noise, zeta: float, readout: str, delta: float | None) -> float:
+    """Return the least ε with which the limit of the mean-square error is at most ζ.
+
+    σ_i is proportional to μ_i, as the least noise for one ε is.  The paper's trade-off is
+    ``readout="paper"``: it uses the bound Σ E γ_i² in place of the limit.
+
+    Parameters
+    ----------
+    noise : Noise
+        For its law and μ.
+    zeta : float
+        ζ, positive.
+    readout : {"paper", "state", "message", "corrected"}
+        Which estimate.
+    delta : float or None
+        δ, for Gaussian noise.
+
+    Returns
+    -------
+    float
+        Rounded up.
+    """
+    factor = 1.0 if readout == "paper" else limit_factor(readout, len(noise.mu))
+    squares = factor * noise.variance * math.fsum(noise.mu**2)
+    sensitivity = math.sqrt(squares) / math.sqrt(zeta) * (1 + 8 * EPS)
+    if noise.law == "laplace":
+        return sensitivity
+    if delta is None or not 0 < delta < 1:
+        raise AffineDPError(f"Gaussian noise needs delta between 0 and 1, not {delta!r}")
+    return float(gaussian_epsilon(float(delta), sensitivity))

@@ -1,0 +1,271 @@
+"""The noise of the agents, and what their messages promise (Theorem 4 of the paper).
+
+Agent i adds its one draw γ_i = σ_i η_i to every message.  Given the messages, x_i(t+1) − x_i(t) is
+a sum of public numbers, so the equations of agent i tie its states to each other with coefficients
+±1.  Their only circuit moves the whole trajectory by the same amount, at most μ_i, and one draw
+covers it: the sensitivity is μ_i/σ_i, whatever the running time, the weights or the other agents.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray
+from affinedp.consensus.network.network import Network, NetworkError, listed
+from affinedp.errors import AffineDPError
+from affinedp.neighbours.adjacency import hashed, mu_words
+from affinedp.promise.calibration import gaussian_sigma
+from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.promise.guarantee import Guarantee
+
+Law = Literal["gaussian", "laplace"]
+PerAgent = float | ArrayLike | Mapping[Any, float]
+
+KEEP_PRIVATE = (
+    "the promise covers messages only: a state or corrected read-out beside them reveals the noise"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """One draw per agent, and whom it protects.
+
+    Attributes
+    ----------
+    law : {"gaussian", "laplace"}
+        The law of η_i: N(0, 1), or L(0, 1), which has variance 2.
+    sigma : array, shape (n,)
+        γ_i = σ_i η_i.
+    mu : array, shape (n,)
+        How far the trajectory of agent i moves between neighbours.
+    epsilon : array, shape (n,), or None
+        What was asked for; None if σ was given.
+    delta : float
+        What was asked for; 0 for Laplace noise.
+    """
+
+    law: Law
+    sigma: FloatArray = field(repr=False)
+    mu: FloatArray = field(repr=False)
+    epsilon: FloatArray | None = field(repr=False)
+    delta: float
+
+    @property
+    def variance(self) -> float:
+        """Variance of η_i: 1 for Gaussian, 2 for Laplace noise."""
+        return 1.0 if self.law == "gaussian" else 2.0
+
+    @property
+    def total_variance(self) -> float:
+        """Σ E γ_i²."""
+        return self.variance * math.fsum(self.sigma**2)
+
+    def draw(self, generator: np.random.Generator, runs: int) -> FloatArray:
+        """Draw γ for simulations, shape (runs, n).  Never publish data with it."""
+        size = (runs, len(self.sigma))
+        if self.law == "gaussian":
+            return self.sigma * generator.normal(size=size)
+        return self.sigma * generator.laplace(size=size)
+
+    def sensitivities(self) -> FloatArray:
+        """μ_i/σ_i, rounded up; 0 where nothing moves, infinite where there is no noise."""
+        moving = self.mu > 0
+        found = np.where(moving, np.inf, 0.0)
+        noisy = moving & (self.sigma > 0)
+        found[noisy] = divide_up(self.mu[noisy], self.sigma[noisy])
+        return found
+
+
+def noise_for(
+    network: Network,
+    law: str,
+    epsilon: PerAgent | None,
+    delta: float,
+    mu: PerAgent,
+    sigma: PerAgent | None,
+) -> Noise:
+    """Return the least noise for (ε_i, δ), or the noise that was given.
+
+    Parameters
+    ----------
+    network : Network
+        The agents.
+    law : {"gaussian", "laplace"}
+        The law of η_i.
+    epsilon : float, array_like or mapping, optional
+        ε, one for all or one per agent.
+    delta : float
+        δ: positive for Gaussian, 0 for Laplace noise.
+    mu : float, array_like or mapping
+        How far neighbours are apart, one for all or one per agent.
+    sigma : float, array_like or mapping, optional
+        In place of ε.
+    """
+    if law not in ("gaussian", "laplace"):
+        raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
+    if (epsilon is None) == (sigma is None):
+        raise AffineDPError("give epsilon (and delta) to design the noise, or sigma to verify it")
+    if isinstance(delta, bool) or not isinstance(delta, numbers.Real):
+        raise AffineDPError(f"delta must be a number, not {delta!r}")
+    steps = _not_negative(network, mu, "mu")
+    if not steps.any():
+        raise AffineDPError("mu is 0 for every agent: then there is nothing to protect")
+    kind: Law = "gaussian" if law == "gaussian" else "laplace"
+    if sigma is not None:
+        if delta:
+            raise AffineDPError("delta follows from sigma: ask guarantee.delta(epsilon) for it")
+        given = _not_negative(network, sigma, "sigma")
+        return Noise(kind, _read_only(given), _read_only(steps), None, 0.0)
+    assert epsilon is not None
+    wanted = _not_negative(network, epsilon, "epsilon")
+    if kind == "gaussian":
+        if not 0 < delta < 1:
+            raise AffineDPError(f"Gaussian noise needs delta between 0 and 1, not {delta!r}")
+        designed = np.asarray(gaussian_sigma(wanted, float(delta), steps))
+    else:
+        if delta:
+            raise AffineDPError("Laplace noise is designed for delta = 0: leave delta out")
+        zero = (wanted == 0) & (steps > 0)
+        if zero.any():
+            agents = [network.names[int(i)] for i in np.flatnonzero(zero)]
+            raise NetworkError(
+                f"epsilon is 0 for {listed(agents)}: no Laplace noise keeps it", agents
+            )
+        designed = np.zeros(network.n)
+        moving = steps > 0
+        designed[moving] = divide_up(steps[moving], wanted[moving])
+    if not np.isfinite(designed).all():
+        agents = [network.names[int(i)] for i in np.flatnonzero(~np.isfinite(designed))]
+        raise NetworkError(f"epsilon is too small for {listed(agents)}: σ is infinite", agents)
+    return Noise(kind, _read_only(designed), _read_only(steps), _read_only(wanted), float(delta))
+
+
+def guarantee_of(noise: Noise, network: Network) -> Guarantee:
+    """Return the promise to every agent: that of the agent with the least noise for its μ.
+
+    Parameters
+    ----------
+    noise : Noise
+        One draw per agent.
+    network : Network
+        For the names.
+    """
+    mu = noise.mu
+    if np.all(mu == mu[0]):
+        # the same for any number of agents, so that a ledger adds up an agent's releases also
+        # after others joined or left
+        key = hashed("consensus: the trajectory of one agent", mu[:1])
+    else:
+        order = sorted(range(network.n), key=lambda i: repr(network.names[i]))
+        names = "\n".join(repr(network.names[i]) for i in order)
+        key = hashed("consensus: the trajectory of one agent", mu[order], names)
+    words = f"Definition 4: the trajectory of one agent moves by at most {mu_words(mu)}"
+    return _guarantee(noise, network, int(np.argmax(noise.sensitivities())), words, key)
+
+
+def agent_guarantee_of(noise: Noise, network: Network, agent: Hashable) -> Guarantee:
+    """Return the promise to one agent.
+
+    Parameters
+    ----------
+    noise : Noise
+        One draw per agent.
+    network : Network
+        For the names.
+    agent : hashable
+        Its name.
+    """
+    place = network.position(agent)
+    name, mu = network.names[place], noise.mu[place : place + 1]
+    words = f"Definition 4: the trajectory of agent {name!r} moves by at most μ = {mu[0]:g}"
+    key = hashed("consensus: the trajectory of this agent", mu, repr(name))
+    return _guarantee(noise, network, place, words, key)
+
+
+def _guarantee(noise: Noise, network: Network, place: int, words: str, key: str) -> Guarantee:
+    """The promise along the trajectory of one agent."""
+    s = float(noise.sensitivities()[place])
+    name = network.names[place]
+    theorem = "Theorem 1" if noise.law == "gaussian" else "Theorem 2"
+    shared: dict[str, Any] = {"law": noise.law, "exact": True, "neighbours": words}
+    shared |= {"neighbours_key": key, "output_names": (f"the message of agent {name!r}",)}
+    if math.isinf(s):
+        return Guarantee(
+            sensitivity=s,
+            basis=f"{theorem}: agent {name!r} sends its state without noise",
+            curve=NoPromise(),
+            leak=np.ones(1),
+            **shared,
+        )
+    curve: Curve = (
+        GaussianCurve(s) if noise.law == "gaussian" else LaplaceCurve(s, np.full((1, 1), s))
+    )
+    return Guarantee(
+        sensitivity=s,
+        basis=f"Theorem 4 ({theorem} on x(t+1) = x(t) + u(t)), for any running time",
+        curve=curve,
+        worst_direction=noise.mu[place : place + 1].copy(),
+        names=(f"every state of agent {name!r}",),
+        method="one circuit per agent, closed form",
+        warnings=(KEEP_PRIVATE,),
+        **shared,
+    )
+
+
+def divide_up(top: FloatArray, bottom: FloatArray) -> FloatArray:
+    """Return the least doubles that are at least ``top/bottom``, for positive numbers.
+
+    Parameters
+    ----------
+    top, bottom : array
+        Positive.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> up = divide_up(np.array([1.0]), np.array([3.0]))[0]
+    >>> Fraction(1 / 3) < Fraction(1, 3) < Fraction(up)
+    True
+    """
+    a, a_exponent = np.frexp(top)
+    b, b_exponent = np.frexp(bottom)
+    q = a / b
+    # q b − a without rounding: Dekker's product, and Sterbenz' difference
+    product = q * b
+    q_high, q_low = _split(q)
+    b_high, b_low = _split(b)
+    rounding = ((q_high * b_high - product) + q_high * b_low + q_low * b_high) + q_low * b_low
+    q = np.where((product - a) + rounding < 0, np.nextafter(q, np.inf), q)
+    with np.errstate(over="ignore", under="ignore"):
+        result = np.ldexp(q, a_exponent - b_exponent)
+    # below the normal numbers the scaling itself rounds
+    tiny = result < np.finfo(np.float64).tiny
+    return np.asarray(np.where(tiny, np.finfo(np.float64).tiny, result))
+
+
+def _split(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Veltkamp's split into two halves of at most 26 bits."""
+    wide = 134217729.0 * x
+    high = wide - (wide - x)
+    return high, x - high
+
+
+def _not_negative(network: Network, given: PerAgent, what: str) -> FloatArray:
+    values = network.values(given, what)
+    bad = np.flatnonzero(values < 0)
+    if len(bad):
+        agents = [network.names[int(i)] for i in bad]
+        raise NetworkError(f"{what} is negative for {listed(agents)}", agents)
+    return values
+
+
+def _read_only(array: FloatArray) -> FloatArray:
+    array.flags.writeable = False
+    return array

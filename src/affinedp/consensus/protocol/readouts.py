@@ -1,0 +1,109 @@
+"""What an agent reads off as its estimate of the average, and who may see it.
+
+Every read-out is y_i − c γ_i, the message minus a share c of the agent's own draw:
+
+* ``"state"``      c = 1    x_i itself, as in the paper;
+* ``"message"``    c = 0    y_i, which everyone sees anyway;
+* ``"corrected"``  c = 1/n  private to agent i, and the least mean-square error of the three.
+
+The messages run plain consensus, y(t+1) = P y(t) with P = I − L, so a read-out with share c ends
+at a mean-square error of ((1−c)²/n + c²(1−1/n)) times the total variance of the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Literal
+
+from affinedp.errors import AffineDPError
+
+Readout = Literal["state", "message", "corrected"]
+
+READOUTS: tuple[Readout, ...] = ("state", "message", "corrected")
+
+
+class UnsafeReadoutError(AffineDPError):
+    """An attempt to publish what would reveal the noise.
+
+    Attributes
+    ----------
+    readout : str
+        What was to be published.
+    """
+
+    def __init__(self, message: str, readout: str) -> None:
+        self.readout = readout
+        super().__init__(message)
+
+
+def noise_share(readout: str, n: int) -> float:
+    """Return c, the share of its own draw that an agent takes off its message.
+
+    Parameters
+    ----------
+    readout : {"state", "message", "corrected"}
+        Which read-out.
+    n : int
+        The number of agents.
+
+    Examples
+    --------
+    >>> [noise_share(readout, 10) for readout in READOUTS]
+    [1.0, 0.0, 0.1]
+    """
+    shares = {"state": 1.0, "message": 0.0, "corrected": 1.0 / n}
+    if not isinstance(readout, Hashable) or readout not in shares:
+        raise AffineDPError(f"readout must be one of {', '.join(READOUTS)}, not {readout!r}")
+    return shares[readout]
+
+
+def limit_factor(readout: str, n: int) -> float:
+    """Return the mean-square error in the limit, in units of the total variance of the noise.
+
+    Parameters
+    ----------
+    readout : {"state", "message", "corrected"}
+        Which read-out.
+    n : int
+        The number of agents.
+
+    Examples
+    --------
+    >>> [round(limit_factor(readout, 10), 12) for readout in READOUTS]
+    [0.9, 0.1, 0.09]
+    """
+    share = noise_share(readout, n)
+    return (1 - share) ** 2 / n + share**2 * (1 - 1 / n)
+
+
+def check_publishable(readout: str) -> None:
+    """Refuse to publish anything but messages.
+
+    Parameters
+    ----------
+    readout : str
+        What is to be published.
+
+    Examples
+    --------
+    >>> check_publishable("message")
+    >>> check_publishable("state")
+    Traceback (most recent call last):
+        ...
+    affinedp.consensus.protocol.readouts.UnsafeReadoutError: a state must not be published: the \
+message y_i is already public, and y_i − x_i = γ_i is the one draw of agent i, which reveals \
+x_i(0). Publish the message
+    """
+    noise_share(readout, 2)
+    if readout == "state":
+        raise UnsafeReadoutError(
+            "a state must not be published: the message y_i is already public, and y_i − x_i = γ_i "
+            "is the one draw of agent i, which reveals x_i(0). Publish the message",
+            readout,
+        )
+    if readout == "corrected":
+        raise UnsafeReadoutError(
+            "a corrected read-out must stay with its agent: the message y_i is already public, "
+            "and n times their difference is γ_i, which reveals x_i(0). Publish the message",
+            readout,
+        )

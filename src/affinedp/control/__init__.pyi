@@ -1,0 +1,10 @@
+from .gateway.gateway import Gateway as Gateway
+from .loop.closed_loop import ClosedLoop as ClosedLoop
+from .loop.simulation import Simulation as Simulation
+from .loop.sweeps import sweep as sweep
+from .trajectory.design import design_output_noise as design_output_noise
+from .trajectory.design import independent_output_noise as independent_output_noise
+from .trajectory.dynamics import Dynamics as Dynamics
+from .trajectory.dynamics import dynamics_of as dynamics_of
+from .trajectory.noise import IndependentOutputNoise as IndependentOutputNoise
+from .trajectory.noise import TrajectoryMechanism as TrajectoryMechanism

@@ -1,0 +1,1 @@
+"""The gateway: one noisy measurement per step, from one draw for the whole trajectory."""

@@ -1,0 +1,401 @@
+"""A plant under cloud control, and what noise on its outputs costs: exactly.
+
+The loop of section V.C of the paper, for any linear plant:
+
+    u(t)    = −K (x̂(t) − x_r(t))
+    x̂(t+1) = A x̂(t) + B u(t) + L (ŷ(t) − C x̂(t) − D u(t)),     ŷ(t) = y(t) + γ(t).
+
+The loop is linear, so means and mean squares need no simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray
+from affinedp.control.loop.gains import lqg_gains
+from affinedp.control.loop.numbers import covariance, semidefinite, shaped, whole_number
+from affinedp.control.loop.plant import Plant, plant_of
+from affinedp.control.loop.recursions import responses, unit_loadings, variances
+from affinedp.control.loop.reference import Reference, checked_reference, references_until
+from affinedp.control.loop.simulation import (
+    Simulation,
+    check_growth,
+    check_size,
+    run_loop,
+    white_noise,
+)
+from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
+from affinedp.errors import AffineDPError
+
+if TYPE_CHECKING:
+    from affinedp.control.trajectory.dynamics import Dynamics
+
+Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class ClosedLoop:
+    """Plant, observer and state feedback that follow a reference.
+
+    Attributes
+    ----------
+    plant : Plant
+        Given as a discrete-time ``control.StateSpace``, or as (A, B, C) or (A, B, C, D).
+    feedback : array, shape (k, n)
+        K in u(t) = −K (x̂(t) − x_r(t)).
+    observer : array, shape (n, m)
+        L, the gain of the prediction: see :meth:`lqg` for where it comes from.
+    reference : array of shape (n,) or (time, n), or function of t
+        x_r, constant, or for t = 0, 1, …
+    x0, xhat0 : arrays, shape (n,)
+        Where plant and observer start; zeros unless given.
+    state_weight : array, shape (n, n)
+        Q of :meth:`noise_cost`: a number, a diagonal or a matrix; the identity unless given.
+
+    Examples
+    --------
+    >>> from affinedp.control import ClosedLoop, design_output_noise
+    >>> plant = ([[1.0]], [[1.0]], [[1.0]])
+    >>> loop = ClosedLoop(plant, [[0.5]], [[0.5]], reference=[0.0], x0=[4.0])
+    >>> loop.mean(2).ravel().tolist()
+    [4.0, 4.0, 3.0]
+    >>> noise = design_output_noise(([[1.0]], [[1.0]]), horizon=50, epsilon=1.0, delta=0.01)
+    >>> float(loop.mean_square_error(noise, 50)[-1, 0].round(4))  # 1.8779², as in the paper
+    3.5264
+    """
+
+    plant: Plant
+    feedback: FloatArray = field(repr=False)
+    observer: FloatArray = field(repr=False)
+    reference: Reference = field(repr=False)
+    x0: FloatArray = field(repr=False)
+    xhat0: FloatArray = field(repr=False)
+    state_weight: FloatArray = field(repr=False)
+
+    def __init__(
+        self,
+        plant: Any,
+        feedback: ArrayLike,
+        observer: ArrayLike,
+        reference: Reference,
+        *,
+        x0: ArrayLike | None = None,
+        xhat0: ArrayLike | None = None,
+        state_weight: ArrayLike | None = None,
+    ) -> None:
+        checked = plant_of(plant)
+        n = checked.states
+        values = {
+            "plant": checked,
+            "feedback": shaped(feedback, (checked.inputs, n), "feedback"),
+            "observer": shaped(observer, (n, checked.outputs), "observer"),
+            "reference": checked_reference(reference, n),
+            "x0": shaped(np.zeros(n) if x0 is None else x0, (n,), "x0"),
+            "xhat0": shaped(np.zeros(n) if xhat0 is None else xhat0, (n,), "xhat0"),
+            "state_weight": _weight(state_weight, n),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def lqg(
+        cls,
+        plant: Any,
+        reference: Reference,
+        *,
+        state_cost: ArrayLike,
+        input_cost: ArrayLike,
+        process_covariance: ArrayLike,
+        measurement_covariance: ArrayLike,
+        x0: ArrayLike | None = None,
+        xhat0: ArrayLike | None = None,
+        state_weight: ArrayLike | None = None,
+    ) -> ClosedLoop:
+        """Return the loop with the gains of python-control's ``dlqr`` and ``dlqe``.
+
+        The observer predicts x̂(t+1) from ŷ(t), so L = A P Cᵀ (C P Cᵀ + R)⁻¹.  That is what
+        python-control's ``dlqe(A, I, C, Q, R)`` returns, and ``dlqr(Aᵀ, Cᵀ, Q, R)`` transposed.
+        The gain of a filter that uses ŷ(t) for x̂(t) lacks the factor A (MATLAB's ``dlqe``
+        returns that one): multiply it by A first.
+
+        Parameters
+        ----------
+        plant, reference, x0, xhat0, state_weight
+            As for the class.
+        state_cost, input_cost : float or array
+            Weights of x and u in the quadratic cost; a number stands for that multiple of the
+            identity, a vector for a diagonal.
+        process_covariance, measurement_covariance : float or array
+            What the observer assumes, likewise.
+
+        Returns
+        -------
+        ClosedLoop
+
+        Examples
+        --------
+        >>> vehicle = ([[1, 0.1], [0, 1]], [[0.005], [0.1]], [[1, 0]])
+        >>> loop = ClosedLoop.lqg(
+        ...     vehicle, [0, 0], state_cost=20, input_cost=1,
+        ...     process_covariance=2, measurement_covariance=1,
+        ... )
+        >>> loop.feedback.round(4).tolist(), loop.observer.round(4).tolist()
+        ([[3.424, 4.3095]], [[0.8266], [0.6973]])
+        """
+        checked = plant_of(plant)
+        feedback, observer = lqg_gains(
+            checked, state_cost, input_cost, process_covariance, measurement_covariance
+        )
+        return cls(
+            checked, feedback, observer, reference,
+            x0=x0, xhat0=xhat0, state_weight=state_weight,
+        )  # fmt: skip
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a careful reader should know: which half of the loop is not stable."""
+        plant = self.plant
+        halves = (
+            ("plant under state feedback, A − B K,", plant.A - plant.B @ self.feedback),
+            ("observer, A − L C,", plant.A - self.observer @ plant.C),
+        )
+        radii = [(name, float(np.abs(np.linalg.eigvals(half)).max())) for name, half in halves]
+        return tuple(
+            f"the {name} is not asymptotically stable: spectral radius {radius:.6g}"
+            for name, radius in radii
+            if radius >= 1.0
+        )
+
+    def references(self, steps: int) -> FloatArray:
+        """Return x_r(0), …, x_r(steps), shape (steps + 1, n).
+
+        Parameters
+        ----------
+        steps : int
+            How many outputs are sent.
+        """
+        return references_until(self.reference, steps, self.plant.states)
+
+    def mean(self, steps: int) -> FloatArray:
+        """Return the mean tracking error E x(t) − x_r(t), which no noise changes.
+
+        Parameters
+        ----------
+        steps : int
+            How many outputs are sent.
+
+        Returns
+        -------
+        array, shape (steps + 1, n)
+            For t = 0, …, steps.
+        """
+        count = whole_number(steps, "steps")
+        n = self.plant.states
+        references = self.references(count)
+        pull = self.pull(references)
+        both = np.empty((count + 1, 2 * n))
+        both[0] = np.concatenate([self.x0, self.xhat0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            for t in range(count):
+                both[t + 1] = self.matrix @ both[t] + pull[t]
+        check_growth(np.abs(both).max(axis=1))
+        return both[:, :n] - references
+
+    def mean_square_error(
+        self,
+        noise: Noise | None,
+        steps: int,
+        *,
+        process_noise: ArrayLike | None = None,
+        sensor_noise: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Return E (x_i(t) − x_r,i(t))² for each state and step: exact, not simulated.
+
+        Noise that was drawn once for the whole horizon is followed by its loadings, fresh noise by
+        a Lyapunov recursion.
+
+        Parameters
+        ----------
+        noise : TrajectoryMechanism, IndependentOutputNoise or None
+            On the outputs; None for none.
+        steps : int
+            How many outputs are sent, at most the noise's horizon.
+        process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
+            White noise on x(t+1) and on y(t), besides: standard deviations or a covariance.
+
+        Returns
+        -------
+        array, shape (steps + 1, n)
+            For t = 0, …, steps.
+        """
+        count = whole_number(steps, "steps")
+        n = self.plant.states
+        squares = self.mean(count) ** 2
+        sensor = covariance(sensor_noise, "sensor_noise", self.plant.outputs)
+        if noise is not None:
+            self._check_noise(noise, count)
+        if isinstance(noise, IndependentOutputNoise):
+            sensor = sensor + np.diag(noise.sigma**2)
+        fresh = self.injection @ sensor @ self.injection.T
+        fresh[:n, :n] += covariance(process_noise, "process_noise", n)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isinstance(noise, TrajectoryMechanism):
+                loadings = noise.loadings(0, count)
+                moved = responses(self.matrix, self.injection, loadings, loadings.shape[2])
+                squares += [np.sum(response[:n] ** 2, axis=1) for response in moved]
+            if fresh.any():
+                squares += variances(self.matrix, fresh, count)[:, :n]
+        check_growth(squares.max(axis=1))
+        return squares
+
+    def noise_cost(
+        self, dynamics: Dynamics, state_weight: ArrayLike | None = None, steps: int | None = None
+    ) -> FloatArray:
+        """Return W: noise with root R costs tr(W R Rᵀ) in the sum of squared tracking errors.
+
+        With γ(t) = C(t) A(t−1)…A(0) R η, Σ_t E‖x(t) − x_r(t)‖²_Q over t = 0, …, steps is its value
+        without noise plus tr(W R Rᵀ).  W depends neither on x(0) nor on the reference.
+
+        Parameters
+        ----------
+        dynamics : Dynamics
+            What shapes the noise; its outputs are the plant's, its states need not be.
+        state_weight : float or array, optional
+            Q; the loop's own unless given.
+        steps : int, optional
+            How many outputs are sent; the horizon of ``dynamics`` unless given.
+
+        Returns
+        -------
+        array, shape (states of ``dynamics``, states of ``dynamics``)
+            Positive semidefinite, and singular where some noise costs nothing.
+
+        Examples
+        --------
+        >>> from affinedp.control import dynamics_of
+        >>> loop = ClosedLoop(([[1.0]], [[1.0]], [[1.0]]), [[0.5]], [[0.5]], reference=[0.0])
+        >>> loop.noise_cost(dynamics_of(([[1.0]], [[1.0]]), horizon=2)).tolist()
+        [[0.0625]]
+        """
+        count = dynamics.horizon if steps is None else whole_number(steps, "steps")
+        self._check_noise(dynamics, count)
+        n = self.plant.states
+        weight = self.state_weight if state_weight is None else _weight(state_weight, n)
+        cost = np.zeros((dynamics.states, dynamics.states))
+        loadings = unit_loadings(dynamics, count)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for response in responses(self.matrix, self.injection, loadings, dynamics.states):
+                cost += response[:n].T @ weight @ response[:n]
+        if not np.all(np.isfinite(cost)):
+            raise AffineDPError(
+                f"the noise or the loop grows beyond double precision within {count} steps: "
+                "take fewer, or stabilise the loop (see ClosedLoop.warnings)"
+            )
+        return (cost + cost.T) / 2
+
+    def simulate(
+        self,
+        noise: Noise | ArrayLike | None,
+        steps: int,
+        runs: int,
+        seed: int,
+        *,
+        process_noise: ArrayLike | None = None,
+        sensor_noise: ArrayLike | None = None,
+    ) -> Simulation:
+        """Return simulated runs of the loop.
+
+        The privacy noise is ``noise.sample(runs, seed)``; the other kinds use streams of their own.
+        For simulation only: nothing here is fit to be published.
+
+        Parameters
+        ----------
+        noise : TrajectoryMechanism, IndependentOutputNoise, array or None
+            Drawn anew in each run, or given for all: an array of shape (runs, steps, m).
+        steps : int
+            How many outputs are sent.
+        runs : int
+            How often.
+        seed : int
+            Makes it repeatable.
+        process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
+            White noise on x(t+1) and on y(t): standard deviations or a covariance.
+
+        Returns
+        -------
+        Simulation
+
+        Examples
+        --------
+        >>> loop = ClosedLoop(([[1.0]], [[1.0]], [[1.0]]), [[0.5]], [[0.5]], reference=[0.0])
+        >>> loop.simulate(np.ones((1, 3, 1)), steps=3, runs=1, seed=0).states.ravel().tolist()
+        [0.0, 0.0, -0.25, -0.5]
+        """
+        count, many = whole_number(steps, "steps"), whole_number(runs, "runs")
+        start = whole_number(seed, "seed", least=0)
+        n, m = self.plant.states, self.plant.outputs
+        check_size(many, count, 2 * n + self.plant.inputs + 2 * m)
+        process = covariance(process_noise, "process_noise", n)
+        sensor = covariance(sensor_noise, "sensor_noise", m)
+        if noise is None:
+            added = np.zeros((many, count, m))
+        elif isinstance(noise, TrajectoryMechanism | IndependentOutputNoise):
+            self._check_noise(noise, count)
+            added = noise.sample(many, start)[:, :count]
+        else:
+            added = shaped(noise, (many, count, m), "noise")
+        if sensor.any():
+            added = added + white_noise(sensor, (many, count), start, stream=1)
+        disturbance = None
+        if process.any():
+            disturbance = white_noise(process, (many, count), start, stream=2)
+        return run_loop(self, added, disturbance)
+
+    # ------------------------------------------------------------------ x and x̂ together
+
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """What takes (x, x̂) one step ahead, shape (2n, 2n)."""
+        plant = self.plant
+        pull = plant.B @ self.feedback
+        correction = self.observer @ plant.C
+        return np.block([[plant.A, -pull], [correction, plant.A - pull - correction]])
+
+    @cached_property
+    def injection(self) -> FloatArray:
+        """How γ(t) enters (x, x̂), shape (2n, m)."""
+        return np.concatenate([np.zeros_like(self.observer), self.observer])
+
+    def pull(self, references: FloatArray) -> FloatArray:
+        """Return how the reference enters (x, x̂): B K x_r(t) in both, shape (time, 2n).
+
+        Parameters
+        ----------
+        references : array, shape (time, n)
+            As :meth:`references` returns it.
+        """
+        return np.tile(references @ (self.plant.B @ self.feedback).T, (1, 2))
+
+    def _check_noise(self, noise: Noise | Dynamics, steps: int) -> None:
+        if noise.outputs != self.plant.outputs:
+            raise AffineDPError(
+                f"the noise is for {noise.outputs} outputs, but the plant has {self.plant.outputs}"
+            )
+        if steps > noise.horizon:
+            raise AffineDPError(
+                f"{steps} steps send {steps} outputs, but the noise is for a horizon of "
+                f"{noise.horizon}: take fewer steps, or design for a longer horizon"
+            )
+
+
+def _weight(value: ArrayLike | None, n: int) -> FloatArray:
+    weight = semidefinite(1.0 if value is None else value, "state_weight", n)
+    if not weight.any():
+        raise AffineDPError("state_weight must not be zero")
+    return weight

@@ -1,0 +1,311 @@
+"""The file that describes a control loop: plant, gains, reference, horizon and promise.
+
+It is TOML (or JSON with the same keys)::
+
+    horizon = 100
+    [plant]
+    A = [[1, 0.1], [0, 1]]
+    B = [[0.005], [0.1]]
+    C = [[1, 0]]
+    x0 = [-20, 0]                        # secret: only `control plant` needs it
+    [controller]
+    feedback = [[3.4240, 4.3095]]
+    observer = [[0.8266], [0.6973]]
+    [reference]
+    constant = [1, 0]                    # or samples = [[...], ...], or file = "reference.csv"
+    [privacy]
+    epsilon = 1.0
+    delta = 0.01
+    mu = {x1 = 1.0, x2 = 0.5}
+
+A matrix may also be the name of a CSV file next to it.  Unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.control.loop.closed_loop import ClosedLoop
+from affinedp.control.loop.numbers import shaped
+from affinedp.control.loop.plant import Plant, plant_of
+from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
+from affinedp.control.trajectory.neighbours import Neighbours
+from affinedp.errors import AffineDPError
+from affinedp.files.problem import (
+    _choice,
+    _document,
+    _hint,
+    _matrix,
+    _number,
+    _numbers,
+    _shown,
+    _sizes,
+    _texts,
+)
+
+Cost = Literal["outputs", "tracking"]
+
+_KEYS = {
+    "": ("horizon", "plant", "controller", "reference", "privacy"),
+    "plant": ("A", "B", "C", "D", "x0", "state_names", "output_names"),
+    "controller": ("feedback", "observer", "xhat0"),
+    "reference": ("constant", "samples", "file"),
+    "privacy": ("epsilon", "delta", "mu", "neighbours", "cost"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LoopFile:
+    """What a loop file says.
+
+    Attributes
+    ----------
+    loop : ClosedLoop
+        Plant, gains and reference.
+    horizon : int
+        How many outputs are sent.
+    has_start : bool
+        Whether the file says where the plant starts (``x0``).
+    epsilon, delta : float or None
+        The promise that is asked for.
+    mu : float or array
+        How far an entry of the state moves: one number, one per state, or one per time and state.
+    neighbours : "time-local" or "manifold"
+        Theorem 3 of the paper, or its Definition 4.
+    cost : "outputs" or "tracking"
+        What the least noise is: that on the outputs, or that which disturbs the loop least.
+    """
+
+    loop: ClosedLoop
+    horizon: int
+    has_start: bool
+    epsilon: float | None
+    delta: float | None
+    mu: float | FloatArray = field(repr=False)
+    neighbours: Neighbours
+    cost: Cost
+
+    @property
+    def dynamics(self) -> Dynamics:
+        """What everyone knows about the trajectory."""
+        plant = self.loop.plant
+        return Dynamics(plant.A, plant.C, self.horizon, plant.state_names, plant.output_names)
+
+
+def read_loop(path: str | Path) -> LoopFile:
+    """Read and check a loop file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.toml`` or ``.json`` file.
+
+    Returns
+    -------
+    LoopFile
+
+    Raises
+    ------
+    AffineDPError
+        With the file, the table and the key that is wrong.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> text = '''
+    ... horizon = 10
+    ... [plant]
+    ... A = [[1]]
+    ... B = [[1]]
+    ... C = [[1]]
+    ... [controller]
+    ... feedback = [[0.5]]
+    ... observer = [[0.5]]
+    ... [reference]
+    ... constant = [2]
+    ... '''
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "loop.toml")
+    ...     _ = file.write_text(text, encoding="utf-8")
+    ...     found = read_loop(file)
+    >>> found.horizon, found.loop.plant.state_names, found.neighbours
+    (10, ('x1',), 'time-local')
+    """
+    file = Path(path)
+    try:
+        return _loop_file(_document(file), file.parent)
+    except AffineDPError as error:
+        raise AffineDPError(f"{file}: {error}") from None
+
+
+def _loop_file(document: Mapping[str, Any], folder: Path) -> LoopFile:
+    _only_known_keys(document, "")
+    horizon = checked_horizon(_needed(document, "", "horizon"))
+    section = _section(document, "plant")
+    plant = _plant(section, folder)
+    start = _vector(section, "plant", "x0", plant.states)
+    privacy = _section(document, "privacy", needed=False)
+    kinds: tuple[Neighbours, ...] = ("time-local", "manifold")
+    costs: tuple[Cost, ...] = ("outputs", "tracking")
+    return LoopFile(
+        loop=_loop(
+            plant,
+            start,
+            _section(document, "controller"),
+            _reference(_section(document, "reference"), plant, horizon, folder),
+            folder,
+        ),
+        horizon=horizon,
+        has_start=start is not None,
+        epsilon=_promise(privacy, "epsilon", math.inf),
+        delta=_promise(privacy, "delta", 1.0),
+        mu=_mu(privacy, plant, horizon, folder),
+        neighbours=_choice(privacy.get("neighbours", "time-local"), "[privacy] neighbours", kinds),
+        cost=_choice(privacy.get("cost", "outputs"), "[privacy] cost", costs),
+    )
+
+
+def _plant(section: Mapping[str, Any], folder: Path) -> Plant:
+    matrices = [_rows(section, "plant", name, folder) for name in "ABC"]
+    if "D" in section:
+        matrices.append(_rows(section, "plant", "D", folder))
+    try:
+        plant = plant_of(matrices)
+    except AffineDPError as error:
+        raise AffineDPError(f"[plant] {error}") from None
+    return replace(
+        plant,
+        state_names=_names(section, "state_names", plant.state_names),
+        output_names=_names(section, "output_names", plant.output_names),
+    )
+
+
+def _names(section: Mapping[str, Any], key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    if key not in section:
+        return default
+    names = tuple(_texts(section[key], f"[plant] {key}"))
+    if len(names) != len(default):
+        raise AffineDPError(f"[plant] {key} must hold {len(default)} names, not {len(names)}")
+    if len(set(names)) < len(names) or not all(names):
+        raise AffineDPError(f"[plant] {key}: a name is empty or appears twice")
+    return names
+
+
+def _loop(
+    plant: Plant,
+    start: FloatArray | None,
+    section: Mapping[str, Any],
+    reference: FloatArray,
+    folder: Path,
+) -> ClosedLoop:
+    try:
+        return ClosedLoop(
+            plant,
+            _rows(section, "controller", "feedback", folder),
+            _rows(section, "controller", "observer", folder),
+            reference,
+            x0=start,
+            xhat0=_vector(section, "controller", "xhat0", plant.states),
+        )
+    except AffineDPError as error:
+        text = str(error)
+        raise AffineDPError(text if text[0] == "[" else f"[controller] {text}") from None
+
+
+def _reference(section: Mapping[str, Any], plant: Plant, horizon: int, folder: Path) -> FloatArray:
+    """x_r(0), …, x_r(horizon), or one row for all times."""
+    given = [key for key in _KEYS["reference"] if key in section]
+    if len(given) != 1:
+        raise AffineDPError("[reference] takes exactly one of constant, samples and file")
+    key, where = given[0], f"[reference] {given[0]}"
+    if key == "constant":
+        constant = _vector(section, "reference", key, plant.states)
+        assert constant is not None
+        return constant
+    if isinstance(section[key], str) != (key == "file"):
+        kind = "the name of a CSV file" if key == "file" else "a list of rows"
+        raise AffineDPError(f"{where} must be {kind}")
+    table = _matrix(section[key], where, folder, plant.state_names)
+    rows = table.numbers
+    if rows.shape[1] != plant.states or len(rows) <= horizon:
+        raise AffineDPError(
+            f"{where} holds {rows.shape[0]} rows of {rows.shape[1]} numbers, but must hold "
+            f"{horizon + 1} (t = 0, …, {horizon}) of {plant.states}, one per state"
+        )
+    if table.header is not None:
+        if sorted(table.header) != sorted(plant.state_names):
+            raise AffineDPError(f"{where}: the header must hold {', '.join(plant.state_names)}")
+        rows = rows[:, [table.header.index(name) for name in plant.state_names]]
+    return np.asarray(rows[: horizon + 1])
+
+
+def _mu(privacy: Mapping[str, Any], plant: Plant, horizon: int, folder: Path) -> float | FloatArray:
+    where, value = "[privacy] mu", privacy.get("mu", 1.0)
+    listed = isinstance(value, list) and value
+    if not (isinstance(value, str) or (listed and isinstance(value[0], list))):
+        return _sizes(value, where, plant.state_names, plant.states, "state")
+    rows = _matrix(value, where, folder, None).numbers
+    if rows.shape != (horizon, plant.states) or rows.min() < 0.0 or rows.max() == 0.0:
+        raise AffineDPError(
+            f"{where}: {rows.shape[0]}×{rows.shape[1]} numbers; by time there must be "
+            f"{horizon}×{plant.states}, none negative, not all zero"
+        )
+    return rows
+
+
+def _promise(privacy: Mapping[str, Any], key: str, limit: float) -> float | None:
+    if key not in privacy:
+        return None
+    value = _number(privacy[key], f"[privacy] {key}")
+    if not 0.0 <= value < limit:
+        most = "" if math.isinf(limit) else f" and less than {limit:g}"
+        raise AffineDPError(f"[privacy] {key} must be at least 0{most}, not {value}")
+    return value
+
+
+def _rows(section: Mapping[str, Any], name: str, key: str, folder: Path) -> FloatArray:
+    where = f"[{name}] {key}"
+    table = _matrix(_needed(section, name, key), where, folder, None)
+    if table.header is not None:
+        raise AffineDPError(f"{where}: a header means nothing here; remove it")
+    return table.numbers
+
+
+def _vector(section: Mapping[str, Any], name: str, key: str, size: int) -> FloatArray | None:
+    if key not in section:
+        return None
+    where = f"[{name}] {key}"
+    return shaped(np.array(_numbers(section[key], where)), (size,), where)
+
+
+def _section(document: Mapping[str, Any], name: str, needed: bool = True) -> Mapping[str, Any]:
+    section = _needed(document, "", name) if needed else document.get(name, {})
+    if not isinstance(section, dict):
+        raise AffineDPError(f"{name!r} must be a table [{name}], not {_shown(section)}")
+    _only_known_keys(section, name)
+    return section
+
+
+def _needed(section: Mapping[str, Any], name: str, key: str) -> Any:
+    if key not in section:
+        what = f"[{name}] {key}" if name else (key if key == "horizon" else f"the table [{key}]")
+        raise AffineDPError(f"{what} is missing")
+    return section[key]
+
+
+def _only_known_keys(section: Mapping[str, Any], name: str) -> None:
+    for key in section:
+        if key not in _KEYS[name]:
+            place = f"in [{name}]" if name else "at the top of the file"
+            homes = [f"in [{home}]" for home in _KEYS if home and key in _KEYS[home]]
+            hint = f"; it belongs {homes[0]}" if homes else _hint(key, _KEYS[name])
+            if name and key in _KEYS[""]:
+                hint = "; it belongs before the first [table]"
+            raise AffineDPError(f"unknown key {_shown(key)} {place}{hint}")

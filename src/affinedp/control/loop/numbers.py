@@ -1,0 +1,82 @@
+"""Checks of numbers, shapes and covariances that the closed loop shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray, real_array
+from affinedp.errors import AffineDPError
+
+
+def whole_number(value: Any, name: str, least: int = 1) -> int:
+    """Return a whole number as an int, or refuse it."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise AffineDPError(f"{name} must be a whole number, at least {least}, not {value!r}")
+    return int(value)
+
+
+def shaped(value: ArrayLike, shape: tuple[int | None, ...], name: str) -> FloatArray:
+    """Return ``value`` as a read-only array of this shape (None: any length), or refuse it."""
+    array = real_array(value, name)
+    if array.ndim != len(shape) or any(w not in (None, g) for w, g in zip(shape, array.shape)):
+        wanted = ", ".join("any" if length is None else str(length) for length in shape)
+        raise AffineDPError(f"{name} has shape {array.shape}, but must have shape ({wanted})")
+    return fixed(array)
+
+
+def covariance(value: ArrayLike | None, name: str, size: int) -> FloatArray:
+    """Return standard deviations (one, or a vector) or a covariance as a covariance matrix.
+
+    Parameters
+    ----------
+    value : float, array of shape (size,) or (size, size), or None
+        What was given; None stands for zero.
+    name : str
+        What to call it in a refusal.
+    size : int
+        Its order.
+    """
+    array = real_array(0.0 if value is None else value, name)
+    if array.ndim < 2:
+        if np.any(array < 0):
+            raise AffineDPError(f"{name} must not be negative: it holds standard deviations")
+        array = array**2
+    return semidefinite(array, name, size)
+
+
+def semidefinite(value: ArrayLike, name: str, size: int) -> FloatArray:
+    """Return a number, a diagonal or a matrix as a positive semidefinite matrix.
+
+    Parameters
+    ----------
+    value : float, array of shape (size,) or (size, size)
+        What was given.
+    name : str
+        What to call it in a refusal.
+    size : int
+        Its order.
+    """
+    array = real_array(value, name)
+    if array.ndim < 2:
+        if array.ndim == 1 and array.shape != (size,):
+            raise AffineDPError(f"{name} has {len(array)} entries, but must have {size}")
+        if np.any(array < 0):
+            raise AffineDPError(f"{name} must not be negative")
+        return fixed(np.diag(np.broadcast_to(array, (size,))))
+    matrix = shaped(array, (size, size), name)
+    if np.abs(matrix - matrix.T).max() > 1e-12 * np.abs(matrix).max():
+        raise AffineDPError(f"{name} is not symmetric")
+    values = np.linalg.eigvalsh(matrix)
+    if values[0] < -1e-12 * abs(values[-1]):
+        raise AffineDPError(f"{name} is not positive semidefinite: it has eigenvalue {values[0]:g}")
+    return fixed((matrix + matrix.T) / 2)
+
+
+def fixed(array: FloatArray) -> FloatArray:
+    """A copy that nobody can change."""
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy

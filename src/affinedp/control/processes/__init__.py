@@ -1,0 +1,1 @@
+"""Plant, gateway, cloud and eavesdropper as processes that talk over MQTT."""

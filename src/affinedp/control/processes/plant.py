@@ -1,0 +1,167 @@
+"""A plant that is simulated on the network."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.control.loop.closed_loop import ClosedLoop
+from affinedp.control.processes.messages import Dropped, MalformedMessageError, decode, encode
+from affinedp.errors import AffineDPError
+from affinedp.wire.line import (
+    POLL,
+    Line,
+    LineLog,
+    OnStep,
+    Outcome,
+    Place,
+    say_ready,
+)
+
+logger = logging.getLogger(__name__)
+
+RESEND = 1.0  # seconds without an answer before the plant sends again
+
+
+class PlantModel:
+    """The plant of a :class:`~affinedp.control.ClosedLoop`, from x0 on.
+
+    Parameters
+    ----------
+    loop : ClosedLoop
+        Its plant and x0 are used.
+    """
+
+    def __init__(self, loop: ClosedLoop) -> None:
+        if np.any(loop.plant.D):
+            raise AffineDPError(
+                "y(t) of this plant depends on u(t) (D is not zero), but u(t) is the answer to "
+                "y(t): a plant on the network needs D = 0"
+            )
+        self._plant = loop.plant
+        self.state = loop.x0
+
+    @property
+    def inputs(self) -> int:
+        """How many entries u(t) has."""
+        return self._plant.inputs
+
+    def measure(self) -> FloatArray:
+        """Return y(t) = C x(t)."""
+        return np.asarray(self._plant.C @ self.state)
+
+    def apply(self, given: FloatArray) -> None:
+        """Move to x(t+1) = A x(t) + B u(t).
+
+        Parameters
+        ----------
+        given : array, shape (k,)
+            u(t).
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.state = self._plant.A @ self.state + self._plant.B @ given
+        if not np.all(np.isfinite(self.state)):
+            raise AffineDPError("the plant grows beyond double precision: the loop is not stable")
+
+
+def run_plant(
+    loop: ClosedLoop,
+    horizon: int,
+    source: Place,
+    target: Place,
+    stop: threading.Event,
+    *,
+    log: Path | None = None,
+    period: float = 0.0,
+    resend: float = RESEND,
+    on_step: OnStep | None = None,
+) -> Outcome:
+    """Simulate the plant in lockstep: send y(t), wait for u(t), move on.
+
+    Parameters
+    ----------
+    loop : ClosedLoop
+        Its plant and x0 are used.
+    horizon : int
+        How many steps to go.
+    source, target : Place
+        Where inputs come from, and where measurements go.
+    stop : Event
+        Ends it.
+    log : Path, optional
+        Where a line with the step, x, y and u is written for each step.  It is secret.
+    period : float
+        Seconds from one step to the next, at least.
+    resend : float
+        Seconds without an answer after which y(t) is sent again.
+    on_step : callable, optional
+        Called with each step that was answered.
+
+    Returns
+    -------
+    Outcome
+    """
+    plant = PlantModel(loop)
+    dropped = Dropped("plant")
+    with LineLog(log) as lines, Line(source, target) as line:
+        way = _Way(line, stop, resend, dropped)
+        say_ready("plant", source, target)
+        for step in range(horizon):
+            started = time.monotonic()
+            measured = plant.measure()
+            answer = way.ask(step, encode(step, "y", measured), plant.inputs)
+            if answer is None:
+                return Outcome(step, False, dropped.counts)
+            lines.write(step=step, x=plant.state, y=measured, u=answer)
+            plant.apply(answer)
+            if on_step is not None:
+                on_step(step)
+            stop.wait(max(0.0, started + period - time.monotonic()))
+    return Outcome(horizon, True, dropped.counts)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """The way to the cloud and back."""
+
+    line: Line
+    stop: threading.Event
+    resend: float
+    dropped: Dropped
+
+    def ask(self, step: int, message: bytes, size: int) -> FloatArray | None:
+        """u(step), for which y(step) is sent as often as it takes; None when stopped."""
+        started = time.monotonic()
+        tries = 0
+        while not self.stop.is_set():
+            self.line.send(message)
+            tries += 1
+            answer = self._wait(step, size)
+            if answer is not None:
+                return answer
+            if tries.bit_count() == 1:  # after the 1st, 2nd, 4th, 8th, ... try
+                waited = time.monotonic() - started
+                logger.warning("plant: no answer to step %d for %.1f s", step, waited)
+        return None
+
+    def _wait(self, step: int, size: int) -> FloatArray | None:
+        until = time.monotonic() + self.resend
+        while (left := until - time.monotonic()) > 0 and not self.stop.is_set():
+            arrived = self.line.receive(min(left, POLL))
+            if arrived is None:
+                continue
+            try:
+                answered, values = decode(arrived, "u", size)
+            except MalformedMessageError as error:
+                self.dropped.add("malformed", str(error), arrived)
+                continue
+            if answered == step:
+                return values
+            self.dropped.count("answer to another step")  # such as one to a repeated message
+        return None

@@ -1,0 +1,143 @@
+"""Which combinations of x(0) the outputs reveal, and in which coordinates noise hides them.
+
+All outputs of a horizon are ``O x(0)`` plus something public, with the observability matrix O.
+Where O has full rank, noise on x(0) itself is what is needed.  Otherwise O = O[:, pivots] E with an
+exact E: the outputs reveal ``E x(0)``, and noise on the pivot entries alone hides it.  No choice
+here can make a promise too good: noise on more than is revealed does no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.arrays import FloatArray, IntArray, dense
+from affinedp.control.trajectory.dynamics import Dynamics
+from affinedp.control.trajectory.powers import scan_transitions
+from affinedp.equations.elimination import eliminate_exactly
+from affinedp.errors import AffineDPError
+
+# Smallest relative eigenvalue of the Gramian of a clearly observable system.
+CLEARLY_OBSERVABLE = 1e-8
+# Exact elimination is for systems this small.
+MOST_EXACT = 24
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """``E x(0)`` is what the outputs reveal; noise goes on the entries ``places`` of x(0).
+
+    Attributes
+    ----------
+    places : array of int, shape (r,)
+        Entries of x(0) that get noise.
+    combinations : array, shape (r, n)
+        E, with the identity on ``places``; every entry is within one rounding of the true one.
+    certain : bool
+        Whether no less than this is revealed; otherwise there may be more noise than needed.
+    """
+
+    places: IntArray
+    combinations: FloatArray
+    certain: bool = True
+
+    def restricted(self, moving: NDArray[np.bool_]) -> Coordinates:
+        """Return only the rows that depend on some entry of x(0) in ``moving``."""
+        kept = (self.combinations[:, moving] != 0).any(axis=1)
+        return Coordinates(self.places[kept], self.combinations[kept], self.certain)
+
+
+def output_gramian(dynamics: Dynamics) -> FloatArray:
+    """Return ``OᵀO``: how much each direction of x(0) shows in all outputs together.
+
+    Parameters
+    ----------
+    dynamics : Dynamics
+        The system and its horizon.
+
+    Examples
+    --------
+    >>> from affinedp.control import dynamics_of
+    >>> output_gramian(dynamics_of(([[1, 1], [0, 1]], [[1, 0]]), horizon=3)).tolist()
+    [[3.0, 3.0], [3.0, 5.0]]
+    """
+    total = np.zeros((dynamics.states, dynamics.states))
+
+    def add(start: int, block: FloatArray) -> None:
+        if start == 0:
+            total[:] = 0.0
+        seen = output_blocks(dynamics, start, block).reshape(-1, dynamics.states)
+        total[:] += seen.T @ seen
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        scan_transitions(dynamics, add)
+    if not np.all(np.isfinite(total)):
+        raise AffineDPError(
+            "the outputs are so large that their squares leave the range of floating point: use "
+            "other units for the outputs or the states"
+        )
+    return total
+
+
+def output_blocks(dynamics: Dynamics, start: int, block: FloatArray) -> FloatArray:
+    """Return ``C(t) Φ_t`` for a stack of products from time ``start`` on."""
+    output = dynamics.C[start : start + len(block)] if dynamics.C.ndim == 3 else dynamics.C
+    return np.asarray(output @ block)
+
+
+def revealed_coordinates(dynamics: Dynamics, gramian: FloatArray) -> Coordinates:
+    """Return coordinates of what the outputs reveal.
+
+    Parameters
+    ----------
+    dynamics : Dynamics
+        The system and its horizon.
+    gramian : array, shape (n, n)
+        What :func:`output_gramian` gives.
+    """
+    n = dynamics.states
+    everything = Coordinates(np.arange(n), np.eye(n))
+    size = np.sqrt(np.diagonal(gramian))
+    if np.all(size > 0):
+        # every state in its own units
+        values = np.linalg.eigvalsh(gramian / size[:, None] / size)
+        if values[0] > CLEARLY_OBSERVABLE * values[-1]:
+            return everything
+    # for constant matrices, later outputs reveal nothing new (Cayley and Hamilton)
+    steps = dynamics.horizon if dynamics.time_varying else min(dynamics.horizon, n)
+    if max(steps, n) > MOST_EXACT:
+        return replace(everything, certain=False)
+    rows = _exact_observability(dynamics, steps)
+    canonical, _ = eliminate_exactly(rows, [Fraction(0)] * len(rows), n)
+    combinations = np.zeros((len(canonical.pivots), n))
+    combinations[np.arange(len(canonical.pivots)), canonical.pivots] = 1.0
+    combinations[:, canonical.free] = dense(canonical.reduced)
+    return Coordinates(np.asarray(canonical.pivots, dtype=np.intp), combinations)
+
+
+def _exact_observability(dynamics: Dynamics, steps: int) -> list[dict[int, Fraction]]:
+    """The nonzero rows of O, as exact numbers."""
+    n = dynamics.states
+    product = [[Fraction(int(i == j)) for j in range(n)] for i in range(n)]
+    rows = []
+    for t in range(steps):
+        rows.extend(_times(_exact(dynamics.output_matrix(t)), product))
+        if t + 1 < steps:
+            product = _times(_exact(dynamics.state_matrix(t)), product)
+    return [found for row in rows if (found := {j: v for j, v in enumerate(row) if v})]
+
+
+def _exact(matrix: FloatArray) -> list[list[Fraction]]:
+    return [[Fraction(float(value)) for value in row] for row in matrix]
+
+
+def _times(left: list[list[Fraction]], right: list[list[Fraction]]) -> list[list[Fraction]]:
+    columns = list(zip(*right))
+    return [[sum(map(_product, row, column), Fraction(0)) for column in columns] for row in left]
+
+
+def _product(a: Fraction, b: Fraction) -> Fraction:
+    return a * b

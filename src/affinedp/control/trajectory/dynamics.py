@@ -1,0 +1,214 @@
+"""Linear dynamics over a horizon: what everyone knows about a trajectory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, real_array
+from affinedp.errors import AffineDPError
+
+MOST_STATES = 500
+MOST_STEPS = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class Dynamics:
+    """``x(t+1) = A(t) x(t) + B u(t)``, ``y(t) = C(t) x(t)`` for t = 0, …, horizon − 1.
+
+    Inputs, feedthrough and disturbances that the adversary knows only shift the manifold;
+    neighbours and noise depend on A and C alone.
+
+    Attributes
+    ----------
+    A : array, shape (n, n) or (horizon − 1, n, n)
+        State matrix, one for all steps or one for each.
+    C : array, shape (m, n) or (horizon, m, n)
+        Output matrix, likewise.
+    horizon : int
+        How many outputs are sent.
+    state_names, output_names : tuples of str
+        What to call them.
+    """
+
+    A: FloatArray = field(repr=False)
+    C: FloatArray = field(repr=False)
+    horizon: int
+    state_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for matrix in (self.A, self.C):
+            matrix.flags.writeable = False
+
+    @property
+    def plain_A(self) -> FloatArray:
+        """A as one matrix where it does not change, else one for each step that there is."""
+        if self.A.ndim == 2 or self.horizon == 1:
+            return self.A if self.A.ndim == 2 else self.A[0] * 0
+        return self.A[0] if np.all(self.A[0] == self.A) else self.A
+
+    @property
+    def states(self) -> int:
+        """How many entries x(t) has."""
+        return int(self.A.shape[-1])
+
+    @property
+    def outputs(self) -> int:
+        """How many entries y(t) has."""
+        return int(self.C.shape[-2])
+
+    @property
+    def time_varying(self) -> bool:
+        """Whether A or C depends on the time."""
+        return self.A.ndim == 3 or self.C.ndim == 3
+
+    def state_matrix(self, t: int) -> FloatArray:
+        """Return A(t), which leads from x(t) to x(t+1).
+
+        Parameters
+        ----------
+        t : int
+            A time before the last.
+        """
+        return self.A[t] if self.A.ndim == 3 else self.A
+
+    def output_matrix(self, t: int) -> FloatArray:
+        """Return C(t).
+
+        Parameters
+        ----------
+        t : int
+            A time in the horizon.
+        """
+        return self.C[t] if self.C.ndim == 3 else self.C
+
+    def shortened(self, horizon: int) -> Dynamics:
+        """Return the same dynamics over fewer steps.
+
+        Parameters
+        ----------
+        horizon : int
+            How many.
+        """
+        if not 1 <= horizon <= self.horizon:
+            raise AffineDPError(f"horizon must lie between 1 and {self.horizon}, not {horizon}")
+        A = self.A[: max(horizon - 1, 1)] if self.A.ndim == 3 else self.A
+        C = self.C[:horizon] if self.C.ndim == 3 else self.C
+        return Dynamics(A, C, horizon, self.state_names, self.output_names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of matrices, horizon and names."""
+        digest = hashlib.sha256(f"{self.horizon} {self.state_names} {self.output_names}".encode())
+        for matrix in (self.A, self.C):
+            digest.update(
+                repr(matrix.shape).encode() + np.ascontiguousarray(matrix + 0.0).tobytes()
+            )
+        return digest.hexdigest()
+
+
+def dynamics_of(system: Any, horizon: int) -> Dynamics:
+    """Return the dynamics that a system has over a horizon.
+
+    Parameters
+    ----------
+    system : StateSpace, Dynamics, or (A, C), (A, B, C) or (A, B, C, D)
+        A discrete-time system of python-control, or its matrices.  A and C may depend on the
+        time: an array with one matrix per step, or a function of t.
+    horizon : int
+        How many outputs y(0), …, y(horizon − 1) are sent.
+
+    Returns
+    -------
+    Dynamics
+
+    Examples
+    --------
+    >>> from affinedp.control import dynamics_of
+    >>> vehicle = dynamics_of(([[1, 0.1], [0, 1]], [[1, 0]]), horizon=100)
+    >>> vehicle.states, vehicle.outputs, vehicle.state_names
+    (2, 1, ('x1', 'x2'))
+    """
+    steps = checked_horizon(horizon)
+    if isinstance(system, Dynamics):
+        return system.shortened(steps)
+    if hasattr(system, "A") and hasattr(system, "C") and hasattr(system, "dt"):
+        if system.dt is not None and system.dt == 0:
+            raise AffineDPError(
+                "the system is in continuous time, but outputs are sent step by step: sample it "
+                "first, control.sample_system(system, Ts), or give dt to control.ss"
+            )
+        labels = tuple(map(str, system.state_labels)), tuple(map(str, system.output_labels))
+        states, outputs = _plain(labels[0], "x"), _plain(labels[1], "y")
+        return _checked(system.A, system.C, steps, states, outputs)
+    if not isinstance(system, Sequence) or not 2 <= len(system) <= 4:
+        raise AffineDPError(
+            "the system must be a discrete-time control.StateSpace, or matrices (A, C), "
+            f"(A, B, C) or (A, B, C, D), not {type(system).__name__}"
+        )
+    return _checked(system[0], system[1 if len(system) == 2 else 2], steps, None, None)
+
+
+def checked_horizon(horizon: Any) -> int:
+    """Return a horizon as a positive int, or refuse it."""
+    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
+        raise AffineDPError(f"horizon must be a number of steps, at least 1, not {horizon!r}")
+    if horizon > MOST_STEPS:
+        raise AffineDPError(
+            f"{horizon} steps are more than the {MOST_STEPS:,} that are handled here"
+        )
+    return int(horizon)
+
+
+def _checked(
+    state: Any,
+    output: Any,
+    horizon: int,
+    state_names: tuple[str, ...] | None,
+    output_names: tuple[str, ...] | None,
+) -> Dynamics:
+    A = _matrices(state, "A", horizon - 1)
+    C = _matrices(output, "C", horizon)
+    n = A.shape[-1]
+    if A.shape[-2] != n or n == 0:
+        raise AffineDPError(f"A must be square, but has shape {A.shape}")
+    if n > MOST_STATES:
+        raise AffineDPError(f"{n} states are more than the {MOST_STATES} that are handled here")
+    if C.shape[-1] != n or C.shape[-2] == 0:
+        raise AffineDPError(
+            f"C has shape {C.shape}, but must have one column for each of {n} states"
+        )
+    return Dynamics(
+        A, C, horizon,
+        state_names or tuple(f"x{i + 1}" for i in range(n)),
+        output_names or tuple(f"y{i + 1}" for i in range(C.shape[-2])),
+    )  # fmt: skip
+
+
+def _matrices(given: Any, name: str, count: int) -> FloatArray:
+    """One matrix, or one for each of ``count`` steps (more are ignored)."""
+    if callable(given):
+        function: Callable[[int], Any] = given
+        stacked = [real_array(function(t), f"{name}({t})", 2) for t in range(max(count, 1))]
+        if len({matrix.shape for matrix in stacked}) > 1:
+            raise AffineDPError(f"{name}(t) changes its shape over time")
+        given = np.array(stacked)
+    array = real_array(given, name)
+    if array.ndim not in (2, 3):
+        raise AffineDPError(f"{name} must be a matrix, or one for each step, not {array.shape}")
+    if array.ndim == 3 and len(array) < max(count, 1):
+        raise AffineDPError(f"{name} has {len(array)} matrices, but {count} steps need one each")
+    # a single output needs no step; the matrix is kept for its size
+    return array[: max(count, 1)] if array.ndim == 3 else array
+
+
+def _plain(labels: tuple[str, ...], letter: str) -> tuple[str, ...]:
+    """Labels that python-control made up, such as x[0], become x1."""
+    made_up = all(label == f"{letter}[{i}]" for i, label in enumerate(labels))
+    return tuple(f"{letter}{i + 1}" for i in range(len(labels))) if made_up else labels

@@ -1,0 +1,176 @@
+"""What output noise promises about a trajectory: Theorem 3, or Theorem 1 with Definition 4."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.control.trajectory.coordinates import (
+    Coordinates,
+    output_gramian,
+    revealed_coordinates,
+)
+from affinedp.control.trajectory.dynamics import Dynamics
+from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
+from affinedp.errors import AffineDPError
+from affinedp.neighbours.adjacency import Sensitivity
+from affinedp.promise.curves import GaussianCurve
+from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.rounding_bounds import difference_bound, gamma, row_sums
+
+# What rounding may add to the sensitivity, relatively, before the noise counts as unusable.
+MOST_ROUNDING = 1e-3
+# A bound this close to what was attained is called exact.
+EXACT = 1 + 1e-9
+
+
+class UncertainPromiseError(AffineDPError):
+    """Noise so ill-conditioned that rounding hides what it promises."""
+
+
+def structured_promise(
+    neighbours: TrajectoryNeighbours, coordinates: Coordinates, square: FloatArray
+) -> Guarantee:
+    """Return the guarantee of noise ``square @ η`` on the chosen entries of x(0).
+
+    What is sent is a function of ``E x(0)`` plus that noise.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    coordinates : Coordinates
+        Which entries of x(0) get noise.
+    square : array, shape (r, r)
+        The noise on them.
+    """
+    inverse, residual = _inverse(square)
+    whitened = inverse @ coordinates.combinations
+    found = neighbours.sensitivity(whitened)
+    upper = found.upper
+    if len(square) < neighbours.dynamics.states:
+        # the product with E was rounded; with the identity it is exact
+        longest = neighbours.sensitivity(np.eye(neighbours.dynamics.states)).upper
+        terms = float(np.linalg.norm(np.abs(inverse) @ np.abs(coordinates.combinations)))
+        upper += gamma(2 * len(square) + 20) * terms * longest
+    upper = upper / (1.0 - residual) * (1.0 + 1e-15)
+    if not upper <= found.value * (1 + MOST_ROUNDING) + 1e-300:
+        raise UncertainPromiseError(
+            "the noise is so ill-conditioned that rounding hides what it promises: the dynamics "
+            "stretch some directions far more than others over this horizon. Shorten the horizon"
+        )
+    exact = found.exact and coordinates.certain and upper <= found.value * EXACT
+    return _guarantee(neighbours, found, upper, exact)
+
+
+def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) -> Coordinates:
+    """Return coordinates of what the outputs reveal and neighbours move.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    gramian : array, shape (n, n)
+        How much each direction of x(0) shows in the outputs.
+    """
+    found = revealed_coordinates(neighbours.dynamics, gramian).restricted(neighbours.moving())
+    if len(found.places) == 0:
+        raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
+    return found
+
+
+def independent_promise(neighbours: TrajectoryNeighbours, sigma: float) -> Guarantee:
+    """Return the guarantee of fresh noise of one scale on every output at every step.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    sigma : float
+        Standard deviation.
+    """
+    root, slack = _observability(neighbours.dynamics)
+    found = neighbours.sensitivity(np.vstack([root, slack]))
+    if not 0 < found.upper < 1e300:
+        raise AffineDPError("what neighbours differ by leaves the range of floating point: rescale")
+    exact = found.exact and found.upper <= neighbours.sensitivity(root).value * EXACT
+    return _guarantee(neighbours, found, found.upper / sigma * (1.0 + 1e-15), exact)
+
+
+def stated_promise(neighbours: TrajectoryNeighbours, sensitivity: float) -> Guarantee:
+    """Return a guarantee that someone else states, marked as not verified here.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    sensitivity : float
+        As stated.
+    """
+    warning = "read from a file and NOT verified again: it is as good as the file"
+    nowhere = np.zeros(neighbours.dynamics.states)
+    found = Sensitivity(sensitivity, sensitivity, False, "", nowhere, (warning,))
+    return replace(_guarantee(neighbours, found, sensitivity, False), worst_direction=None)
+
+
+def _guarantee(
+    neighbours: TrajectoryNeighbours, found: Sensitivity, upper: float, exact: bool
+) -> Guarantee:
+    dynamics = neighbours.dynamics
+    return Guarantee(
+        law="gaussian",
+        sensitivity=upper,
+        exact=exact,
+        neighbours=neighbours.words,
+        basis=neighbours.theorem,
+        curve=GaussianCurve(upper),
+        worst_direction=found.direction,
+        names=tuple(f"{name}(0)" for name in dynamics.state_names),
+        output_names=dynamics.output_names,
+        method=found.method,
+        warnings=found.warnings,
+        neighbours_key=neighbours.key,
+    )
+
+
+def _observability(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
+    """G and H with ``‖O d‖² ≤ ‖G d‖² + ‖H d‖²``, where H is what rounding may have done.
+
+    An entry of the Gramian is off by at most γ times the root of the product of its diagonal
+    entries, whatever the units.
+    """
+    gramian = output_gramian(dynamics)
+    n = len(gramian)
+    size = np.sqrt(np.diagonal(gramian))
+    unit = np.where(size > 0, size, 1.0)
+    scaled = gramian / unit[:, None] / unit
+    values, vectors = np.linalg.eigh(scaled)
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    difference = float(np.linalg.norm(scaled - root.T @ root))
+    difference += n * gamma(dynamics.horizon * dynamics.outputs + 100 * n)
+    return root * unit, math.sqrt(difference) * np.diag(size) * (1 + 1e-12)
+
+
+def _inverse(square: FloatArray) -> tuple[FloatArray, float]:
+    """An approximate inverse X, and a bound on ``‖X S − I‖``."""
+    size = np.linalg.norm(square, axis=1)
+    if len(square) == 0 or not np.all(size > 0):
+        raise UncertainPromiseError("some state that the outputs reveal gets no noise at all")
+    scale = np.ldexp(1.0, -np.frexp(size)[1])
+    scaled = square * scale[:, None]
+    try:
+        inverse = np.linalg.inv(scaled)
+    except np.linalg.LinAlgError:
+        raise UncertainPromiseError(
+            "the noise misses a direction that the outputs reveal"
+        ) from None
+    if not np.all(np.isfinite(inverse)):
+        raise UncertainPromiseError("the noise misses a direction that the outputs reveal")
+    error = difference_bound(np.eye(len(square)), inverse, scaled.T)
+    residual = math.sqrt(row_sums(error).max() * row_sums(error.T).max())
+    if not residual < 0.5:
+        raise UncertainPromiseError("the noise misses a direction that the outputs reveal")
+    return inverse * scale, residual

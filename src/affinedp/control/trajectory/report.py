@@ -1,0 +1,156 @@
+"""What people look at: output noise in words, and by time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from affinedp.control.trajectory.noise import OutputNoise, TrajectoryMechanism
+from affinedp.control.trajectory.promise import independent_promise
+from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.show.baseline import Baseline
+from affinedp.show.page import OutputRow, Report, printable, round_up
+from affinedp.show.plot import INDEPENDENT, OURS, draw_promise, is_wide
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN_TIMES = 5
+DRAWN_TIMES = 2000
+
+
+def report(noise: OutputNoise) -> Report:
+    """Return what people want to read about output noise.
+
+    Parameters
+    ----------
+    noise : OutputNoise
+        Structured or independent.
+
+    Examples
+    --------
+    >>> from affinedp.control import design_output_noise
+    >>> m = design_output_noise(([[1, 0.1], [0, 1]], [[1, 0]]), 100, epsilon=1.0, delta=0.01)
+    >>> r = report(m)
+    >>> r.title
+    'Gaussian noise on 1 output over 100 steps, one draw for all'
+    >>> r.outputs[0].name, round(r.outputs[0].ratio, 3)
+    ('y1(0)', 0.032)
+    """
+    dynamics = noise.dynamics
+    baseline = independent_baseline(noise)
+    independent = baseline.deviation
+    rows = tuple(
+        OutputRow(
+            printable(f"{dynamics.output_names[i]}({t})"),
+            deviation,
+            independent,
+            None if independent is None else (deviation / independent) ** 2,
+        )
+        for t in shown_times(noise.horizon)
+        for i, deviation in enumerate(noise.noise_by_time[t].tolist())
+    )
+    structured = isinstance(noise, TrajectoryMechanism)
+    count = f"{noise.outputs} output{'s' if noise.outputs > 1 else ''}"
+    draws = "one draw for all" if structured else "fresh at every step"
+    return Report(
+        title=f"Gaussian noise on {count} over {noise.horizon:,} steps, {draws}",
+        promise=tuple((label, printable(text)) for label, text in _promise(noise)),
+        outputs=rows,
+        totals=tuple((label, printable(text)) for label, text in _totals(noise, baseline)),
+        equations=(),
+        baseline=baseline,
+        picture=lambda: plot(noise),
+    )
+
+
+def shown_times(horizon: int) -> list[int]:
+    """Return a few times, the first and the last among them."""
+    return sorted(
+        {round(share * (horizon - 1) / (SHOWN_TIMES - 1)) for share in range(SHOWN_TIMES)}
+    )
+
+
+def independent_baseline(noise: OutputNoise) -> Baseline:
+    """Return fresh noise of one scale with the same promise to the same neighbours.
+
+    Parameters
+    ----------
+    noise : OutputNoise
+        What is compared.
+    """
+    try:
+        unit = independent_promise(noise.neighbours, 1.0)
+    except AffineDPError as error:
+        return Baseline(None, str(error).partition(". ")[0])
+    return Baseline(unit.sensitivity / noise.guarantee.sensitivity)
+
+
+def _promise(noise: OutputNoise) -> Iterator[tuple[str, str]]:
+    yield from noise.guarantee.summary()
+    yield (
+        "covers",
+        f"states and outputs at the first {noise.horizon:,} steps, for inputs that are public; "
+        "neighbours share disturbances; dynamics that the public knows better are not covered",
+    )
+
+
+def _totals(noise: OutputNoise, baseline: Baseline) -> Iterator[tuple[str, str]]:
+    mean = noise.expected_squared_error / (noise.horizon * noise.outputs)
+    yield "noise", f"root mean square {math.sqrt(mean):.4g} over all steps and outputs"
+    if baseline.deviation is not None:
+        ratio = mean / baseline.deviation**2
+        yield (
+            "independent",
+            f"the same promise by fresh noise at every step takes {baseline.deviation:.4g} on "
+            f"every output: this has {ratio:.3g} times its squared error",
+        )
+    if isinstance(noise, TrajectoryMechanism):
+        if noise.gap is not None:
+            yield (
+                "optimality",
+                f"certified: cost at most {round_up(noise.gap)} (relative) above the least",
+            )
+        yield from (("note", note) for note in noise.notes)
+
+
+def plot(noise: OutputNoise) -> Figure:
+    """Return a figure of output noise: δ(ε), and the noise on every output by time.
+
+    Parameters
+    ----------
+    noise : OutputNoise
+        Structured or independent.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot") from None
+
+    figure = Figure(figsize=(11, 4.4))
+    figure.set_layout_engine("constrained", w_pad=0.15)
+    promise, axes = figure.subplots(1, 2, width_ratios=(1, 1.5))
+    draw_promise(promise, noise.guarantee)
+    axes.set_title("Noise by time")
+    deviations = noise.noise_by_time
+    times = np.unique(np.linspace(0, noise.horizon - 1, DRAWN_TIMES).astype(int))
+    styles = ("-", "-.", ":", (0, (5, 1)))
+    for i, name in enumerate(noise.dynamics.output_names):
+        label, style = printable(name), styles[i % len(styles)]
+        axes.plot(
+            times, deviations[times, i], color=OURS, linestyle=style, linewidth=2, label=label
+        )
+    baseline = independent_baseline(noise).deviation
+    if baseline is not None and isinstance(noise, TrajectoryMechanism):
+        label = "fresh noise at every step, same promise"
+        axes.axhline(baseline, color=INDEPENDENT, linestyle="--", label=label)
+    shown = np.append(deviations.ravel(), [] if baseline is None else baseline)
+    axes.set_yscale("log") if is_wide(shown) else axes.set_ylim(0, 1.08 * float(shown.max()))
+    axes.set_xlabel("time step")
+    axes.set_ylabel("standard deviation (units of the output)")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    return figure

@@ -1,0 +1,252 @@
+"""Gaussian design: Algorithm 1 of the paper, and the least noise it can be brought to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray, Matrix, real_array
+from affinedp.designs.least_trace import LeastTrace, least_trace
+from affinedp.designs.separate import (
+    Block,
+    checked_weights,
+    given_basis,
+    split,
+    with_floor,
+)
+from affinedp.equations.manifold import AffineManifold
+from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.mechanism import Mechanism, build
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.progress import Progress
+from affinedp.promise.calibration import gaussian_sensitivity
+from affinedp.promise.verification import resolve_adjacency, resolve_query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import scipy.sparse as sparse
+
+
+def design_gaussian(
+    manifold: AffineManifold,
+    *,
+    epsilon: float,
+    delta: float,
+    mu: float | ArrayLike | None = None,
+    query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
+    adjacency: Adjacency | None = None,
+    weights: ArrayLike | sparse.sparray | None = None,
+    tol: float = 1e-8,
+    method: Literal["optimal", "algorithm1"] = "optimal",
+    basis: ArrayLike | None = None,
+    covariance: ArrayLike | None = None,
+    imbalance: float | None = None,
+) -> Mechanism:
+    """Return the Gaussian mechanism of least expected squared error that keeps (ε, δ).
+
+    Algorithm 1 of the paper with the Σ that minimises its trace, found through the dual
+    problem: ``gap`` certifies, over all neighbour directions, how far the result can be
+    from the optimum.  Releases obey every equation that ``F x`` obeys.
+
+    Parameters
+    ----------
+    manifold : AffineManifold
+        The public equations.
+    epsilon, delta : float
+        The promise to keep: ε ≥ 0 and 0 < δ < 1.
+    mu : float or array_like, shape (n,), optional
+        How far an entry moves (default 1), for the neighbours of Definition 4.
+    query : array_like, shape (m, n), or sequence of names, optional
+        F, or the names of the entries to publish; the identity by default.
+    adjacency : Adjacency, optional
+        Other neighbours than those of Definition 4 with ``mu``.
+    weights : array_like, shape (m,) or (m, m), optional
+        What squared error costs: one weight per output, or a matrix Q for ``E eᵀQe``.
+    tol : float
+        Relative gap to certify.
+    method : {"optimal", "algorithm1"}
+        ``"algorithm1"`` takes a Σ that satisfies the paper's inequality, in place of the best.
+    basis : array_like, shape (m, r), optional
+        For Algorithm 1: the paper's Λ̄, by default an orthonormal basis.
+    covariance : array_like, shape (r, r), optional
+        For Algorithm 1: Σ; by default the least multiple of the identity that will do.
+    imbalance : float, optional
+        For neighbours that cannot be listed: what the entries of a circuit differ by at most
+        (as a factor).  Network equations have 1 and are recognised.
+
+    Returns
+    -------
+    Mechanism
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
+    >>> m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+    >>> m.guarantee.holds(1.0, 1e-6), m.gap <= 1e-8
+    (True, True)
+    >>> iid = adp.iid_noise(M, law="gaussian", epsilon=1.0, delta=1e-6)
+    >>> round(m.expected_squared_error / iid.expected_squared_error, 3)
+    0.667
+    """
+    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    matrix, names = resolve_query(manifold, query)
+    limit = largest_sensitivity(epsilon, delta)
+    if method == "algorithm1":
+        return _algorithm_1(neighbours, matrix, names, limit, basis, covariance)
+    if method != "optimal":
+        raise AffineDPError(f"method must be 'optimal' or 'algorithm1', not {method!r}")
+    if basis is not None or covariance is not None:
+        raise AffineDPError("basis and covariance go with method='algorithm1'")
+    checked = checked_weights(weights, matrix.shape[0])
+    tol = float(real_array(tol, "tol", 0))
+    if imbalance is not None:
+        imbalance = float(real_array(imbalance, "imbalance", 0))
+        from affinedp.designs.without_list import design_unlisted
+
+        return design_unlisted(neighbours, matrix, names, limit, checked, imbalance)
+    try:
+        blocks = list(split(neighbours, matrix, checked))
+    except TooManyCircuitsError as error:
+        from affinedp.designs.without_list import design_unlisted
+
+        return design_unlisted(neighbours, matrix, names, limit, checked, None, error)
+    return _optimal(neighbours, matrix, names, limit, blocks, tol)
+
+
+def largest_sensitivity(epsilon: float, delta: float) -> float:
+    """Return the largest sensitivity that keeps (ε, δ), as one number."""
+    if np.ndim(epsilon) or np.ndim(delta):
+        raise AffineDPError("epsilon and delta must be single numbers")
+    return float(gaussian_sensitivity(epsilon, delta))
+
+
+def _optimal(
+    adjacency: Adjacency,
+    query: Matrix,
+    names: tuple[str, ...],
+    limit: float,
+    blocks: list[Block],
+    tol: float,
+) -> Mechanism:
+    if not blocks:
+        raise AffineDPError(
+            "the query does not depend on what neighbours differ in: no noise needed"
+        )
+    solved: dict[str, LeastTrace] = {}
+    roots: list[FloatArray] = []
+    notes: list[str] = []
+    value = lower_bound = 0.0
+    with Progress("least noise") as progress:
+        for i, block in enumerate(blocks):
+            floored, floor = with_floor(block.weight, np.abs(block.directions).max(axis=0))
+            if floor and not notes:
+                notes.append(floor_note(floor))
+            key = block.key
+            if key not in solved:
+                start = i / len(blocks)
+
+                def show(stage: str, gap: float, start: float = start) -> None:
+                    progress.update(start, f"(gap {gap:.0e})")
+
+                solved[key] = least_trace(block.directions / limit, floored, tol=tol, progress=show)
+            roots.append(solved[key].root)
+            value += solved[key].value
+            lower_bound += solved[key].lower_bound
+    basis, root = assemble(blocks, roots, query.shape[0])
+    return at_the_limit(
+        build(
+            adjacency, query, basis, root, "gaussian", names,
+            gap=max(0.0, value / lower_bound - 1), notes=tuple(notes),
+        ),
+        limit,
+    )  # fmt: skip
+
+
+def floor_note(floor: float) -> str:
+    """Say that and why a floor was added to the weights."""
+    return (
+        f"the weights leave some combination of outputs free; a floor of {floor:.2g} on every "
+        "combination was added, without which no least noise exists"
+    )
+
+
+def assemble(blocks: list[Block], roots: list[FloatArray], outputs: int) -> tuple[Matrix, Matrix]:
+    """Put the blocks' bases and roots together; dense when there is one block."""
+    import scipy.sparse as sparse
+
+    if len(blocks) == 1:
+        basis = np.zeros((outputs, blocks[0].basis.shape[1]))
+        basis[blocks[0].outputs] = blocks[0].basis
+        return basis, roots[0]
+    stacked = sparse.csr_array(sparse.block_diag([block.basis for block in blocks]))
+    place = np.concatenate([block.outputs for block in blocks])
+    spread = sparse.csr_array(
+        (np.ones(len(place)), (place, np.arange(len(place)))), shape=(outputs, len(place))
+    )
+    return sparse.csr_array(spread @ stacked), sparse.csr_array(sparse.block_diag(roots))
+
+
+def at_the_limit(mechanism: Mechanism, limit: float) -> Mechanism:
+    """Scale the noise so that its verified sensitivity is at most, and nearly, ``limit``."""
+    for _ in range(3):
+        found = mechanism.guarantee.sensitivity
+        if mechanism.guarantee.leak is not None or not math.isfinite(found):
+            raise AffineDPError(
+                "the noise that was designed does not cover the query in floating point; the "
+                "problem is too ill-conditioned. Rescale the outputs"
+            )
+        if limit * (1 - 1e-9) <= found <= limit:
+            return mechanism
+        factor = found / limit * (1 + 4e-15)
+        mechanism = build(
+            mechanism.adjacency, mechanism.query, mechanism.basis, mechanism.root * factor,
+            mechanism.law, mechanism.output_names, gap=mechanism.gap, notes=mechanism.notes,
+        )  # fmt: skip
+    if mechanism.guarantee.sensitivity <= limit:
+        return mechanism
+    raise AffineDPError(
+        f"the noise could not be scaled to the promise (sensitivity {found!r} for {limit!r}): the "
+        "problem is too ill-conditioned"
+    )
+
+
+def _algorithm_1(
+    adjacency: Adjacency,
+    query: Matrix,
+    names: tuple[str, ...],
+    limit: float,
+    basis: ArrayLike | None,
+    covariance: ArrayLike | None,
+) -> Mechanism:
+    """Algorithm 1 with the Σ that was given, checked against the paper's inequality."""
+    chosen = given_basis(adjacency, query, basis)
+    rank = chosen.shape[1]
+    if covariance is None:
+        unit = build(adjacency, query, chosen, np.eye(rank), "gaussian", names)
+        return at_the_limit(unit, limit)
+    given = real_array(covariance, "covariance", 2)
+    if given.shape != (rank, rank) or np.abs(given - given.T).max() > 1e-12 * np.abs(given).max():
+        raise AffineDPError(f"covariance must be a symmetric {rank}×{rank} matrix")
+    try:
+        root = np.linalg.cholesky(given)
+    except np.linalg.LinAlgError:
+        raise AffineDPError("covariance is not positive definite") from None
+    mechanism = build(adjacency, query, chosen, root, "gaussian", names)
+    found = mechanism.guarantee
+    if found.leak is not None:
+        raise AffineDPError("basis does not span what the query reveals on the manifold")
+    if found.sensitivity > limit * (1 + 1e-12):
+        moves = dict(found.summary())["worst pair"]
+        raise AffineDPError(
+            f"Σ is too small: {moves} have distance {found.sensitivity:.6g}, but at most "
+            f"{limit:.6g} keeps the promise. Scale Σ by {(found.sensitivity / limit) ** 2:.6g}"
+        )
+    if found.sensitivity > limit:  # tight up to rounding, which must fall on the safe side
+        mechanism = replace(at_the_limit(mechanism, limit), notes=("scaled up by rounding",))
+    return mechanism

@@ -1,0 +1,182 @@
+"""Split a design into blocks that have nothing to do with each other.
+
+Two entries belong to one block if an equation binds them (one matroid component), an
+output mixes them, or a weight couples their outputs.  Directions lie in one component, so
+block-diagonal noise is optimal for block-diagonal weights, and identical blocks are
+designed once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, real_array, real_matrix
+from affinedp.errors import AffineDPError
+from affinedp.neighbours.adjacency import Adjacency
+
+LISTED = 2_000_000
+NOTHING_TO_HIDE = "the query does not depend on what neighbours differ in: no noise is needed"
+MOST_NUMBERS = 2e8
+# Weights that leave a direction (nearly) free get this share of their largest as a floor.
+FLOOR = 1e-6
+SINGULAR = 1e-9
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a design problem, in coordinates of the range of F on the manifold.
+
+    Attributes
+    ----------
+    outputs : array of int
+        Its outputs.
+    basis : array, shape (outputs, r)
+        Basis of what F spans there, orthonormal in units of the outputs' movements.
+    directions : array, shape (K, r)
+        Neighbour directions in those coordinates, one per row.
+    weight : array, shape (r, r)
+        Cost of noise in those coordinates.
+    """
+
+    outputs: IntArray
+    basis: FloatArray
+    directions: FloatArray
+    weight: FloatArray
+
+    @property
+    def key(self) -> str:
+        """A hash that is equal for identical problems."""
+        digest = hashlib.sha256()
+        for array in (self.basis, self.directions, self.weight):
+            digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def checked_weights(weights: object, outputs: int) -> Matrix:
+    """Return the weights as a matrix: the identity, a diagonal, or what was given."""
+    import scipy.sparse as sparse
+
+    if weights is None:
+        return sparse.csr_array(sparse.eye_array(outputs))
+    if not is_sparse(weights) and np.ndim(weights) == 1:  # type: ignore[arg-type]
+        diagonal = real_array(weights, "weights", 1)  # type: ignore[arg-type]
+        if diagonal.shape != (outputs,):
+            raise AffineDPError(f"there are {len(diagonal)} weights for {outputs} outputs")
+        if np.any(diagonal < 0) or not diagonal.any():
+            raise AffineDPError("weights must not be negative, nor all zero")
+        return sparse.csr_array(sparse.diags_array(diagonal))
+    matrix = real_matrix(weights, "weights")
+    if matrix.shape != (outputs, outputs):
+        raise AffineDPError(f"weights has shape {matrix.shape}, but there are {outputs} outputs")
+    if abs(matrix - matrix.T).max() > 1e-12 * abs(matrix).max():
+        raise AffineDPError("weights is not symmetric")
+    if outputs <= 5_000:
+        values = np.linalg.eigvalsh(dense(matrix))
+        if values[0] < -1e-12 * max(values[-1], 0.0) or values[-1] <= 0:
+            raise AffineDPError("weights is not positive semidefinite, or zero")
+    return matrix
+
+
+def split(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Iterator[Block]:
+    """Yield the blocks of the problem, those without any neighbour direction left out."""
+    import scipy.sparse as sparse
+
+    query = sparse.csr_array(query)
+    weights = sparse.csr_array(weights)
+    directions = sparse.csc_array(adjacency.directions(LISTED))
+    for outputs, columns in _connected(query, weights, directions):
+        image = dense(query[outputs] @ directions[:, columns])
+        # outputs in units of how far neighbours move them: small ones must not drown in rounding
+        unit = np.ldexp(1.0, np.frexp(np.abs(image).max(axis=1))[1])
+        unit[~image.any(axis=1)] = 1.0
+        image = image / unit[:, None]
+        orthonormal = range_basis(image)
+        if orthonormal.shape[1] == 0:
+            continue
+        basis = orthonormal * unit[:, None]
+        weight = basis.T @ dense(weights[outputs][:, outputs]) @ basis
+        yield Block(outputs, basis, (orthonormal.T @ image).T, (weight + weight.T) / 2)
+
+
+def _connected(
+    query: Matrix, weights: Matrix, directions: Matrix
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Outputs, and the directions that reach them, block by block."""
+    import scipy.sparse as sparse
+    from scipy.sparse.csgraph import connected_components
+
+    reach = sparse.csr_array(abs(query) @ abs(directions))
+    count = reach.shape[0]
+    links = sparse.block_array([[weights, reach], [reach.T, None]], format="csr")
+    label = connected_components(links, directed=False)[1]
+    order = np.argsort(label, kind="stable")
+    for group in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
+        outputs, columns = group[group < count], group[group >= count] - count
+        if len(outputs) and len(columns):
+            if len(outputs) * float(len(columns)) > MOST_NUMBERS:
+                raise AffineDPError(
+                    f"a block of {len(outputs):,} outputs and {len(columns):,} neighbour "
+                    "directions does not fit in memory"
+                )
+            yield outputs, columns
+
+
+def range_basis(image: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of the column space, its rank decided by a gap."""
+    from scipy.linalg import qr
+
+    scale = np.linalg.norm(image, axis=0)
+    columns = image[:, scale > 0] / scale[scale > 0]
+    if columns.shape[1] == 0:
+        return np.zeros((image.shape[0], 0))
+    orthogonal, triangle, _ = qr(columns, mode="economic", pivoting=True)
+    diagonal = np.abs(np.diagonal(triangle))
+    rank = int((diagonal > 1e-10 * diagonal[0]).sum())
+    if rank < len(diagonal) and diagonal[rank] > 1e-13 * diagonal[0]:
+        raise AffineDPError(
+            "the query is too ill-conditioned to design noise for: it is not clear how many "
+            "independent combinations it reveals (relative pivot "
+            f"{diagonal[rank] / diagonal[0]:.1e}). Rescale or drop nearly dependent outputs"
+        )
+    kept = orthogonal[:, :rank]
+    largest = kept[np.abs(kept).argmax(axis=0), np.arange(rank)]
+    return np.asarray(kept * np.sign(largest))
+
+
+def given_basis(adjacency: Adjacency, query: Matrix, basis: ArrayLike | None) -> FloatArray:
+    """Return the basis that Algorithms 1 and 2 take: the given one, or an orthonormal one."""
+    if basis is None:
+        return range_basis(dense(query @ adjacency.span()))
+    chosen = real_array(basis, "basis", 2)
+    if chosen.shape[0] != query.shape[0]:
+        raise AffineDPError(f"basis has {chosen.shape[0]} rows for {query.shape[0]} outputs")
+    return chosen
+
+
+def with_floor(weight: FloatArray, lengths: FloatArray | None = None) -> tuple[FloatArray, float]:
+    """Return a positive definite weight, and the floor that was added for it (or 0).
+
+    Parameters
+    ----------
+    weight : array, shape (r, r)
+        Positive semidefinite.
+    lengths : array, shape (r,), optional
+        How far neighbours move each coordinate, so that units do not count.
+    """
+    scale = np.ones(len(weight)) if lengths is None else np.where(lengths > 0, lengths, 1.0)
+    scaled = weight * scale[:, None] * scale
+    size = np.diagonal(scaled)
+    if not size.max() > 0:
+        raise AffineDPError("the weights are zero on everything that the query reveals")
+    unit = np.sqrt(np.maximum(size, SINGULAR * size.max()))
+    # relative to each coordinate's own size, so that units do not count as singular
+    values = np.linalg.eigvalsh(scaled / unit[:, None] / unit)
+    if values[0] > SINGULAR * values[-1]:
+        return weight, 0.0
+    floor = FLOOR * float(values[-1])
+    return weight + floor * np.diag((unit / scale) ** 2), floor

@@ -1,0 +1,360 @@
+"""Gauss–Jordan elimination: ``D x + b = 0`` becomes ``x[pivots] = -X x[free] - offset``.
+
+Three ways to the same canonical form.  Rational coefficients of moderate size are
+eliminated exactly, so that no tolerance decides the rank; large sparse ones with a
+fill-reducing pivot rule in floating point; dense ones by LAPACK's pivoted QR.  In
+floating point the rank is decided by the widest gap in the pivots, never by a fixed
+cut, and a system with no clear gap is refused.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.errors import AffineDPError, AmbiguousRankError
+
+if TYPE_CHECKING:
+    import scipy.sparse as sparse
+
+# one equation: column -> nonzero coefficient, a float or a Fraction
+SparseRow = dict[int, Any]
+
+# A pivot below SMALL (relative to its equation) is put off until only such pivots are left.  A
+# pivot above CLEAR is an equation, one below the rounding error is none, and between is a refusal.
+SMALL = 1e-4
+CLEAR = 1e-7
+# A difference this small against its terms is a zero that was rounded.
+DUST = 1e-12
+# Every equation must hold on the kernel to this relative accuracy.
+RESIDUAL = 1e-12
+# A pivot that is dropped is at most this many times the rounding error of the elimination.
+DROPPED = 1e3
+BALANCING_ROUNDS = 40
+SMALLEST = 1e-150
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """``x[pivots] = -reduced @ x[free] - offset``, and how it was found.
+
+    Attributes
+    ----------
+    pivots, free : arrays of int
+        A column basis, and the entries that parametrise the solutions.
+    reduced : q×k matrix, dense or CSR
+        The matrix X of the row-equivalent form ``[I | X]``; exact zeros are structural.
+    rows : array of int
+        A maximal independent subset of the given equations.
+    tolerance : float
+        The relative pivot at which the rank was cut: 0 when the arithmetic was exact.
+    error : float
+        About how much of ``reduced`` is rounding, relatively: 0 when the arithmetic was exact.
+    """
+
+    pivots: IntArray
+    free: IntArray
+    reduced: FloatArray | sparse.csr_array
+    rows: IntArray
+    tolerance: float
+    error: float = 0.0
+
+
+def eliminate_exactly(
+    rows: Sequence[Mapping[int, Fraction]], offsets: Sequence[Fraction], n: int
+) -> tuple[Canonical, tuple[int, ...]]:
+    """Canonical form in rational arithmetic; no tolerance is involved.
+
+    Also returns the equations that contradict earlier ones: what is left of them is 0 = c.
+    """
+    constants = ({n: b} if b else {} for b in offsets)
+    tableau = _Tableau([{**row, **constant} for row, constant in zip(rows, constants)])
+    order, left = _gauss_jordan(tableau, constant=n)
+    contradicting = tuple(sorted(i for i in left if tableau.rows[i]))
+    pivots = _indices(column for _, column in order)
+    free = np.setdiff1d(np.arange(n), pivots)
+    place = {int(column): j for j, column in enumerate(free)}
+    matrix = np.zeros((len(pivots), len(free)))
+    for i, (row, column) in enumerate(order):
+        for j, value in tableau.rows[row].items():
+            if j not in (column, n):
+                matrix[i, place[j]] = in_float_range(value)
+    kept = np.sort(_indices(row for row, _ in order))
+    return Canonical(pivots, free, matrix, kept, 0.0), contradicting
+
+
+def in_float_range(value: Fraction) -> float:
+    """Return a nonzero rational as a float, or refuse one that is too large or too small."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if value and not SMALLEST < abs(number) < 1 / SMALLEST:
+        raise AffineDPError(
+            "the coefficients of the equations differ so much in size that they leave the range of "
+            "floating point. Rescale the entries"
+        )
+    return number
+
+
+def reduce_exactly(
+    rows: Sequence[Mapping[int, Fraction]],
+) -> list[tuple[int, Mapping[int, Fraction]]]:
+    """Return the reduced equations as (pivot column, row with a unit pivot) pairs."""
+    tableau = _Tableau([dict(row) for row in rows])
+    order, _ = _gauss_jordan(tableau)
+    return [(column, tableau.rows[row]) for row, column in order]
+
+
+def eliminate_sparse(matrix: sparse.csr_array, tolerance: float | None) -> Canonical:
+    """Canonical form of a large sparse matrix, which stays sparse."""
+    import scipy.sparse as sparse
+
+    n = matrix.shape[1]
+    row_unit, column_unit = balancing_units(matrix)
+    balanced = sparse.diags_array(row_unit) @ matrix @ sparse.diags_array(column_unit)
+    balanced = sparse.csr_array(balanced)
+    rows: list[SparseRow] = []
+    for i in range(balanced.shape[0]):
+        span = slice(balanced.indptr[i], balanced.indptr[i + 1])
+        pairs = zip(balanced.indices[span].tolist(), balanced.data[span].tolist())
+        rows.append({j: value for j, value in pairs if value != 0.0})
+    tableau = _Tableau(rows, DUST)
+    order, postponed = _gauss_jordan(tableau, SMALL)
+    cut = _settle_postponed(tableau, order, postponed, tolerance)
+    pivots = _indices(column for _, column in order)
+    free = np.setdiff1d(np.arange(n), pivots)
+    place = np.full(n, -1)
+    place[free] = np.arange(len(free))
+    entries = [
+        (i, place[j], value)
+        for i, (row, column) in enumerate(order)
+        for j, value in tableau.rows[row].items()
+        if j != column
+    ]
+    table = np.array(entries, dtype=float).reshape(-1, 3)
+    reduced_matrix = sparse.csr_array(
+        (table[:, 2], (table[:, 0].astype(int), table[:, 1].astype(int))),
+        shape=(len(pivots), len(free)),
+    )
+    kept = np.sort(_indices(row for row, _ in order))
+    if tolerance is None:
+        _check_residual(balanced, Canonical(pivots, free, reduced_matrix, kept, cut))
+    reduced_matrix = sparse.csr_array(
+        sparse.diags_array(column_unit[pivots])
+        @ reduced_matrix
+        @ sparse.diags_array(1 / column_unit[free])
+    )
+    return Canonical(pivots, free, reduced_matrix, kept, cut, RESIDUAL)
+
+
+def eliminate_dense(matrix: FloatArray, tolerance: float | None) -> Canonical:
+    """Canonical form of a dense matrix by pivoted QR of the equilibrated equations."""
+    from scipy.linalg import qr, solve_triangular
+
+    q, n = matrix.shape
+    row_unit, column_unit = balancing_units(matrix)
+    scaled = matrix * row_unit[:, None] * column_unit
+    triangle, order = qr(scaled, mode="r", pivoting=True)
+    diagonal = np.abs(np.diagonal(triangle))
+    rank, cut = _rank_by_gap(diagonal, max(q, n), tolerance)
+    pivots, free = order[:rank], np.sort(order[rank:])
+    where = np.argsort(order[rank:])
+    reduced = solve_triangular(triangle[:rank, :rank], triangle[:rank, rank:])[:, where]
+    # rounding leaves dust where the exact solution has zeros, about eps times the condition
+    condition = np.linalg.cond(triangle[:rank, :rank]) if rank else 1.0
+    dust = 64 * EPS * max(float(condition), 4.0)
+    reduced[np.abs(reduced) <= dust] = 0.0
+    rows = np.sort(qr(scaled.T, mode="r", pivoting=True)[1][:rank])
+    pivots, free = pivots.astype(np.intp), free.astype(np.intp)
+    if tolerance is None:
+        _check_residual(scaled, Canonical(pivots, free, reduced, rows, cut))
+    reduced = reduced * column_unit[pivots, None] / column_unit[free]
+    return Canonical(pivots, free, reduced, rows, cut, dust)
+
+
+def _indices(values: Iterable[int]) -> IntArray:
+    return np.fromiter(values, dtype=np.intp)
+
+
+class _Tableau:
+    """Equations under elimination, by row and by column."""
+
+    def __init__(self, rows: list[SparseRow], dust: float = 0.0) -> None:
+        self.rows = rows
+        self.dust = dust  # a difference this small against its terms is a rounded zero
+        self.columns: dict[int, set[int]] = {}
+        for i, row in enumerate(rows):
+            for j in row:
+                self.columns.setdefault(j, set()).add(i)
+
+    def clear_column(self, i: int, pivot: int) -> None:
+        """Scale row ``i`` to a unit pivot and subtract it from every other row with it."""
+        row = self.rows[i]
+        unit = row[pivot]
+        for j in row:
+            row[j] /= unit
+        for other in self.columns[pivot] - {i}:
+            target = self.rows[other]
+            factor = target[pivot]
+            for j, value in row.items():
+                before, change = target.get(j, 0), factor * value
+                after = before - change
+                if self.dust and abs(after) <= self.dust * max(abs(before), abs(change)):
+                    after = 0
+                if j == pivot or not after:
+                    if target.pop(j, None) is not None:
+                        self.columns[j].discard(other)
+                else:
+                    target[j] = after
+                    self.columns[j].add(other)
+
+
+def _gauss_jordan(
+    tableau: _Tableau, small: float = 0.0, constant: int = -1
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Reduce the equations in place to ``[I | X]`` form.
+
+    The shortest row is taken first, and in it the large entry whose column is shortest,
+    which keeps network matrices sparse.  The column ``constant`` is never a pivot.  A row whose
+    entries are all at most ``small`` is postponed: it may be a dependent one in rounding.
+    Returns the (row, pivot column) pairs and the rows postponed.
+    """
+    rows, columns = tableau.rows, tableau.columns
+    heap = [(len(row), i) for i, row in enumerate(rows)]
+    heapq.heapify(heap)
+    order: list[tuple[int, int]] = []
+    postponed: list[int] = []
+    while heap:
+        length, i = heapq.heappop(heap)
+        row = rows[i]
+        if len(row) != length:
+            heapq.heappush(heap, (len(row), i))
+            continue
+        sizes = {j: abs(value) for j, value in row.items() if j != constant}
+        largest = max(sizes.values(), default=0)
+        if largest <= small:
+            postponed.append(i)
+            continue
+        pivot = min(
+            (j for j in sizes if 10 * sizes[j] >= largest), key=lambda j: (len(columns[j]), j)
+        )
+        tableau.clear_column(i, pivot)
+        order.append((i, pivot))
+    return order, postponed
+
+
+def _settle_postponed(
+    tableau: _Tableau,
+    order: list[tuple[int, int]],
+    postponed: list[int],
+    tolerance: float | None,
+) -> float:
+    """Decide by the gap which of the tiny remainders are equations, and eliminate those."""
+    from scipy.linalg import qr
+
+    rows = tableau.rows
+    remaining = [i for i in postponed if rows[i]]
+    if not remaining:
+        return SMALL
+    used = sorted({j for i in remaining for j in rows[i]})
+    place = {j: c for c, j in enumerate(used)}
+    values = np.zeros((len(remaining), len(used)))
+    for r, i in enumerate(remaining):
+        for j, value in rows[i].items():
+            values[r, place[j]] = value
+    diagonal = np.abs(np.diagonal(qr(values, mode="r", pivoting=True)[0]))
+    rank, cut = _rank_by_gap(np.append(1.0, diagonal), len(used), tolerance)
+    for r in qr(values.T, mode="r", pivoting=True)[1][: rank - 1]:
+        row = rows[remaining[r]]
+        pivot = max(row, key=lambda j: (abs(row[j]), -j))
+        tableau.clear_column(remaining[r], pivot)
+        order.append((remaining[r], pivot))
+    return cut
+
+
+def balancing_units(matrix: Matrix) -> tuple[FloatArray, FloatArray]:
+    """Powers of two for rows and columns that bring the coefficients near 1.
+
+    Every row and column is divided by the geometric mean of its largest and smallest
+    coefficient, again and again, so that the units of entries and equations do not matter.
+    """
+    import scipy.sparse as sparse
+
+    entries = sparse.coo_array(matrix)
+    i, j = entries.row[entries.data != 0], entries.col[entries.data != 0]
+    size = np.log2(np.abs(entries.data[entries.data != 0]))
+    row, column = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[1])
+    for _ in range(BALANCING_ROUNDS):
+        row -= _middle(size + row[i] + column[j], i, len(row))
+        change = _middle(size + row[i] + column[j], j, len(column))
+        column -= change
+        if np.abs(change).max(initial=0.0) < 0.5:
+            break
+    if np.abs(row).max(initial=0.0) > 900 or np.abs(column).max(initial=0.0) > 900:
+        raise AffineDPError(
+            "the coefficients of the equations differ so much in size that they leave the range of "
+            "floating point. Rescale the entries"
+        )
+    return np.exp2(np.rint(row)), np.exp2(np.rint(column))
+
+
+def _middle(size: FloatArray, group: IntArray, count: int) -> FloatArray:
+    """Half-way between the smallest and the largest size in each group; 0 for empty ones."""
+    low, high = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(low, group, size)
+    np.maximum.at(high, group, size)
+    empty = low > high
+    low[empty], high[empty] = 0.0, 0.0
+    return np.asarray((low + high) / 2)
+
+
+def _rank_by_gap(pivots: FloatArray, size: int, tolerance: float | None) -> tuple[int, float]:
+    """Cut decreasing ``pivots`` at the gap above rounding; refuse when one lies in the gap."""
+    if len(pivots) == 0 or pivots[0] == 0.0:
+        return 0, 0.0
+    relative = pivots / pivots[0]
+    if tolerance is not None:
+        return int((relative > tolerance).sum()), tolerance
+    rounding = DROPPED * size * EPS
+    doubtful = relative[(relative > rounding) & (relative < CLEAR)]
+    if len(doubtful):
+        raise _ambiguous(CLEAR, float(doubtful[-1]))
+    rank = int((relative >= CLEAR).sum())
+    kept = float(relative[rank - 1])
+    return rank, float(np.sqrt(kept * max(float(relative[rank]), EPS))) if (
+        rank < len(relative)
+    ) else rounding
+
+
+def _check_residual(matrix: Matrix, canonical: Canonical) -> None:
+    """Refuse unless every equation, the dropped ones too, holds on the kernel found."""
+    if len(canonical.free) == 0 or matrix.shape[0] == 0:
+        return
+    basic, free = matrix[:, canonical.pivots], matrix[:, canonical.free]
+    residual = abs(free - basic @ canonical.reduced)
+    coefficient = dense(abs(matrix).max(axis=1)).ravel()
+    movement = np.ones(len(canonical.free))
+    if len(canonical.pivots):
+        movement = np.maximum(movement, dense(abs(canonical.reduced).max(axis=0)).ravel())
+    i, j = residual.nonzero()
+    relative = residual[i, j] / (coefficient[i] * movement[j])
+    if len(i) and relative.max() > RESIDUAL:
+        raise _ambiguous(RESIDUAL, float(relative.max()))
+
+
+def _ambiguous(above: float, below: float) -> AmbiguousRankError:
+    return AmbiguousRankError(
+        "the equations are neither clearly dependent nor clearly independent (relative sizes "
+        f"{above:.1e} and {below:.1e} around the cut). Give exact (integer, decimal or text) "
+        "coefficients, drop the nearly dependent equation, or set rank_tolerance",
+        (above, below),
+    )

@@ -1,0 +1,511 @@
+"""The affine manifold: public equations ``D x + b = 0`` in canonical form.
+
+The promise of everything built on a manifold is about the equations that were given.
+An equation that the public knows and that was left out is not covered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import (
+    FloatArray,
+    IntArray,
+    Matrix,
+    dense,
+    is_sparse,
+    real_array,
+    real_matrix,
+)
+from affinedp.equations.elimination import (
+    Canonical,
+    eliminate_dense,
+    eliminate_exactly,
+    eliminate_sparse,
+    in_float_range,
+)
+from affinedp.equations.text import LinearEquations, format_equation, parse_equations
+from affinedp.errors import (
+    AffineDPError,
+    IdentifiableEntriesError,
+    InconsistentEquationsError,
+)
+
+if TYPE_CHECKING:
+    import scipy.sparse as sparse
+
+PublicEntries = Literal["refuse", "allow"]
+ExactRows = tuple[Mapping[int, Fraction], ...]
+# coefficients and offsets
+ExactEquations = tuple[Sequence[Mapping[int, Fraction]], Sequence[Fraction]]
+
+# Up to this many coefficients, and this many times the number of equations, exact
+# elimination takes well under a second.
+EXACT_COEFFICIENTS = 20_000
+EXACT_WORK = 400_000
+# A float with at most this many significant decimal digits is taken as that decimal.
+EXACT_DIGITS = 12
+# Text equations with more places than this make a sparse matrix.
+DENSE_EQUATIONS = 4e6
+# An x this far off, relative to the size of the terms, still lies on the manifold.
+ON_MANIFOLD = 1e-9
+
+
+class AffineManifold:
+    """Data ``x`` in R^n that obeys the public equations ``D x + b = 0``.
+
+    Redundant equations are dropped, contradictions are refused by name, and so are
+    entries that the equations alone reveal.  Then ``x = point + kernel @ ξ``: only ξ is
+    secret.  This is the manifold C_d of the paper (section II-C).
+
+    Parameters
+    ----------
+    D : array_like or sparse matrix, shape (q, n)
+        Coefficients.  Integers and short decimals are taken as exact rationals.
+    b : array_like, shape (q,), optional
+        Offsets; zero if not given.  May be a public *causal* function of what was
+        already released (feedback): the promises then still hold.
+    names : sequence of str, optional
+        One name per entry; ``x1``, ``x2``, … if not given.
+    public_entries : {"refuse", "allow"}
+        What to do with entries that the equations alone reveal.
+    rank_tolerance : float, optional
+        Relative pivot below which an equation counts as dependent.  By default the rank
+        is exact for rational coefficients and decided by the gap in the pivots otherwise.
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold([[1, 1, -1]], names=["in", "out", "total"])
+    >>> M.n, M.dim
+    (3, 2)
+    >>> M.contains([3, 4, 7])
+    True
+    """
+
+    def __init__(
+        self,
+        D: ArrayLike | sparse.sparray,
+        b: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+        public_entries: PublicEntries = "refuse",
+        rank_tolerance: float | None = None,
+    ) -> None:
+        matrix = real_matrix(D, "D")
+        offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1)
+        rows = _rational_rows(matrix) if rank_tolerance is None else None
+        exact = None if rows is None else (rows, [Fraction(value) for value in offsets.tolist()])
+        self._build(matrix, offsets, exact, names, public_entries, rank_tolerance)
+
+    @classmethod
+    def from_equations(
+        cls,
+        equations: Sequence[str] | LinearEquations,
+        names: Sequence[str] | None = None,
+        public_entries: PublicEntries = "refuse",
+    ) -> AffineManifold:
+        """Build a manifold from text equations, with exact coefficients.
+
+        Parameters
+        ----------
+        equations : sequence of str or LinearEquations
+            One linear equation each, such as ``"0.1*v + p = q"``, or what
+            ``parse_equations`` made of them.
+        names : sequence of str, optional
+            The order of the entries; order of appearance if not given.
+        public_entries : {"refuse", "allow"}
+            What to do with entries that the equations alone reveal.
+
+        Returns
+        -------
+        AffineManifold
+
+        Examples
+        --------
+        >>> M = AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
+        >>> M.names
+        ('cells_in', 'cells_out', 'cells_total')
+        """
+        if isinstance(equations, LinearEquations):
+            parsed = equations
+        else:
+            parsed = parse_equations(equations, names)
+        shape = (len(parsed.coefficients), len(parsed.names))
+        places = [(i, j) for i, row in enumerate(parsed.coefficients) for j in row]
+        row_of, column_of = np.array(places, dtype=np.intp).reshape(-1, 2).T
+        values = np.array([in_float_range(parsed.coefficients[i][j]) for i, j in places])
+        matrix: Matrix
+        if float(shape[0]) * shape[1] > DENSE_EQUATIONS:
+            import scipy.sparse as sparse
+
+            matrix = sparse.csr_array((values, (row_of, column_of)), shape=shape)
+        else:
+            matrix = np.zeros(shape)
+            matrix[row_of, column_of] = values
+        offsets = np.array([float(value) for value in parsed.offsets])
+        manifold = cls.__new__(cls)
+        manifold._build(
+            matrix,
+            offsets,
+            (parsed.coefficients, parsed.offsets),
+            parsed.names,
+            public_entries,
+            None,
+        )
+        return manifold
+
+    def _build(
+        self,
+        matrix: Matrix,
+        offsets: FloatArray,
+        exact: ExactEquations | None,
+        names: Sequence[str] | None,
+        public_entries: PublicEntries,
+        rank_tolerance: float | None,
+    ) -> None:
+        q, n = matrix.shape
+        if n == 0:
+            raise AffineDPError("there are no entries: D has no columns (or no name was given)")
+        if len(offsets) != q:
+            raise AffineDPError(f"b has {len(offsets)} entries, but D has {q} equations")
+        if public_entries not in ("refuse", "allow"):
+            raise AffineDPError(
+                f"public_entries must be 'refuse' or 'allow', not {public_entries!r}"
+            )
+        if rank_tolerance is not None and not 0 < rank_tolerance < 1:
+            raise AffineDPError(f"rank_tolerance must lie in (0, 1), not {rank_tolerance!r}")
+        self._names = _checked_names(names, n)
+        contradicting: tuple[int, ...] | None = None
+        if exact is not None and _cheap_exactly(exact[0]):
+            canonical, contradicting = eliminate_exactly(*exact, n)
+        elif is_sparse(matrix):
+            canonical = eliminate_sparse(matrix, rank_tolerance)
+        else:
+            canonical = eliminate_dense(np.asarray(matrix), rank_tolerance)
+        self._canonical = canonical
+        self._matrix: Matrix = matrix[canonical.rows]
+        self._offsets: FloatArray = offsets[canonical.rows]
+        self._exact: ExactRows | None = (
+            tuple(exact[0][i] for i in canonical.rows) if exact is not None else None
+        )
+        self._check_consistent(matrix, offsets, contradicting)
+        if public_entries == "refuse":
+            self._refuse_identifiable()
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def n(self) -> int:
+        """Number of entries of ``x``."""
+        return int(self._matrix.shape[1])
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the manifold: entries minus independent equations."""
+        return len(self._canonical.free)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per entry."""
+        return self._names
+
+    @property
+    def D(self) -> Matrix:
+        """The independent equations' coefficients, of full row rank."""
+        return self._matrix.copy()
+
+    @property
+    def b(self) -> FloatArray:
+        """The independent equations' offsets."""
+        return self._offsets.copy()
+
+    @property
+    def rank_tolerance(self) -> float:
+        """Relative pivot at which the rank was cut; 0 when the arithmetic was exact."""
+        return self._canonical.tolerance
+
+    @property
+    def exact_rows(self) -> ExactRows | None:
+        """The equations as exact rationals, or None when the coefficients are not rational."""
+        return self._exact
+
+    @property
+    def canonical(self) -> Canonical:
+        """The reduced form ``x[pivots] = -X x[free] - offset``."""
+        return self._canonical
+
+    @cached_property
+    def public_entries(self) -> tuple[str, ...]:
+        """Names of the entries that the equations alone reveal."""
+        return tuple(self._names[i] for i in self._identifiable())
+
+    @cached_property
+    def point(self) -> FloatArray:
+        """One public point of the manifold, computed from D and b alone."""
+        x = np.zeros(self.n)
+        if len(self._canonical.pivots):
+            x[self._canonical.pivots] = self._solve_basis(-self._offsets)
+        return x
+
+    @cached_property
+    def kernel(self) -> Matrix:
+        """A basis of the directions along the manifold (the paper's D^⊥), n×dim.
+
+        The entries ``canonical.free`` are the coordinates: those rows are the identity.
+        Sparse when D was sparse.
+        """
+        reduced, n, k = self._canonical.reduced, self.n, self.dim
+        if is_sparse(self._matrix):
+            import scipy.sparse as sparse
+
+            stacked = sparse.vstack([-sparse.csr_array(reduced), sparse.eye_array(k)], format="csr")
+            order = np.argsort(np.concatenate([self._canonical.pivots, self._canonical.free]))
+            return sparse.csr_array(stacked[order])
+        basis = np.zeros((n, k))
+        basis[self._canonical.free] = np.eye(k)
+        basis[self._canonical.pivots] = -np.asarray(reduced)
+        return basis
+
+    @property
+    def kernel_error(self) -> float:
+        """Relative rounding error of the kernel; 0 where it was computed exactly."""
+        return self._canonical.error
+
+    @cached_property
+    def components(self) -> tuple[IntArray, ...]:
+        """The entries of each matroid component, identifiable entries left out.
+
+        A circuit lies in one component; entries in different components never have to
+        move together.
+        """
+        import scipy.sparse as sparse
+        from scipy.sparse.csgraph import connected_components
+
+        reduced = sparse.coo_array(self._canonical.reduced)
+        reduced.eliminate_zeros()
+        ends = (self._canonical.pivots[reduced.row], self._canonical.free[reduced.col])
+        links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(self.n, self.n))
+        label = connected_components(links, directed=False)[1]
+        order = np.argsort(label, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
+        loose = set(self._identifiable().tolist())
+        return tuple(group for group in groups if int(group[0]) not in loose)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the names and equations (up to their order and scale), offsets left out.
+
+        Two manifolds with the same fingerprint have the same neighbours.
+        """
+        rows = []
+        for i in range(self._matrix.shape[0]):
+            row: Mapping[int, Fraction] = (
+                {j: Fraction(value) for j, value in self._row(i).items()}
+                if self._exact is None
+                else self._exact[i]
+            )
+            lead = row[min(row)]
+            rows.append([[j, str(row[j] / lead)] for j in sorted(row)])
+        # JSON keeps names and numbers apart, whatever is in them
+        text = json.dumps([self._names, sorted(rows)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def equations(self) -> tuple[str, ...]:
+        """Return the independent equations in words, in the entries' names."""
+        return tuple(
+            format_equation(
+                self._exact[i] if self._exact is not None else self._row(i),
+                float(self._offsets[i]),
+                self._names,
+            )
+            for i in range(self._matrix.shape[0])
+        )
+
+    # ------------------------------------------------------------------ points on it
+
+    def residual(self, x: ArrayLike) -> FloatArray:
+        """Return ``D x + b`` relative to the size of its terms, one value per equation.
+
+        Parameters
+        ----------
+        x : array_like, shape (n,) or (rows, n)
+            One point, or one per row.
+        """
+        points = self._points(x)
+        value = points @ self._matrix.T + self._offsets
+        scale = np.abs(points) @ abs(self._matrix.T) + np.abs(self._offsets)
+        return np.asarray(np.abs(value) / np.where(scale > 0, scale, 1.0))
+
+    def contains(self, x: ArrayLike, tolerance: float = ON_MANIFOLD) -> bool:
+        """Whether ``x`` (or every row of it) obeys the equations, up to rounding.
+
+        Parameters
+        ----------
+        x : array_like, shape (n,) or (rows, n)
+            One point, or one per row.
+        tolerance : float
+            Allowed residual relative to the size of the terms of each equation.
+        """
+        return bool(np.all(self.residual(x) <= tolerance))
+
+    def project(self, x: ArrayLike) -> FloatArray:
+        """Return the nearest point of the manifold.
+
+        Parameters
+        ----------
+        x : array_like, shape (n,) or (rows, n)
+            One point, or one per row.
+
+        Examples
+        --------
+        >>> AffineManifold([[1.0, 1.0]], b=[-2.0]).project([1.0, 2.0])
+        array([0.5, 1.5])
+        """
+        points = self._points(x)
+        if self._matrix.shape[0] == 0:
+            return points
+        excess = points @ self._matrix.T + self._offsets
+        if is_sparse(self._matrix):
+            import scipy.sparse as sparse
+            from scipy.sparse.linalg import splu
+
+            solve = splu(sparse.csc_array(self._matrix @ self._matrix.T)).solve
+            return np.asarray(points - (self._matrix.T @ solve(excess.T)).T)
+        from scipy.linalg import lstsq
+
+        return np.asarray(points - lstsq(np.asarray(self._matrix), excess.T)[0].T)
+
+    def __repr__(self) -> str:
+        equations = self.n - self.dim
+        return f"AffineManifold({self.n} entries, {equations} independent equations)"
+
+    # ------------------------------------------------------------------ inside
+
+    def _points(self, x: ArrayLike) -> FloatArray:
+        points = real_array(x, "x")
+        if points.ndim not in (1, 2) or points.shape[-1] != self.n:
+            raise AffineDPError(
+                f"x has shape {points.shape}, but has {self.n} entries: {_some(self._names)}"
+            )
+        return points
+
+    def _row(self, i: int) -> dict[int, float]:
+        values = dense(self._matrix[[i]])[0]
+        return {int(j): float(values[j]) for j in np.flatnonzero(values)}
+
+    def _identifiable(self) -> IntArray:
+        """Pivot entries that depend on no free entry: zero rows of the kernel."""
+        reduced: Any = self._canonical.reduced
+        nonzero = (reduced != 0).sum(axis=1) if reduced.shape[1] else np.zeros(reduced.shape[0])
+        return np.sort(self._canonical.pivots[np.asarray(nonzero).ravel() == 0])
+
+    def _refuse_identifiable(self) -> None:
+        entries = self.public_entries
+        if entries:
+            verb = "is" if len(entries) == 1 else "are"
+            raise IdentifiableEntriesError(
+                f"{_some(entries)} {verb} fixed by the equations alone; no noise can protect "
+                "such an entry. Drop it, or pass public_entries='allow'",
+                entries,
+            )
+
+    def _solve_basis(self, right: FloatArray, transposed: bool = False) -> FloatArray:
+        """Solve with the square basis ``D[:, pivots]`` (or its transpose)."""
+        basis: Any = self._matrix[:, self._canonical.pivots]
+        if is_sparse(basis):
+            import scipy.sparse as sparse
+            from scipy.sparse.linalg import splu
+
+            return np.asarray(
+                splu(sparse.csc_array(basis)).solve(right, "T" if transposed else "N")
+            )
+        return np.linalg.solve(basis.T if transposed else basis, right)
+
+    def _check_consistent(
+        self, matrix: Matrix, offsets: FloatArray, contradicting: tuple[int, ...] | None
+    ) -> None:
+        """Refuse an equation whose left side follows from others but whose offset does not.
+
+        ``contradicting`` says which ones those are where the arithmetic was exact.
+        """
+        kept = self._canonical.rows
+        dropped = np.setdiff1d(np.arange(matrix.shape[0]), kept)
+        if len(dropped) == 0:
+            return
+        left = dense(matrix[dropped][:, self._canonical.pivots])
+        factors = self._solve_basis(left.T, transposed=True) if len(kept) else left.T
+        residual = offsets[dropped] - factors.T @ self._offsets
+        scale = np.abs(offsets[dropped]) + np.abs(factors.T) @ np.abs(self._offsets)
+        wrong = np.abs(residual) > ON_MANIFOLD * scale
+        if contradicting is not None:
+            wrong = np.isin(dropped, contradicting)
+        for d in np.flatnonzero(wrong):
+            share = np.abs(factors[:, d])
+            involved = [*kept[share > 1e-9 * share.max(initial=0.0)], dropped[d]]
+            numbers = sorted(int(j) for j in involved)
+            listed = _some([str(j + 1) for j in numbers])
+            does = "contradicts itself" if len(numbers) == 1 else "contradict each other"
+            raise InconsistentEquationsError(
+                f"equation{'s' if len(numbers) > 1 else ''} {listed} (counting from 1) {does} "
+                f"(residual {residual[d]:.6g}). Correct or drop one of them",
+                numbers,
+                float(residual[d]),
+            )
+
+
+def _rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
+    """The rows as exact rationals if every coefficient is an integer or a short decimal."""
+    if is_sparse(matrix):
+        entries = matrix.tocoo()
+        row, column, values = entries.row, entries.col, entries.data
+    else:
+        row, column = np.nonzero(matrix)
+        values = matrix[row, column]
+    if len(values) > EXACT_COEFFICIENTS:
+        return None
+    rows: list[dict[int, Fraction]] = [{} for _ in range(matrix.shape[0])]
+    exact: dict[float, Fraction] = {}
+    for i, j, value in zip(row.tolist(), column.tolist(), values.tolist()):
+        if value not in exact:
+            text = repr(value)
+            digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
+            if len(digits) > EXACT_DIGITS and not value.is_integer():
+                return None
+            exact[value] = Fraction(text)
+        rows[i][j] = exact[value]
+    return rows
+
+
+def _cheap_exactly(rows: Sequence[Mapping[int, Fraction]]) -> bool:
+    return len(rows) * sum(map(len, rows)) <= EXACT_WORK
+
+
+def _checked_names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"x{i + 1}" for i in range(n))
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise AffineDPError("names must be a sequence of strings, one per entry")
+    if len(names) != n:
+        raise AffineDPError(f"there are {len(names)} names for {n} entries")
+    repeated = (
+        sorted({name for name in names if list(names).count(name) > 1})
+        if (len(set(names)) < n)
+        else []
+    )
+    if repeated:
+        raise AffineDPError(f"names are used twice: {_some(repeated)}")
+    return tuple(names)
+
+
+def _some(items: Sequence[str], most: int = 8) -> str:
+    """List a few items in words."""
+    shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]

@@ -1,0 +1,1 @@
+"""Files that people and programs hand to affinedp: problems, data, saved mechanisms."""

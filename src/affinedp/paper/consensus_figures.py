@@ -1,0 +1,262 @@
+"""Figures 4 to 7 of the paper, the read-outs side by side, and a large network converging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from affinedp.consensus.protocol.readouts import READOUTS
+from affinedp.paper.consensus import DELTA, LINKS, STEPS, VALUES, Setting
+from affinedp.paper.drawing import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    new_figure,
+    write_figures,
+)
+from affinedp.paper.large_network import EPSILON, SNAPSHOTS, Convergence
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BY_EPSILON = ((BLUE, "o"), (VERMILLION, "s"), (GREEN, "^"))
+BY_READOUT = {"state": (VERMILLION, "s"), "message": (BLUE, "o"), "corrected": (GREEN, "^")}
+AVERAGE = float(np.mean(VALUES))
+EVERY = 2
+
+
+def draw_all(out: Path, settings: Sequence[Setting], large: Convergence) -> list[Path]:
+    """Write every figure as PNG and SVG, and return the files.
+
+    Parameters
+    ----------
+    out : Path
+        Folder to write to.
+    settings : sequence of Setting
+        Both experiments.
+    large : Convergence
+        A run on a large network.
+    """
+    gaussian = [setting for setting in settings if setting.law == "gaussian"]
+    laplace = [setting for setting in settings if setting.law == "laplace"]
+    drawn = {
+        "consensus_figure_4": figure_4(),
+        "consensus_figure_5": figure_5(settings[0]),
+        "consensus_figure_6": figure_6(gaussian),
+        "consensus_figure_7": figure_7(laplace),
+        "consensus_readouts": readouts([gaussian[3], laplace[0]]),
+        "consensus_large": large_network(large),
+    }
+    return write_figures(out, drawn)
+
+
+def figure_4() -> Figure:
+    """Return Figure 4: the ten agents and their links."""
+    figure = new_figure(5.4, 4.8)
+    axes = figure.subplots()
+    angles = np.pi / 2 - 2 * np.pi * np.arange(10) / 10
+    places = np.column_stack([np.cos(angles), np.sin(angles)])
+    degree = np.bincount(np.array(LINKS).ravel() - 1, minlength=10)
+    for a, b in LINKS:
+        axes.plot(*places[[a - 1, b - 1]].T, color="0.35", linewidth=1.6, zorder=1)
+    for shown, colour, label in (
+        (degree < 4, SKY, "weights sum to less than 1"),
+        (degree == 4, ORANGE, "weights sum to exactly 1"),
+    ):
+        x, y = places[shown].T
+        axes.scatter(x, y, s=620, color=colour, edgecolor="black", zorder=2, label=label)
+    for place, (x, y) in enumerate(places):
+        axes.text(x, y, f"{place + 1}", ha="center", va="center", fontsize=13, zorder=3)
+        axes.text(1.27 * x, 1.2 * y, _signed(VALUES[place]), ha="center", va="center", fontsize=11)
+    axes.set(xlim=(-1.5, 1.5), ylim=(-1.4, 1.4), aspect="equal")
+    axes.axis("off")
+    figure.legend(loc="outside lower center", ncols=2, markerscale=0.5)
+    figure.suptitle("Figure 4. Ten agents, each link with weight ¼; outside: x(0)")
+    return figure
+
+
+def figure_5(setting: Setting) -> Figure:
+    """Return Figure 5: the mean error of every agent.
+
+    Parameters
+    ----------
+    setting : Setting
+        Gaussian noise with the paper's σ.
+    """
+    figure = new_figure(10.5, 4.6)
+    whole, late = figure.subplots(1, 2)
+    exact = setting.consensus.mean_error(VALUES, STEPS)
+    means = setting.run.states.mean(axis=0) - AVERAGE
+    styles = [(c, line) for line in ("-", "--") for c in (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)]
+    for axes in (whole, late):
+        for agent, (colour, line) in enumerate(styles):
+            axes.plot(exact[:, agent], line, color=colour, label=f"{agent + 1}")
+            marker = "o" if line == "-" else "s"
+            axes.plot(means[:, agent], marker, color=colour, markersize=3, markerfacecolor="white")
+        axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+        axes.set_xlabel("step t")
+        axes.grid(alpha=0.3)
+    whole.set_ylabel("E[xᵢ(t) − x*]")
+    whole.set_title("all steps")
+    late.set(title="from t = 10 on", xlim=(9.5, STEPS + 0.5), ylim=(-3.2, 3.2))
+    late.set_xticks(range(10, STEPS + 1, 5))
+    runs = len(setting.run.messages)
+    handles, labels = whole.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", title="agent")
+    figure.suptitle(
+        f"Figure 5. Mean errors, Gaussian noise, σ = {setting.sigma:g}, x* = {AVERAGE:g} "
+        f"(lines: exact; dots: {runs} runs)"
+    )
+    return figure
+
+
+def figure_6(settings: Sequence[Setting]) -> Figure:
+    """Return Figure 6: mean-square errors with Gaussian noise, by both rules.
+
+    Parameters
+    ----------
+    settings : sequence of Setting
+        Gaussian noise, three with the paper's σ and three with the least.
+    """
+    figure = new_figure(10.5, 4.8)
+    panels = figure.subplots(1, 2, sharey=True)
+    titles = ("σ of the paper, a bound", "least σ for the same promise")
+    for axes, rule, title in zip(panels, ("paper", "least"), titles):
+        _mean_squares(axes, [setting for setting in settings if setting.rule == rule])
+        axes.set_title(title)
+        axes.legend(fontsize=9, loc="upper right")
+    panels[0].set_ylabel("E‖x(t) − 1x*‖²")
+    panels[0].set_ylim(top=4e7)
+    runs = len(settings[0].run.messages)
+    figure.suptitle(
+        f"Figure 6. Gaussian noise, δ = {DELTA:g} (lines: exact; dots: {runs} runs; dashed: "
+        "Proposition 1)"
+    )
+    return figure
+
+
+def figure_7(settings: Sequence[Setting]) -> Figure:
+    """Return Figure 7: mean-square errors with Laplace noise.
+
+    Parameters
+    ----------
+    settings : sequence of Setting
+        Laplace noise, one for each ε.
+    """
+    figure = new_figure(6.6, 4.8)
+    axes = figure.subplots()
+    _mean_squares(axes, settings)
+    axes.set_ylabel("E‖x(t) − 1x*‖²")
+    axes.set_ylim(top=2e7)
+    axes.legend(fontsize=9, loc="upper right")
+    runs = len(settings[0].run.messages)
+    figure.suptitle(
+        "Figure 7. Laplace noise of variance 2σ²\n"
+        f"(lines: exact; dots: {runs} runs; dashed: Proposition 1)"
+    )
+    return figure
+
+
+def _mean_squares(axes: Axes, settings: Sequence[Setting]) -> None:
+    times = np.arange(0, STEPS + 1, EVERY)
+    for setting, (colour, marker) in zip(settings, BY_EPSILON):
+        label = f"ε = {setting.epsilon:g}, σ = {setting.sigma:.5g}"
+        axes.semilogy(setting.exact(), color=colour, label=label)
+        mean, error = setting.run.mean_square_error()
+        _dots(axes, times, mean[times], error[times], colour, marker)
+        axes.axhline(float(setting.consensus.bound()), color=colour, linestyle="--", linewidth=1.2)
+    axes.set_xlabel("step t")
+    axes.grid(alpha=0.3)
+
+
+def readouts(settings: Sequence[Setting]) -> Figure:
+    """Return the three read-outs at ε = 1, with the same promise.
+
+    Parameters
+    ----------
+    settings : sequence of Setting
+        One for each panel.
+    """
+    figure = new_figure(10.5, 4.6)
+    panels = figure.subplots(1, 2, sharey=True)
+    times = np.arange(0, STEPS + 1, EVERY)
+    for axes, setting in zip(panels, settings):
+        for readout in READOUTS:
+            colour, marker = BY_READOUT[readout]
+            axes.semilogy(setting.exact(readout), color=colour, label=readout)
+            mean, error = setting.run.mean_square_error(readout)
+            _dots(axes, times, mean[times], error[times], colour, marker)
+            axes.axhline(setting.consensus.limit(readout), color=colour, linestyle=":")
+        axes.set_title(f"{setting.law.capitalize()} noise, σ = {setting.sigma:.5g}")
+        axes.set_xlabel("step t")
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("E‖read-out(t) − 1x*‖²")
+    panels[0].legend(title="read-out")
+    figure.suptitle("Three read-outs, ε = 1 (lines: exact; dots: simulated; dotted: exact limits)")
+    return figure
+
+
+def large_network(found: Convergence) -> Figure:
+    """Return messages of a large network at some steps, and its errors.
+
+    Parameters
+    ----------
+    found : Convergence
+        A run.
+    """
+    figure = new_figure(12, 8.6)
+    panels = figure.subplots(2, 3).ravel()
+    places = found.places
+    for axes, t, messages in zip(panels, SNAPSHOTS, found.messages):
+        drawn = axes.scatter(
+            places[:, 0], places[:, 1], c=messages, s=_size(len(messages)), cmap="cividis",
+            linewidths=0, vmin=found.average - 6, vmax=found.average + 6, rasterized=True,
+        )  # fmt: skip
+        axes.set(title=f"messages at t = {t:,}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.colorbar(
+        drawn, ax=list(panels), label="message y", location="bottom", aspect=40, shrink=0.6
+    )
+    axes = panels[5]
+    for readout in READOUTS:
+        colour, marker = BY_READOUT[readout]
+        axes.loglog(
+            found.times, found.errors[readout], color=colour, label=readout, marker=marker,
+            markevery=10, linestyle="--" if readout == "corrected" else "-",
+        )  # fmt: skip
+        limit = found.consensus.limit(readout) / found.consensus.n
+        axes.axhline(limit, color=colour, linestyle=":")
+    axes.set(title="squared error per agent (one run)", xlabel="step t")
+    axes.grid(alpha=0.3)
+    axes.legend(title="read-out", loc="center left")
+    figure.suptitle(
+        f"{found.consensus.n:,} agents in a square (opposite sides meet), linked to those "
+        f"nearby; Laplace noise, ε = {EPSILON:g}; dotted: exact limits"
+    )
+    return figure
+
+
+def _size(agents: int) -> float:
+    """Area of a dot that lets all of them just cover the panel."""
+    return float(np.clip(350_000 / agents, 0.4, 40))
+
+
+def _signed(value: float) -> str:
+    return f"{value:g}".replace("-", "−")
+
+
+def _dots(
+    axes: Axes, x: np.ndarray, y: np.ndarray, error: np.ndarray, colour: str, marker: str
+) -> None:
+    """Simulated means with two standard errors."""
+    axes.errorbar(
+        x, y, 2 * error, fmt=marker, color=colour, markersize=4, markerfacecolor="white", zorder=3
+    )

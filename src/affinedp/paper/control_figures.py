@@ -1,0 +1,226 @@
+"""Figures 2 and 3 of the paper, and the designs that hide velocities too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from affinedp.paper.drawing import BLUE, GREEN, PURPLE, VERMILLION, new_figure, write_figures
+from affinedp.paper.vehicle import (
+    DELTA,
+    EPSILON,
+    EPSILONS,
+    HORIZON,
+    PERIOD,
+    TrackingErrors,
+    Tradeoff,
+    guessed_velocities,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STATES = (("position", "p", "m"), ("velocity", "v", "m/s"))
+TIME = f"step t ({PERIOD:g} s each)"
+RULES = (VERMILLION, BLUE)  # the paper's σ, the least
+EVERY = 5
+OVERHEARD = 10
+# Below this, mean squares of the first steps would hide the rest of a logarithmic axis.
+LEAST_SHOWN = 1e-5
+
+
+def draw_all(
+    out: Path,
+    errors: Sequence[TrackingErrors],
+    curves: Sequence[Tradeoff],
+    designs: Sequence[TrackingErrors],
+) -> list[Path]:
+    """Write every figure as PNG and SVG, and return the files.
+
+    Parameters
+    ----------
+    out : Path
+        Folder to write to.
+    errors : sequence of TrackingErrors
+        For Figure 2.
+    curves : sequence of Tradeoff
+        For Figure 3.
+    designs : sequence of TrackingErrors
+        For the designs that hide velocities; the first hides positions only.
+    """
+    drawn = {
+        "control_figure_2": figure_2(errors),
+        "control_figure_3": figure_3(curves),
+        "control_velocities": velocities(designs),
+    }
+    return write_figures(out, drawn)
+
+
+def figure_2(errors: Sequence[TrackingErrors]) -> Figure:
+    """Return Figure 2: the spread of both tracking errors over time, and their mean squares.
+
+    Parameters
+    ----------
+    errors : sequence of TrackingErrors
+        One for each noise.
+    """
+    figure = new_figure(10.5, 7.2)
+    boxes, squares = figure.subplots(2, 2, sharex=True)
+    runs = errors[0].simulation.runs
+    for state, (name, letter, unit) in enumerate(STATES):
+        axes = boxes[state]
+        axes.set_title(f"{name.capitalize()} error, {runs:,} runs")
+        axes.set_ylabel(f"{letter}(t) − {letter}ᵣ(t)  [{unit}]")
+        axes.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
+        for place, case in enumerate(errors):
+            _boxes(axes, case, state, place)
+        axes = squares[state]
+        axes.set_title(f"Mean-square {name} error")
+        axes.set_ylabel(f"E|{letter}(t) − {letter}ᵣ(t)|²  [{_squared(unit)}]")
+        axes.set_xlabel(TIME)
+        for place, case in enumerate(errors):
+            _mean_square(axes, case, state, place)
+    boxes[0].legend(loc="lower right", title="boxes: quartiles; whiskers: 5 and 95 %")
+    boxes[1].set_yscale("symlog", linthresh=0.1)
+    squares[0].legend(loc="upper right", title="lines: exact; dots: simulated, ± 2 s.e.")
+    squares[1].set_ylim(bottom=LEAST_SHOWN)
+    boxes[0].set_xlim(-4, HORIZON + 4)
+    boxes[0].set_xticks(range(0, HORIZON + 1, 20))
+    figure.suptitle(
+        f"Figure 2. Vehicle under cloud control, one noise draw, ε = {EPSILON:g}, δ = {DELTA:g}"
+    )
+    return figure
+
+
+def figure_3(curves: Sequence[Tradeoff]) -> Figure:
+    """Return Figure 3: mean-square errors at the end against ε.
+
+    Parameters
+    ----------
+    curves : sequence of Tradeoff
+        One for each noise.
+    """
+    figure = new_figure(10.5, 4.6)
+    panels = figure.subplots(1, 2)
+    for state, (name, letter, unit) in enumerate(STATES):
+        axes = panels[state]
+        axes.set_title(f"{name.capitalize()}")
+        for curve in curves:
+            axes.loglog(
+                EPSILONS,
+                curve.errors[:, state],
+                color=BLUE if curve.structured else VERMILLION,
+                linestyle="--" if curve.rule == "paper" else "-",
+                marker=("o" if curve.structured else "s"),
+                markerfacecolor="white" if curve.rule == "paper" else None,
+                label=curve.name,
+            )
+        axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+        axes.minorticks_off()
+        axes.set_xlabel(f"ε  (δ = {DELTA:g})")
+        axes.set_ylabel(f"E|{letter}(T) − {letter}ᵣ(T)|²  [{_squared(unit)}]")
+        axes.grid(alpha=0.3)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2)
+    figure.suptitle(f"Figure 3. Mean-square tracking errors at T = {HORIZON} (exact)")
+    return figure
+
+
+def velocities(designs: Sequence[TrackingErrors]) -> Figure:
+    """Return what hiding velocities costs, and what happens to them otherwise.
+
+    Parameters
+    ----------
+    designs : sequence of TrackingErrors
+        The first hides positions only.
+    """
+    figure = new_figure(10.5, 7.6)
+    (overheard, noise), panels = figure.subplots(2, 2)
+    _overheard(overheard, designs)
+    colours = (VERMILLION, GREEN, BLUE, PURPLE)
+    styles = ("-", "--", "-", "-.")
+    noise.set_title("Noise on the sent position")
+    noise.set_ylabel("standard deviation of γ(t)  [m]")
+    for state, (name, letter, unit) in enumerate(STATES):
+        panels[state].set_title(f"Mean-square {name} error")
+        panels[state].set_ylabel(f"E|{letter}(t) − {letter}ᵣ(t)|²  [{_squared(unit)}]")
+    for design, colour, style in zip(designs, colours, styles):
+        line: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.8}
+        noise.plot(design.noise.noise_by_time[:, 0], label=design.name, **line)
+        for state in (0, 1):
+            panels[state].plot(design.exact[:, state], **line)
+    for axes in (noise, *panels):
+        axes.set_yscale("log")
+        axes.set_xlabel(TIME)
+        axes.grid(alpha=0.3)
+    panels[1].set_ylim(bottom=LEAST_SHOWN)
+    handles, labels = noise.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, title="What is protected")
+    figure.suptitle(f"Hiding velocities too, ε = {EPSILON:g}, δ = {DELTA:g}")
+    return figure
+
+
+def _overheard(axes: Axes, designs: Sequence[TrackingErrors]) -> None:
+    """Velocities as an eavesdropper computes them, under two designs."""
+    axes.set_title(f"Velocity overheard (two messages and u), {OVERHEARD} runs")
+    shown = (
+        (designs[2], BLUE, "velocities protected (1 m/s)"),
+        (designs[0], VERMILLION, "positions only: revealed exactly"),
+    )
+    for design, colour, label in shown:
+        simulation = design.simulation
+        missed = guessed_velocities(simulation) - simulation.states[:, : HORIZON - 1, 1]
+        lines = axes.plot(missed[:OVERHEARD].T, color=colour, linewidth=1.2)
+        lines[0].set_label(label)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.3 * (high - low), high)  # room for the legend
+    axes.legend(loc="lower right")
+    axes.set_xlabel(TIME)
+    axes.set_ylabel("computed minus true velocity  [m/s]")
+    axes.grid(alpha=0.3)
+
+
+def _boxes(axes: Axes, case: TrackingErrors, state: int, place: int) -> None:
+    times = np.arange(0, HORIZON + 1, EVERY)
+    colour = RULES[place]
+    drawn = axes.boxplot(
+        case.simulation.tracking_errors[:, times, state],
+        positions=list(times + 0.19 * EVERY * (2 * place - 1)),
+        widths=0.34 * EVERY,
+        whis=(5, 95),
+        showfliers=False,
+        patch_artist=True,
+        manage_ticks=False,
+        boxprops={"facecolor": colour, "edgecolor": colour},
+        medianprops={"color": "black"},
+        label=case.name,
+    )
+    for line in (*drawn["whiskers"], *drawn["caps"]):
+        line.set_color(colour)
+
+
+def _mean_square(axes: Axes, case: TrackingErrors, state: int, place: int) -> None:
+    """An exact curve and simulated dots; the first curve is wider, to show below the second."""
+    times = np.arange(0, HORIZON + 1, EVERY)
+    axes.semilogy(
+        case.exact[:, state], color=RULES[place], linewidth=(4.0, 1.5)[place], label=case.name
+    )
+    axes.errorbar(
+        times,
+        case.simulation.mean_square_error[times, state],
+        2 * case.simulation.standard_error[times, state],
+        fmt="o",
+        color=RULES[place],
+        markersize=3.5,
+        markerfacecolor="white",
+        zorder=3,
+    )
+    axes.grid(alpha=0.3)
+
+
+def _squared(unit: str) -> str:
+    return "m²" if unit == "m" else "m²/s²"

@@ -1,0 +1,126 @@
+"""The parts of the paper, each with its claims and figures."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from affinedp.errors import AffineDPError
+from affinedp.paper.claims import Claim
+
+PARTS = {
+    "examples": "Examples 1 and 2",
+    "control": "Section V: private cloud control",
+    "consensus": "Section VI: private average consensus",
+}
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What a part of the paper gave.
+
+    Attributes
+    ----------
+    part, title : str
+        Its name and what it is about.
+    claims : tuple of Claim
+        Every number beside ours.
+    figures : tuple of Path
+        What was drawn.
+    """
+
+    part: str
+    title: str
+    claims: tuple[Claim, ...]
+    figures: tuple[Path, ...]
+
+
+def parts_named(name: str) -> list[str]:
+    """Return the parts that a name stands for: one of them, or ``"all"``.
+
+    Parameters
+    ----------
+    name : str
+        What was asked for.
+
+    Examples
+    --------
+    >>> parts_named("all")
+    ['examples', 'control', 'consensus']
+    """
+    if name == "all":
+        return list(PARTS)
+    if name in PARTS:
+        return [name]
+    raise AffineDPError(
+        f"there is no part {name!r} of the paper to reproduce: {', '.join(PARTS)} or all"
+    )
+
+
+def reproduce(
+    parts: list[str], out: Path | None, progress: Callable[[str], None] = lambda text: None
+) -> list[Reproduced]:
+    """Compute the claims of some parts again, and draw their figures if there is a folder.
+
+    Parameters
+    ----------
+    parts : list of str
+        Their names.
+    out : Path or None
+        Folder for figures, ``results.json`` and ``report.html``; it is made if there is none.
+    progress : callable
+        Told what is being done.
+    """
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise AffineDPError(f"{out} cannot be made: {error.strerror}") from None
+    found = []
+    for part in parts:
+        module: Any = importlib.import_module(f"affinedp.paper.{part}")
+        progress(f"{PARTS[part]}: numbers")
+        claims = tuple(module.claims())
+        figures: tuple[Path, ...] = ()
+        if out is not None and hasattr(module, "figures"):
+            progress(f"{PARTS[part]}: figures")
+            figures = tuple(module.figures(out))
+        found.append(Reproduced(part, PARTS[part], claims, figures))
+    if out is not None:
+        from affinedp.paper.page import page
+
+        _write(out / "results.json", _results(found))
+        _write(out / "report.html", page(found))
+    return found
+
+
+def _results(found: list[Reproduced]) -> str:
+    document = {
+        one.part: {
+            "title": one.title,
+            "claims": [_plain(asdict(claim)) for claim in one.claims],
+            "figures": [figure.name for figure in one.figures],
+        }
+        for one in found
+    }
+    return json.dumps(document, ensure_ascii=False, indent=1)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise AffineDPError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity."""
+    return {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }

@@ -1,0 +1,318 @@
+"""What is promised: the (ε, δ) curve, to which neighbours, by which theorem; composition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.arrays import FloatArray, real_array
+from affinedp.errors import AffineDPError, DifferentNeighboursError
+from affinedp.promise.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
+
+SHOWN_TERMS = 8
+SHOWN_DELTAS = (1e-9, 1e-6, 1e-3)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a mechanism promises about its neighbours.
+
+    ε and δ always come from an upper bound of the sensitivity, so they hold also where
+    ``exact`` is False; then a stronger promise may be true.
+
+    Attributes
+    ----------
+    law : str
+        ``"gaussian"``, ``"laplace"`` or ``"composed"``.
+    sensitivity : float
+        How far neighbours are apart at most, in units of the noise: the 2-norm for
+        Gaussian noise, the 1-norm (which is ε at δ = 0) for Laplace noise.
+    exact : bool
+        Whether nothing stronger is true (up to rounding).
+    neighbours : str
+        Whom the promise is about.
+    basis : str
+        The theorem it rests on.
+    curve : Curve
+        δ as a function of ε.
+    worst_direction : array, shape (n,), or None
+        A difference of neighbours that attains the sensitivity.
+    names : tuple of str
+        The entries of ``worst_direction``.
+    leak : array or None
+        A combination c of the outputs that comes out with no noise, if there is one.
+    output_names : tuple of str
+        The entries of ``leak``.
+    method : str
+        How the worst direction was found.
+    warnings : tuple of str
+        What a careful reader should know.
+    neighbours_key : str
+        A hash of the neighbours; guarantees compose only if it is the same.
+    """
+
+    law: str
+    sensitivity: float
+    exact: bool
+    neighbours: str
+    basis: str
+    curve: Curve = field(repr=False)
+    worst_direction: FloatArray | None = field(default=None, repr=False)
+    names: tuple[str, ...] = field(default=(), repr=False)
+    leak: FloatArray | None = field(default=None, repr=False)
+    output_names: tuple[str, ...] = field(default=(), repr=False)
+    method: str = ""
+    warnings: tuple[str, ...] = ()
+    neighbours_key: str = field(default="", repr=False)
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the ε that is promised at this δ; inf if there is none.
+
+        Parameters
+        ----------
+        delta : float
+            δ in [0, 1).
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold([[1, -4]])
+        >>> round(adp.verify(M, 2.0, law="laplace").epsilon(), 6)
+        2.5
+        """
+        value = _number(delta, "delta")
+        if not 0.0 <= value < 1.0:
+            raise AffineDPError(f"delta must lie in [0, 1), not {delta!r}")
+        return self.curve.epsilon(value)
+
+    def delta(self, epsilon: float | Sequence[float] | FloatArray) -> float | FloatArray:
+        """Return the δ that is promised at this ε, for one ε or an array of them.
+
+        Parameters
+        ----------
+        epsilon : float or array_like
+            ε, at least 0.
+        """
+        values: NDArray[np.float64] = real_array(epsilon, "epsilon")
+        if values.size and not np.all(values >= 0.0):
+            raise AffineDPError(f"epsilon must be at least 0, not {epsilon!r}")
+        found = [self.curve.delta(float(value)) for value in values.ravel()]
+        return found[0] if values.ndim == 0 else np.reshape(found, values.shape)
+
+    @property
+    def rho(self) -> float:
+        """ρ of zero-concentrated differential privacy: s²/2 (for Laplace noise a bound)."""
+        return self.curve.rho()
+
+    def renyi(self, alpha: float) -> float:
+        """Return the Rényi divergence of order α that is promised.
+
+        Parameters
+        ----------
+        alpha : float
+            The order, at least 1.
+        """
+        value = _number(alpha, "alpha")
+        if not value >= 1.0:
+            raise AffineDPError(f"alpha must be at least 1, not {alpha!r}")
+        return self.curve.renyi(value)
+
+    @property
+    def curve_exact(self) -> bool:
+        """Whether δ > 0 is exact too; False means that δ(ε) is an upper bound."""
+        return self.exact and self.curve.exact
+
+    def holds(self, epsilon: float, delta: float = 0.0) -> bool:
+        """Whether (ε, δ)-differential privacy is promised.
+
+        Parameters
+        ----------
+        epsilon : float
+            ε, at least 0.
+        delta : float
+            δ in [0, 1).
+        """
+        if not 0.0 <= _number(delta, "delta") < 1.0:
+            raise AffineDPError(f"delta must lie in [0, 1), not {delta!r}")
+        return bool(self.delta(epsilon) <= delta)
+
+    def with_output_names(self, names: Sequence[str]) -> Guarantee:
+        """Return the same guarantee with other names for the outputs.
+
+        Parameters
+        ----------
+        names : sequence of str
+            One per output.
+        """
+        if len(names) != len(self.output_names):
+            raise AffineDPError(f"{len(names)} names for {len(self.output_names)} outputs")
+        return replace(self, output_names=tuple(names))
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Return what a person wants to know, as (label, text) rows."""
+        rows = [("law", _LAWS.get(self.law, self.law)), ("neighbours", self.neighbours)]
+        if self.leak is not None:
+            combination = _combination(self.leak, self.output_names)
+            rows.append(("promise", "NONE: this combination comes out without noise"))
+            rows.append(("leak", f"{combination} (whatever the noise, it reveals the data)"))
+        else:
+            how = "exact" if self.exact else "upper bound"
+            method = f"{how}; {self.method}" if self.method else how
+            rows.append(
+                ("sensitivity", f"{_up(self.sensitivity, 6)} in units of the noise ({method})")
+            )
+            rows.append(("promise", self._promise()))
+        if self.worst_direction is not None:
+            moves = _combination(self.worst_direction, self.names, "moves")
+            rows.append(("worst pair", f"x and x' that differ by {moves}"))
+        rows.append(("rests on", self.basis))
+        rows.extend(("warning", warning) for warning in self.warnings)
+        return rows
+
+    def _promise(self) -> str:
+        pure = self.curve.epsilon(0.0)
+        if math.isfinite(pure):
+            return f"ε = {_up(pure, 6)} at δ = 0"
+        try:
+            points = [f"ε = {_up(self.curve.epsilon(d), 4)} at δ = {d:.0e}" for d in SHOWN_DELTAS]
+        except AffineDPError:
+            points = []
+        return "; ".join([*points, f"{_up(self.rho, 4)}-zCDP"])
+
+    def __str__(self) -> str:
+        import textwrap
+
+        lines = []
+        for label, text in self.summary():
+            first, *rest = textwrap.wrap(text, 66, break_on_hyphens=False) or [""]
+            lines.append(f"{label:<12} {first}")
+            lines.extend(f"{'':<12} {line}" for line in rest)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><th style='text-align:left;vertical-align:top'>{escape(label)}</th>"
+            f"<td style='text-align:left'>{escape(text)}</td></tr>"
+            for label, text in self.summary()
+        )
+        return f"<table>{rows}</table>"
+
+
+_LAWS = {
+    "gaussian": "Gaussian",
+    "laplace": "Laplace",
+    "composed": "several releases with independent noise",
+}
+
+
+def compose(guarantees: Sequence[Guarantee]) -> Guarantee:
+    """Return what several releases with independent noise promise together.
+
+    An upper bound: the worst direction may differ from release to release.  For Gaussian
+    releases √(Σ s²); otherwise pessimistic privacy-loss accounting (the extra
+    ``accounting``), which holds for releases that were fixed in advance: a
+    :class:`~affinedp.budget.ledger.Ledger` also covers those chosen by earlier results.  Exact
+    instead is ``verify`` on the stacked queries with the block-diagonal noise.
+
+    Parameters
+    ----------
+    guarantees : sequence of Guarantee
+        All about the same neighbours.
+
+    Returns
+    -------
+    Guarantee
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold([[1, -1]])
+    >>> g = adp.verify(M, 1.0)
+    >>> round(adp.compose([g, g]).sensitivity, 6)
+    2.0
+    """
+    parts = list(guarantees)
+    if not parts:
+        raise AffineDPError("there is nothing to compose: the list of guarantees is empty")
+    for part in parts:
+        if not isinstance(part, Guarantee):
+            raise AffineDPError(f"compose takes guarantees, not {type(part).__name__}")
+    if len({part.neighbours_key for part in parts}) > 1:
+        described = tuple(dict.fromkeys(part.neighbours for part in parts))
+        raise DifferentNeighboursError(
+            "these guarantees are about different neighbours (or different equations) and do not "
+            f"compose: {'; '.join(described)}",
+            described,
+        )
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    leaking = next((part for part in parts if part.leak is not None), None)
+    losses = tuple(loss for part in parts for loss in part.curve.losses())
+    curve: Curve
+    if leaking is not None:
+        curve, sensitivity, basis = NoPromise(), math.inf, leaking.basis
+    elif all(law == "gaussian" for law, _ in losses):
+        sensitivity = math.hypot(*(s for _, s in losses)) * (1 + 4 * EPS)
+        curve = GaussianCurve(sensitivity)
+        basis = "Theorem 1 and composition of Gaussian mechanisms: an upper bound"
+    else:
+        sensitivity = math.fsum(s for _, s in losses)
+        curve = ComposedCurve(losses)
+        basis = "Theorems 1 and 2 and privacy-loss composition: an upper bound"
+    return Guarantee(
+        law="gaussian" if isinstance(curve, GaussianCurve) else "composed",
+        sensitivity=sensitivity,
+        exact=False,
+        neighbours=first.neighbours,
+        basis=basis,
+        curve=curve,
+        leak=leaking.leak if leaking is not None else None,
+        output_names=leaking.output_names if leaking is not None else (),
+        method=f"{len(parts)} releases composed",
+        warnings=tuple(dict.fromkeys(w for part in parts for w in part.warnings)),
+        neighbours_key=first.neighbours_key,
+    )
+
+
+def _number(value: float, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise AffineDPError(f"{name} must be a number, not {value!r}") from None
+    if math.isnan(number):
+        raise AffineDPError(f"{name} must be a number, not NaN")
+    return number
+
+
+def _up(value: float, digits: int) -> str:
+    """Write a number with a few digits, rounded up unless only a rounding error is dropped."""
+    text = f"{value:.{digits}g}"
+    if not math.isfinite(value) or float(text) >= value * (1 - 1e-12):
+        return text
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{value + step / 2:.{digits}g}"
+
+
+def _combination(vector: FloatArray, names: Sequence[str], style: str = "sum") -> str:
+    """Write the largest terms of a vector in words."""
+    order = [int(i) for i in np.argsort(-np.abs(vector), kind="stable") if vector[i] != 0.0]
+    shown = sorted(order[:SHOWN_TERMS])
+    if style == "moves":
+        text = ", ".join(f"{names[i]} {vector[i]:+.4g}" for i in shown)
+    else:
+        pieces: list[str] = []
+        for i in shown:
+            size = abs(vector[i])
+            factor = "" if abs(size - 1) < 1e-12 else f"{size:.6g} "
+            sign = "- " if vector[i] < 0 else "+ " if pieces else ""
+            pieces.append(f"{sign}{factor}{names[i]}")
+        text = " ".join(pieces)
+    more = len(order) - len(shown)
+    return f"{text} and {more} more" if more else text

@@ -1,0 +1,155 @@
+"""The plain record of a mechanism: query, noise, and what they promise together."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
+from affinedp.equations.manifold import AffineManifold
+from affinedp.equations.outputs import output_equations
+from affinedp.errors import AffineDPError
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
+
+# Numbers in a matrix that is still put together on demand.
+MOST_NUMBERS = 2e8
+
+
+@dataclass(frozen=True, eq=False)
+class MechanismRecord:
+    """``F x + Λ η`` with ``Λ = basis @ root``, and its guarantee.
+
+    Attributes
+    ----------
+    adjacency : Adjacency
+        Whom the guarantee is about; it knows the manifold.
+    query : matrix, shape (m, n)
+        F.
+    basis : matrix, shape (m, r)
+        Independent vectors that span the noise; dense or sparse.
+    root : matrix, shape (r, p)
+        What makes noise of η; square, unless more noise is drawn and then projected.
+    law : {"gaussian", "laplace"}
+        Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2.
+    guarantee : Guarantee
+        What is promised.
+    output_names : tuple of str
+        Names of the m outputs.
+    gap : float or None
+        Certified relative distance of the (weighted) error to the least possible; None where
+        there is no certificate.
+    notes : tuple of str
+        What a reader should know about the design.
+    certificate : array or None
+        Weights that prove the guarantee where the circuits could not be listed.
+    """
+
+    adjacency: Adjacency
+    query: Matrix = field(repr=False)
+    basis: Matrix = field(repr=False)
+    root: Matrix = field(repr=False)
+    law: Law
+    guarantee: Guarantee
+    output_names: tuple[str, ...] = field(repr=False)
+    gap: float | None = None
+    notes: tuple[str, ...] = ()
+    certificate: FloatArray | None = field(default=None, repr=False)
+
+    @property
+    def manifold(self) -> AffineManifold:
+        """The public equations."""
+        return self.adjacency.manifold
+
+    @property
+    def noise_matrix(self) -> Matrix:
+        """Λ, shape (m, p); refused where it would not fit in memory."""
+        size = float(self.basis.shape[0]) * self.root.shape[1]
+        if not is_sparse(self.basis) and size > MOST_NUMBERS:
+            raise AffineDPError(
+                f"the noise matrix would have {self.basis.shape[0]:,} × {self.root.shape[1]:,} "
+                "numbers; use basis and root, or sample"
+            )
+        return self.basis @ self.root
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance of the noise, shape (m, m); refused where it would not fit in memory."""
+        outputs = self.basis.shape[0]
+        if float(outputs) ** 2 > MOST_NUMBERS:
+            raise AffineDPError(
+                f"the covariance would have {outputs:,} × {outputs:,} numbers; use basis and root, "
+                "or expected_squared_errors for the variances alone"
+            )
+        noise = self.noise_matrix
+        return self.variance * dense(noise @ noise.T)
+
+    @property
+    def variance(self) -> float:
+        """Variance of one entry of η: 1 for Gaussian, 2 for Laplace noise."""
+        return 1.0 if self.law == "gaussian" else 2.0
+
+    @property
+    def expected_squared_errors(self) -> FloatArray:
+        """Expected squared error of every output."""
+        noise = self.noise_matrix
+        squares = noise.multiply(noise) if is_sparse(noise) else noise * noise
+        return self.variance * np.asarray(squares.sum(axis=1)).ravel()
+
+    @property
+    def expected_squared_error(self) -> float:
+        """Expected squared error of all outputs together."""
+        return math.fsum(self.expected_squared_errors)
+
+    @property
+    def equations(self) -> tuple[str, ...]:
+        """The equations that every release obeys, in the outputs' names.
+
+        The noise lies in the range of F on the manifold, so releases obey what F x obeys.
+        """
+        return output_equations(self.manifold, self.query, self.basis, self.output_names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what is released: query, noise, law, neighbours."""
+        digest = hashlib.sha256()
+        for matrix in (self.query, self.noise_matrix):
+            digest.update(dense(matrix).tobytes() + repr(matrix.shape).encode())
+        digest.update(f"{self.law} {self.adjacency.key}".encode())
+        digest.update(self.manifold.point.tobytes())
+        return digest.hexdigest()
+
+    def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
+        """Draw noise for simulation, shape (size, m).  Never publish data with it.
+
+        NumPy's generator and floating-point sums are not safe to publish with: ``release``
+        is.
+
+        Parameters
+        ----------
+        size : int
+            How many draws.
+        seed : int, Generator or None
+            Seed or generator; the same seed gives the same noise.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> m = adp.iid_noise(adp.AffineManifold([[1, -1]]), law="laplace", epsilon=1.0)
+        >>> m.sample(3, seed=0).shape
+        (3, 2)
+        """
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+            raise AffineDPError(f"size must be a number of draws, not {size!r}")
+        generator = np.random.default_rng(seed)
+        shape = (int(size), self.root.shape[1])
+        if self.law == "gaussian":
+            drawn = generator.standard_normal(shape)
+        else:
+            drawn = generator.laplace(0.0, 1.0, shape)
+        return np.asarray((self.basis @ (self.root @ drawn.T)).T)

@@ -1,0 +1,71 @@
+"""Mechanisms as OpenDP measurements and as dp_accounting events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.record import MechanismRecord
+from affinedp.release.plan import Plan
+from affinedp.release.publish import publish
+
+
+def make_measurement(mechanism: MechanismRecord, plan: Plan) -> Any:
+    """Return an OpenDP measurement; see :meth:`Mechanism.make_measurement`.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        With a promise.
+    plan : Plan
+        The public part of its releases.
+    """
+    import opendp.prelude as opendp
+
+    # process-wide switches of OpenDP: the measurement is defined in Python
+    opendp.enable_features("contrib", "honest-but-curious")
+    sensitivity = _sensitivity(mechanism)
+    gaussian = mechanism.law == "gaussian"
+
+    def privacy_map(steps: float) -> float:
+        # k neighbour steps are k times as far apart; rounded up
+        distance = float(np.nextafter(steps * sensitivity, np.inf))
+        return float(np.nextafter(distance * distance / 2, np.inf)) if gaussian else distance
+
+    return opendp.m.make_user_measurement(
+        input_domain=opendp.vector_domain(
+            opendp.atom_domain(T=float, nan=False), size=mechanism.manifold.n
+        ),
+        input_metric=opendp.user_distance(f"neighbour steps; {mechanism.adjacency.neighbours}"),
+        output_measure=opendp.zero_concentrated_divergence()
+        if gaussian
+        else opendp.max_divergence(),
+        function=lambda x: publish(mechanism, plan, x).tolist(),
+        privacy_map=privacy_map,
+    )
+
+
+def dp_event(mechanism: MechanismRecord) -> Any:
+    """Return the event of one release; see :meth:`Mechanism.dp_event`.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        With a promise.
+    """
+    try:
+        from dp_accounting import dp_event as events
+    except ImportError:
+        raise MissingExtraError("dp-accounting", "accounting") from None
+    multiplier = float(np.nextafter(1 / _sensitivity(mechanism), 0.0))
+    if mechanism.law == "gaussian":
+        return events.GaussianDpEvent(multiplier)
+    return events.LaplaceDpEvent(multiplier)
+
+
+def _sensitivity(mechanism: MechanismRecord) -> float:
+    if not 0 < mechanism.guarantee.sensitivity < np.inf:
+        raise AffineDPError("this mechanism promises nothing")
+    return mechanism.guarantee.sensitivity

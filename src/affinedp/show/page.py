@@ -1,0 +1,335 @@
+"""A report as people see it: plain text, a notebook fragment, a page to hand on."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context
+from html import escape
+from typing import TYPE_CHECKING
+
+from affinedp.errors import MissingExtraError
+from affinedp.show.baseline import Baseline
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+WIDTH = 80
+SHOWN_OUTPUTS = 30
+SHOWN_EQUATIONS = 30
+LONGEST_EQUATION = 400
+SOURCE = (
+    "Definitions and theorems: Ren, Wang, Yuan, Shi, “Differential Privacy on Affine Manifolds”."
+)
+OUTPUTS = "Noise on every output (standard deviation, units of the output)"
+_ALARMING = ("leak", "warning", "not protected")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRow:
+    """The noise on one output.
+
+    Attributes
+    ----------
+    name : str
+        The output.
+    deviation : float
+        Standard deviation of its noise, in units of the output.
+    independent_deviation : float or None
+        The same for independent noise that keeps the same promise; None where unknown.
+    ratio : float or None
+        Expected squared error relative to independent noise.
+    """
+
+    name: str
+    deviation: float
+    independent_deviation: float | None
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A mechanism in words and numbers.
+
+    Attributes
+    ----------
+    title : str
+        One line.
+    promise : tuple of (label, text)
+        What is promised, to whom, by which theorem, under which equations.
+    outputs : tuple of OutputRow
+        One per output, in their order.
+    totals : tuple of (label, text)
+        The noise of all outputs together, how near it is to the least, notes.
+    equations : tuple of str
+        Equations that every release obeys.
+    baseline : Baseline
+        The independent noise in ``outputs``.
+    picture : callable or None
+        Draws the figure of :meth:`page`.
+    """
+
+    title: str
+    promise: tuple[tuple[str, str], ...]
+    outputs: tuple[OutputRow, ...]
+    totals: tuple[tuple[str, str], ...]
+    equations: tuple[str, ...]
+    baseline: Baseline = field(repr=False)
+    picture: Callable[[], Figure] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """Return plain text of at most 80 columns."""
+        from rich.console import Console
+        from rich.text import Text
+
+        # explicit settings: the text must not depend on the terminal or on a notebook
+        console = Console(
+            file=io.StringIO(), width=WIDTH, color_system=None, force_jupyter=False,
+            force_terminal=False, legacy_windows=False,
+        )  # fmt: skip
+        with console.capture() as captured:
+            console.print(Text(self.title), Text("═" * len(self.title)), sep="\n")
+            for heading, table in self._text_sections():
+                console.print(Text(f"\n{heading}"), table, sep="\n")
+            console.print(Text(f"\n{SOURCE}"))
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+    def _text_sections(self) -> Iterator[tuple[str, Table]]:
+        yield "What is promised", _text_rows(self.promise)
+        yield OUTPUTS, self._text_outputs()
+        yield "All outputs together", _text_rows(self.totals)
+        if self.equations:
+            yield (
+                "Every release obeys",
+                _text_rows([(e,) for e in _shown_equations(self.equations)]),
+            )
+
+    def _text_outputs(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=True)
+        headings = self._columns()
+        table.add_column(headings[0], max_width=34, no_wrap=True, overflow="ellipsis")
+        for heading in headings[1:]:
+            table.add_column(heading, justify="right", no_wrap=True)
+        rows, more = self._shown_outputs()
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in _cells(row)))
+        if more:
+            table.add_row(Text(f"and {more:,} more"))
+        return table
+
+    def html(self) -> str:
+        """Return a fragment for notebooks: escaped, in the colours of its surroundings."""
+        body = "".join(self._html_sections("h4"))
+        return f"<div class='affinedp-report'><h3>{escape(self.title)}</h3>{body}</div>"
+
+    def page(self) -> str:
+        """Return a complete page that needs nothing from elsewhere, with a figure if possible."""
+        sections = list(self._html_sections("h2"))
+        sections.insert(2, self._figure())
+        return _PAGE.format(title=escape(self.title), style=_STYLE, body="\n".join(sections))
+
+    def _html_sections(self, heading: str) -> Iterator[str]:
+        def section(title: str, content: str) -> str:
+            return f"<section><{heading}>{escape(title)}</{heading}>{content}</section>"
+
+        yield section("What is promised", _html_rows(self.promise))
+        yield section(OUTPUTS, self._html_outputs())
+        yield section("All outputs together", _html_rows(self.totals))
+        if self.equations:
+            items = "".join(
+                f"<li style='{_BREAK}'><code>{escape(line)}</code></li>"
+                for line in _shown_equations(self.equations)
+            )
+            yield section(
+                "Every release obeys",
+                f"<ul style='list-style:none;padding:0;margin:0'>{items}</ul>",
+            )
+        yield f"<p><small>{escape(SOURCE)}</small></p>"
+
+    def _html_outputs(self) -> str:
+        headings = self._columns()
+        head = "".join(
+            f"<th scope='col' style='{_LEFT if i == 0 else _RIGHT}'>{escape(text)}</th>"
+            for i, text in enumerate(headings)
+        )
+        rows, more = self._shown_outputs()
+        body = "".join(
+            f"<tr><th scope='row' style='{_LEFT};{_BREAK};font-weight:normal'>{escape(name)}</th>"
+            + "".join(f"<td style='{_RIGHT}'>{escape(cell)}</td>" for cell in cells)
+            + "</tr>"
+            for name, *cells in map(_cells, rows)
+        )
+        if more:
+            body += f"<tr><td colspan='{len(headings)}' style='{_LEFT}'>and {more:,} more</td></tr>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _figure(self) -> str:
+        """The plot as inline SVG; nothing where matplotlib is not installed."""
+        if self.picture is None:
+            return ""
+        try:
+            drawing = inline_svg(self.picture())
+        except MissingExtraError:
+            return ""
+        label = "The privacy curve and the noise"
+        return f"<figure role='img' aria-label='{label}'>{drawing}</figure>"
+
+    def _columns(self) -> tuple[str, ...]:
+        if self.baseline.deviation is None:
+            return ("output", "noise")
+        return ("output", "noise", "i.i.d.", "squared error ratio")
+
+    def _shown_outputs(self) -> tuple[Sequence[OutputRow], int]:
+        """All rows in their order, or those with the most noise; and how many are left out."""
+        if len(self.outputs) <= SHOWN_OUTPUTS:
+            return self.outputs, 0
+        # by what is shown of the numbers, so that rounding does not shuffle equal noise
+        largest = sorted(self.outputs, key=lambda row: -float(f"{row.deviation:.4g}"))
+        return largest[:SHOWN_OUTPUTS], len(self.outputs) - SHOWN_OUTPUTS
+
+
+def inline_svg(figure: Figure) -> str:
+    """Return a figure as an SVG element for an HTML page.
+
+    Parameters
+    ----------
+    figure : Figure
+        What is written.
+    """
+    written = io.StringIO()
+    metadata = {"Creator": None, "Date": None, "Format": None, "Type": None}
+    figure.savefig(written, format="svg", metadata=metadata)
+    text = written.getvalue()
+    element = text[text.index("<svg") :]
+    # inside HTML the namespaces are implied
+    for namespace in ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"):
+        for prefix in ("xmlns", "xmlns:xlink"):
+            element = element.replace(f' {prefix}="{namespace}"', "", 1)
+    return element
+
+
+def round_up(value: float, digits: int = 2) -> str:
+    """Write a number that is promised as "at most" with a few digits, never below it.
+
+    Parameters
+    ----------
+    value : float
+        A finite number.
+    digits : int
+        Significant digits.
+
+    Examples
+    --------
+    >>> round_up(1.2301), round_up(2.01e-14)
+    ('1.3', '2.1e-14')
+    """
+    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)
+    return f"{float(rounded):.{digits}g}"
+
+
+def printable(text: str) -> str:
+    """Return a text from elsewhere without what could steer a terminal or break a line.
+
+    Parameters
+    ----------
+    text : str
+        Names of outputs, for example.
+    """
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def shortened(text: str) -> str:
+    """Return an equation cut to a length that can be read.
+
+    Parameters
+    ----------
+    text : str
+        An equation.
+    """
+    return text if len(text) <= LONGEST_EQUATION else text[: LONGEST_EQUATION - 1] + "…"
+
+
+def _cells(row: OutputRow) -> list[str]:
+    cells = [row.name, f"{row.deviation:.4g}"]
+    if row.independent_deviation is not None and row.ratio is not None:
+        cells += [f"{row.independent_deviation:.4g}", f"{row.ratio:.4g}"]
+    return cells
+
+
+def _shown_equations(equations: Sequence[str]) -> list[str]:
+    shown = [shortened(text) for text in equations[:SHOWN_EQUATIONS]]
+    more = len(equations) - SHOWN_EQUATIONS
+    return [*shown, f"and {more:,} more"] if more > 0 else shown
+
+
+def _text_rows(rows: Sequence[tuple[str, ...]]) -> Table:
+    """A table without lines, whose last column wraps."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, padding=(0, 0, 0, 2), pad_edge=True)
+    for _ in rows[0][:-1]:
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _html_rows(rows: Sequence[tuple[str, str]]) -> str:
+    body = ""
+    for label, text in rows:
+        alarming = label in _ALARMING or text.startswith("NONE")
+        mark = "border-left:4px solid #d55e00;padding-left:8px;font-weight:bold" if alarming else ""
+        body += (
+            f"<tr><th scope='row' style='{_LEFT};white-space:nowrap'>{escape(label)}</th>"
+            f"<td style='{_LEFT};{_BREAK};{mark}'>{escape(text)}</td></tr>"
+        )
+    return f"<table>{body}</table>"
+
+
+_CELL = "vertical-align:top;padding:3px 16px 3px 0"
+_LEFT = f"{_CELL};text-align:left"
+_RIGHT = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
+_BREAK = "overflow-wrap:anywhere"
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 0; font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
+h1 { font-size: 1.5rem; line-height: 1.25; }
+h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+table { border-collapse: collapse; }
+th, td { border-bottom: 1px solid #8886; }
+figure { margin: 2rem 0; padding: .5rem; background: #fff; border-radius: 4px; }
+figure svg { display: block; width: 100%; height: auto; }
+@media print {
+  main { max-width: none; padding: 0; }
+  body { font-size: 10pt; }
+  tr, figure { break-inside: avoid; }
+}
+"""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+{body}
+</main>
+</body>
+</html>
+"""

@@ -1,0 +1,219 @@
+"""Figures of a mechanism: its privacy curve, its covariance, the noise on every output."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, dense
+from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.promise.guarantee import SHOWN_DELTAS, Guarantee
+from affinedp.record import MechanismRecord
+from affinedp.show.baseline import Baseline, independent_baseline
+from affinedp.show.page import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
+OURS, INDEPENDENT = "#0072B2", "#D55E00"
+LEAST_DELTA = 1e-12
+CURVE_POINTS = 61
+LABELLED_COVARIANCE = 20
+LABELLED_NOISE = 30
+MOST_COVARIANCE = 400
+INSTEAD_COVARIANCE = 100
+LONGEST_NAME = 16
+# Beyond this ratio of the largest to the smallest noise the axis is logarithmic.
+LINEAR_SPREAD = 300.0
+
+
+def plot(mechanism: MechanismRecord) -> Figure:
+    """Return a figure of a mechanism: δ(ε), the covariance, the noise on every output.
+
+    The curve is that of Theorem 1 or 2 of the paper.  The figure is not registered with
+    pyplot: save it with ``savefig``, or show it in a notebook after ``%matplotlib inline``.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        Any mechanism, also one that leaks.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> m = adp.design_laplace(adp.AffineManifold([[1, -4]]), epsilon=1.0)
+    >>> [axes.get_title() for axes in plot(m).axes]
+    ['Promise', 'Covariance of the noise', 'Noise on every output']
+    """
+    return draw(mechanism, independent_baseline(mechanism))
+
+
+def draw(mechanism: MechanismRecord, baseline: Baseline) -> Figure:
+    """Return the figure, with independent noise that is known already.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        What is drawn.
+    baseline : Baseline
+        What it is compared with.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot") from None
+
+    deviations = np.sqrt(mechanism.expected_squared_errors)
+    crowded = 12 < len(deviations) <= LABELLED_NOISE
+    figure = Figure(figsize=(13.5, 5.6 if crowded else 4.8))
+    figure.set_layout_engine("constrained", w_pad=0.15)
+    promise, covariance, noise = figure.subplots(1, 3, width_ratios=(1, 1.25, 1))
+    draw_promise(promise, mechanism.guarantee)
+    _draw_covariance(covariance, mechanism, deviations)
+    _draw_noise(noise, mechanism.output_names, deviations, baseline)
+    return figure
+
+
+def draw_promise(axes: Axes, guarantee: Guarantee) -> None:
+    """Draw δ(ε), or say why there is none."""
+    axes.set_title("Promise")
+    if guarantee.leak is not None:
+        leak = dict(guarantee.summary())["leak"]
+        _say(axes, f"No promise: this combination comes out without noise: {leak}")
+        return
+    if guarantee.sensitivity == 0.0:
+        _say(axes, "ε = 0 at δ = 0: neighbours do not differ in the outputs")
+        return
+    curve = _curve(guarantee)
+    if curve is None:
+        _say(axes, f"A sensitivity of {guarantee.sensitivity:.3g} is too extreme to draw")
+        return
+    axes.semilogy(*curve, color=OURS, linewidth=2)
+    axes.set_xlabel("ε")
+    axes.set_ylabel("δ" if guarantee.curve_exact else "δ (upper bound)")
+    axes.set_xlim(0, 1.2 * curve[0][-1])
+    axes.grid(alpha=0.3)
+    pure = guarantee.epsilon(0.0)
+    if math.isfinite(pure):
+        axes.axvline(pure, color=OURS, linestyle="--", label=f"δ = 0 from ε ≈ {pure:.4g} on")
+        axes.legend(loc="lower left")
+        return
+    for delta in SHOWN_DELTAS:
+        if delta < curve[1][0]:
+            epsilon = guarantee.epsilon(delta)
+            axes.plot(epsilon, delta, "o", color=OURS)
+            axes.annotate(
+                f"ε ≈ {epsilon:.3g}", (epsilon, delta), (6, 6), textcoords="offset points"
+            )
+
+
+def _curve(guarantee: Guarantee) -> tuple[FloatArray, FloatArray] | None:
+    """Points (ε, δ) with δ > 0 down to where it is small; None where there are none."""
+    most = float(guarantee.delta(0.0))
+    end = guarantee.epsilon(0.0)
+    if math.isinf(end):
+        try:
+            end = guarantee.epsilon(min(LEAST_DELTA, most * 1e-6))
+        except AffineDPError:
+            return None
+    if not 0.0 < end < math.inf:
+        return None
+    # denser towards the end, where the curve of Laplace noise falls to 0
+    epsilons = end * (1 - np.linspace(1.0, 0.0, CURVE_POINTS) ** 2)
+    deltas = np.asarray(guarantee.delta(epsilons))
+    return epsilons[deltas > 0], deltas[deltas > 0]
+
+
+def _draw_covariance(axes: Axes, mechanism: MechanismRecord, deviations: FloatArray) -> None:
+    axes.set_title("Covariance of the noise")
+    shown = np.arange(len(deviations))
+    if len(shown) > MOST_COVARIANCE:
+        # in single precision, so that rounding does not shuffle equal noise
+        order = np.argsort(-deviations.astype(np.float32), kind="stable")
+        shown = np.sort(order[:INSTEAD_COVARIANCE])
+    noise = mechanism.noise_matrix[shown]
+    covariance = mechanism.variance * dense(noise @ noise.T)
+    most = float(np.abs(covariance).max()) or 1.0
+    image = axes.imshow(covariance, cmap="RdBu_r", vmin=-most, vmax=most)
+    axes.set_anchor("N")
+    beside = axes.inset_axes((1.03, 0.0, 0.05, 1.0))  # as high as the image, whatever its size
+    axes.figure.colorbar(image, cax=beside, label="units of the output, squared")
+    if len(shown) <= LABELLED_COVARIANCE:
+        names = [_short(mechanism.output_names[i]) for i in shown]
+        style: dict[str, Any] = {"parse_math": False, "fontsize": min(10.0, 180 / len(names))}
+        axes.set_yticks(range(len(names)), names, **style)
+        axes.set_xticks([])
+        axes.set_xlabel("the outputs in the same order")
+    elif len(shown) < len(deviations):
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_xlabel(f"the {len(shown)} outputs with the most noise")
+    else:
+        axes.set_xlabel("output, counted from 0")
+
+
+def _draw_noise(
+    axes: Axes, names: tuple[str, ...], deviations: FloatArray, baseline: Baseline
+) -> None:
+    axes.set_title("Noise on every output")
+    axes.grid(alpha=0.3)
+    label = "standard deviation (units of the output)"
+    independent = baseline.deviation
+    dashed: dict[str, Any] = {
+        "color": INDEPENDENT,
+        "linestyle": "--",
+        "label": "i.i.d., same promise",
+    }
+    ours: dict[str, Any] = {"color": OURS, "linewidth": 2, "label": "this mechanism"}
+    most = 1.08 * max(float(deviations.max()), independent or 0.0) or 1.0
+    if len(deviations) <= LABELLED_NOISE:
+        places = range(len(deviations))
+        axes.plot(deviations, places, "o", **ours)
+        if independent is not None:
+            axes.axvline(independent, **dashed)
+        labels = [_short(name) for name in names]
+        axes.set_yticks(places, labels, parse_math=False, fontsize=min(10.0, 240 / len(names)))
+        axes.set_ylim(len(deviations) - 0.5, -0.5)
+        axes.set_xlabel(label)
+        axes.set_xscale("log") if is_wide(deviations) else axes.set_xlim(0, most)
+    else:
+        axes.plot(range(1, len(deviations) + 1), np.sort(deviations)[::-1], **ours)
+        if independent is not None:
+            axes.axhline(independent, **dashed)
+        axes.set_xlabel(f"{len(deviations):,} outputs, sorted by their noise")
+        axes.set_ylabel(label)
+        axes.set_yscale("log") if is_wide(deviations) else axes.set_ylim(0, most)
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False,
+        title="" if independent is not None else "i.i.d. noise: not available",
+    )  # fmt: skip
+
+
+def is_wide(deviations: FloatArray) -> bool:
+    """Whether noise levels are better drawn on a logarithmic axis."""
+    positive = deviations[deviations > 0]
+    return bool(len(positive) and positive.max() > LINEAR_SPREAD * positive.min())
+
+
+def _say(axes: Axes, text: str) -> None:
+    """Put a sentence where a panel would be."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    lines = textwrap.fill(printable(text), 32)
+    center: dict[str, Any] = {"ha": "center", "va": "center", "transform": axes.transAxes}
+    axes.text(0.5, 0.5, lines, parse_math=False, **center)
+
+
+def _short(name: str) -> str:
+    name = printable(name)
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"

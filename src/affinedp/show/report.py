@@ -1,0 +1,142 @@
+"""What is said about a mechanism: its promise, its noise, how near it is to the least."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from affinedp.equations.manifold import AffineManifold
+from affinedp.equations.outputs import MOST_OUTPUTS
+from affinedp.record import MechanismRecord
+from affinedp.show.baseline import Baseline, independent_baseline
+from affinedp.show.page import OutputRow, Report, printable, round_up, shortened
+from affinedp.show.plot import draw
+
+SHOWN_GIVEN = 4
+
+
+def report(mechanism: MechanismRecord) -> Report:
+    """Return what people want to read about a mechanism.
+
+    Its noise is compared with independent noise of one scale that keeps the same promise to
+    the same neighbours (Theorems 1 and 2 of the paper, as for the mechanism itself).
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        Any mechanism, also one that leaks.
+
+    Returns
+    -------
+    Report
+        ``print`` it, look at it in a notebook, or write ``page()`` to a file.
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
+    >>> r = report(adp.design_gaussian(M, epsilon=1.0, delta=1e-6))
+    >>> r.title
+    'Gaussian noise on 3 outputs under 1 public equation'
+    >>> [round(row.ratio, 3) for row in r.outputs]
+    [0.667, 0.667, 0.667]
+    >>> r.equations
+    ('cells_in + cells_out - cells_total = 0',)
+    """
+    baseline = independent_baseline(mechanism)
+    errors = mechanism.expected_squared_errors
+    independent = baseline.deviation
+    rows = tuple(
+        OutputRow(
+            printable(name),
+            math.sqrt(error),
+            independent,
+            None if independent is None else error / independent**2,
+        )
+        for name, error in zip(mechanism.output_names, errors.tolist())
+    )
+    equations = () if mechanism.guarantee.leak is not None else mechanism.equations
+    promise = [*mechanism.guarantee.summary(), *_scope(mechanism.manifold)]
+    law = "Gaussian" if mechanism.law == "gaussian" else "Laplace"
+    given = mechanism.manifold.n - mechanism.manifold.dim
+    return Report(
+        title=f"{law} noise on {_count(len(rows), 'output')} under "
+        f"{_count(given, 'public equation')}",
+        promise=tuple((label, printable(text)) for label, text in promise),
+        outputs=rows,
+        totals=tuple(
+            (label, printable(text)) for label, text in _totals(mechanism, baseline, equations)
+        ),
+        equations=tuple(map(printable, equations)),
+        baseline=baseline,
+        picture=lambda: draw(mechanism, baseline),
+    )
+
+
+def _scope(manifold: AffineManifold) -> Iterator[tuple[str, str]]:
+    """What the promise is about, and what it is not about."""
+    equations = manifold.equations()
+    left_out = "an equation that the public knows and that was left out is not covered"
+    if equations:
+        shown = "; ".join(shortened(text) for text in equations[:SHOWN_GIVEN])
+        more = len(equations) - SHOWN_GIVEN
+        tail = f"; and {more:,} more" if more > 0 else ""
+        yield "covers", f"the equations that were given ({shown}{tail}); {left_out}"
+    else:
+        yield "covers", f"data without equations: none were given; {left_out}"
+    if manifold.public_entries:
+        names = ", ".join(manifold.public_entries[:8])
+        more = len(manifold.public_entries) - 8
+        tail = f" and {more:,} more" if more > 0 else ""
+        yield "not protected", f"what the equations alone reveal: {names}{tail}"
+
+
+def _totals(
+    mechanism: MechanismRecord, baseline: Baseline, equations: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    outputs = len(mechanism.output_names)
+    total = mechanism.expected_squared_error
+    mean = math.sqrt(total / outputs)
+    yield "squared error", f"{total:.6g} expected ({mean:.4g} root mean square per output)"
+    yield "optimality", _optimality(mechanism)
+    if baseline.deviation is None:
+        yield "against i.i.d.", f"not available: {baseline.reason}"
+    else:
+        ratio = f"{outputs * baseline.deviation**2 / total:.4g}"
+        times = "the same squared error" if ratio == "1" else f"{ratio} times the squared error"
+        yield (
+            "against i.i.d.",
+            f"independent noise with the same promise has standard deviation "
+            f"{baseline.deviation:.4g} on every output: {times}",
+        )
+    yield "equations", _equations_status(mechanism, equations)
+    yield from (("note", note) for note in mechanism.notes)
+
+
+def _optimality(mechanism: MechanismRecord) -> str:
+    if mechanism.guarantee.leak is not None:
+        return "none, because there is no promise"
+    if mechanism.gap is not None:
+        gap = mechanism.gap
+        most = f"{round_up(100 * gap)} %" if gap >= 1e-4 else f"{round_up(gap)} (relative)"
+        return (
+            f"certified: the (weighted) squared error is at most {most} above the least that any "
+            "Gaussian noise with this promise has"
+        )
+    if mechanism.law == "laplace":
+        return "not certified (least Laplace noise is not a convex problem): less may do"
+    return "not certified: less noise may do"
+
+
+def _equations_status(mechanism: MechanismRecord, equations: Sequence[str]) -> str:
+    if mechanism.guarantee.leak is not None:
+        return "not listed, because there is no promise"
+    if equations:
+        return f"every release obeys {_count(len(equations), 'equation')}, listed below"
+    if len(mechanism.output_names) > MOST_OUTPUTS:
+        return f"not listed for more than {MOST_OUTPUTS:,} outputs"
+    return "none: the noise does not keep any equation between the outputs"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,324 @@
+"""Messages over MQTT, a thin layer over paho-mqtt.
+
+A :class:`Connection` keeps the network alive in a thread of its own: it answers the broker, and
+when the broker goes away it tries again, ever more patiently, and subscribes anew.  Messages wait
+in a queue until :meth:`Connection.receive` takes them out, or a handler gets them at once, one at a
+time, on the thread of the connection.  What goes wrong on that thread, in a handler too, is raised
+on the caller's thread by the next call.
+
+Delivery is at least once (QoS 1) while connected.  What is published while the broker is away is
+dropped and not queued: who needs an answer sends again, and finds a fresh value more useful than
+a heap of old ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import select
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from affinedp.errors import AffineDPError
+from affinedp.wire.broker import Broker, check_filter, check_topic
+from affinedp.wire.client import BrokerError, connect, new_client, reason_of
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, MQTTMessage
+    from paho.mqtt.reasoncodes import ReasonCode
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds between attempts to connect again
+MOST_WAITING = 10_000  # messages that nobody has taken yet
+
+
+class Message(NamedTuple):
+    """What a broker delivered.
+
+    Attributes
+    ----------
+    topic : str
+        Where it was published.
+    payload : bytes
+        What was.
+    """
+
+    topic: str
+    payload: bytes
+
+
+class Connection:
+    """A connection to a broker that comes back by itself.
+
+    Parameters
+    ----------
+    broker : Broker
+        Where to connect.
+    topics : sequence of str
+        What to subscribe to; wildcards are allowed.
+    handler : callable, optional
+        Called with each message, on the thread of the connection: no message waits for another
+        thread to wake up.  An exception in it ends the connection.
+    timeout : float
+        Seconds to wait for the first connection.
+
+    Raises
+    ------
+    BrokerError
+        When the first connection fails: nobody there, unknown host, wrong password, TLS.  Later
+        failures are logged, and tried again.
+
+    Notes
+    -----
+    Use it as a context manager.  Nagle's algorithm is switched off: together with QoS 1 it would
+    delay every message by some 40 ms.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        topics: Sequence[str] = (),
+        handler: Callable[[Message], None] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        for topic in topics:
+            check_filter(topic)
+        self.broker = broker
+        self._topics = tuple(topics)
+        self._handler = handler
+        self._timeout = timeout
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._settled = threading.Event()  # the first connection stands, or has failed
+        self._connected = threading.Event()
+        self._closing = threading.Event()
+        self._failure: BaseException | None = None
+        self._pause = FIRST_PAUSE
+        self._refused_messages = 0
+        self._lost_messages = 0
+        self._client = new_client(broker)
+        self._client.on_connect = self._on_connect
+        self._client.on_subscribe = self._on_subscribe
+        self._client.on_message = self._on_message
+        self._client.on_publish = self._on_publish
+        self._client.on_socket_register_write = self._wake
+        self._waker, self._woken = socket.socketpair()
+        for end in (self._waker, self._woken):
+            end.setblocking(False)
+        self._thread = threading.Thread(target=self._network, name="mqtt", daemon=True)
+
+    def __enter__(self) -> Connection:
+        try:
+            connect(self._client, self.broker)
+            self._thread.start()
+            if not self._settled.wait(self._timeout):
+                raise BrokerError(
+                    f"{self.broker.address} accepts connections but does not answer as an MQTT 5 "
+                    f"broker within {self._timeout:g} s"
+                )
+            self.check()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker is there now, and our subscriptions stand."""
+        return self._connected.is_set()
+
+    def publish(self, topic: str, payload: bytes) -> bool:
+        """Send a message with QoS 1.
+
+        Parameters
+        ----------
+        topic : str
+            Without wildcards.
+        payload : bytes
+            What to send.
+
+        Returns
+        -------
+        bool
+            False if the broker is away; the message is dropped then.
+        """
+        check_topic(topic)
+        self.check()
+        if not self.connected:
+            return False
+        return int(self._client.publish(topic, payload, qos=1).rc) == 0
+
+    def receive(self, timeout: float) -> Message | None:
+        """Take the next message, in the order of arrival.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for one.
+
+        Returns
+        -------
+        Message or None
+            None if there was none in time.
+        """
+        try:
+            return self._inbox.get(timeout=timeout)
+        except queue.Empty:
+            self.check()
+            return None
+
+    def check(self) -> None:
+        """Raise what went wrong on the connection's thread, if anything."""
+        if isinstance(self._failure, AffineDPError):
+            raise self._failure
+        if self._failure is not None:
+            raise BrokerError(
+                f"the connection to {self.broker.address} broke down: {self._failure!r}"
+            ) from self._failure
+
+    def close(self) -> None:
+        """Say goodbye; what was published before is still sent if the broker is there."""
+        self._closing.set()
+        self._client.disconnect()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+        if not self._thread.is_alive():
+            self._waker.close()
+            self._woken.close()
+
+    # ------------------------------------------------------------------ the network's thread
+
+    def _network(self) -> None:
+        try:
+            while True:
+                if self._turn():
+                    continue
+                was_connected = self._connected.is_set()
+                self._connected.clear()
+                if self._closing.is_set():
+                    return
+                if not self._settled.is_set():
+                    raise BrokerError(
+                        f"{self.broker.address} closed the connection before answering; it may "
+                        "want TLS or a client certificate, or not be an MQTT 5 broker"
+                    )
+                if was_connected:
+                    logger.warning("lost the broker at %s; trying again", self.broker.address)
+                self._come_back()
+        except Exception as error:  # handed to the caller's thread, which must not wait for ever
+            self._failure = error
+            self._connected.clear()
+            self._settled.set()
+
+    def _turn(self) -> bool:
+        """Wait for something to read or write, and do it; False when the broker is gone.
+
+        paho's own loops would send themselves a message for everything that is published, also
+        on this thread; that takes as long as the rest.
+        """
+        opened: Any = self._client.socket()
+        if opened is None:
+            return False
+        decrypted = self.broker.tls and opened.pending() > 0
+        writers = [opened] if self._client.want_write() else []
+        timeout = 0.0 if decrypted else 1.0
+        readable, _, _ = select.select([opened, self._woken], writers, [], timeout)
+        if self._woken in readable:
+            self._woken.recv(4096)
+        problem = int(self._client.loop_read()) if decrypted or opened in readable else 0
+        if not problem and self._client.want_write():
+            problem = int(self._client.loop_write())
+        return not (problem or int(self._client.loop_misc()))
+
+    def _wake(self, *_: Any) -> None:
+        """Something waits to be written: the network's thread looks after that."""
+        if threading.current_thread() is not self._thread:
+            # full of calls to wake up, or closed
+            with contextlib.suppress(OSError):
+                self._waker.send(b"!")
+
+    def _come_back(self) -> None:
+        while not self._closing.wait(self._pause):
+            self._pause = min(2.0 * self._pause, LONGEST_PAUSE)
+            try:
+                self._client.reconnect()
+            except OSError as error:
+                logger.debug("%s: %s", self.broker.address, error)
+                continue
+            break
+        if self._closing.is_set():
+            self._client.disconnect()
+
+    def _on_connect(
+        self, client: Client, data: Any, flags: Any, code: ReasonCode, properties: Any
+    ) -> None:
+        if code.is_failure:
+            self._refuse(f"refuses the connection: {reason_of(code, self.broker)}")
+        elif self._topics:
+            from paho.mqtt.subscribeoptions import SubscribeOptions
+
+            client.subscribe([(topic, SubscribeOptions(qos=1)) for topic in self._topics])
+        else:
+            self._stands()
+
+    def _on_subscribe(
+        self, client: Client, data: Any, mid: int, codes: list[ReasonCode], properties: Any
+    ) -> None:
+        for topic, code in zip(self._topics, codes):
+            if code.is_failure:
+                self._refuse(f"refuses the subscription to {topic!r}: {code}")
+                return
+        self._stands()
+
+    def _stands(self) -> None:
+        if self._settled.is_set():
+            logger.warning("connected to %s again", self.broker.address)
+        self._pause = FIRST_PAUSE
+        self._connected.set()
+        self._settled.set()
+
+    def _refuse(self, reason: str) -> None:
+        error = BrokerError(f"the broker at {self.broker.address} {reason}")
+        if not self._settled.is_set():
+            raise error
+        logger.warning("%s", error)
+
+    def _on_message(self, client: Client, data: Any, message: MQTTMessage) -> None:
+        arrived = Message(message.topic, bytes(message.payload))
+        if self._handler is not None:
+            self._handler(arrived)
+            return
+        if self._inbox.qsize() >= MOST_WAITING:
+            self._lost_messages += 1
+            if self._lost_messages.bit_count() == 1:  # the 1st, 2nd, 4th, 8th, ...
+                logger.warning(
+                    "%d messages dropped: they come faster than they are handled",
+                    self._lost_messages,
+                )
+            return
+        self._inbox.put(arrived)
+
+    def _on_publish(
+        self, client: Client, data: Any, mid: int, code: ReasonCode, properties: Any
+    ) -> None:
+        if code.is_failure:
+            self._refused_messages += 1
+            if self._refused_messages.bit_count() == 1:
+                logger.warning(
+                    "the broker at %s refused %d of our messages: %s",
+                    self.broker.address,
+                    self._refused_messages,
+                    code,
+                )

@@ -1,0 +1,197 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from affinedp.cli import app as cli
+
+CELLS = """
+equations = ["cells_in + cells_out = cells_total"]
+[privacy]
+mu = 1.0
+[noise]
+law = "laplace"
+scale = 2.0          # i.i.d.
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run the command line as the shell would; returns (exit code, stdout, stderr)."""
+
+    def call(*arguments, problem=None, name="problem.toml"):
+        if problem is not None:
+            (tmp_path / name).write_text(problem)
+        words = [str(tmp_path / name) if word == "PROBLEM" else word for word in arguments]
+        monkeypatch.setattr("sys.argv", ["affinedp", *words])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return call
+
+
+def test_verify(run):
+    code, out, err = run("verify", "PROBLEM", problem=CELLS)
+    assert code == 0, err
+    for piece in ("Laplace", "ε = 1 at δ = 0", "cells_in", "Theorem 2", "Definition 4"):
+        assert piece in out
+
+
+def test_verify_json(run):
+    code, out, _ = run("verify", "PROBLEM", "--json", "--epsilon", "1", problem=CELLS)
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["epsilon_at_delta"]["0"] == 1.0
+    assert answer["asked"] == {"epsilon": 1.0, "delta": 0.0, "holds": True}
+    assert set(answer["worst_direction"]) <= {"cells_in", "cells_out", "cells_total"}
+
+
+def test_exit_code_says_whether_the_promise_holds(run):
+    assert run("verify", "PROBLEM", "--epsilon", "0.999", problem=CELLS)[0] == 1
+    assert run("verify", "PROBLEM", "--epsilon", "0.999", "--delta", "0.01", problem=CELLS)[0] == 0
+    asked_in_file = CELLS.replace("mu = 1.0", "mu = 1.0\nepsilon = 0.5")
+    code, out, _ = run("verify", "PROBLEM", problem=asked_in_file)
+    assert code == 1
+    assert "does NOT hold" in out
+
+
+def test_delta_of_the_file_goes_with_the_epsilon_option(run):
+    gaussian = CELLS.replace("laplace", "gaussian").replace("mu = 1.0", "mu = 1.0\ndelta = 0.5")
+    assert run("verify", "PROBLEM", "--epsilon", "1", problem=gaussian)[0] == 0
+    assert run("verify", "PROBLEM", problem=gaussian)[0] == 2
+
+
+def test_leak_is_shown(run):
+    problem = CELLS.replace("scale = 2.0", "matrix = [[1, 0], [0, 1], [0, 1]]")
+    code, out, _ = run("verify", "PROBLEM", "--epsilon", "100", problem=problem)
+    assert code == 1
+    assert "NONE" in out
+    assert "cells" in out
+    answer = json.loads(run("verify", "PROBLEM", "--json", problem=problem)[1])
+    assert answer["promise"] is False
+    assert answer["sensitivity"] is None
+
+
+def test_all_ways_to_write_a_problem(run):
+    gaussian = """
+D = [[1, -2, 0]]
+[privacy]
+mu = [1, 1, 2]
+[query]
+outputs = ["x1", "x3"]
+[noise]
+law = "gaussian"
+covariance = [[4, 0], [0, 1]]
+"""
+    answer = json.loads(run("verify", "PROBLEM", "--json", problem=gaussian)[1])
+    assert answer["sensitivity"] == pytest.approx(2.0)
+    free = CELLS.replace("mu = 1.0", 'mu = 1.0\nfree_sets = [["cells_in", "cells_out"]]')
+    answer = json.loads(run("verify", "PROBLEM", "--json", problem=free)[1])
+    assert "free set" in answer["neighbours"]
+    directions = CELLS.replace("mu = 1.0", "directions = [[1, 0, 1]]")
+    answer = json.loads(run("verify", "PROBLEM", "--json", problem=directions)[1])
+    assert answer["epsilon_at_delta"]["0"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("equations = 1 2", "line 1"),
+        ("", "equations"),
+        (CELLS.replace("law", "lwa"), "law"),
+        (CELLS.replace("= cells_total", "= cells_total = 3"), "="),
+        (CELLS.replace("2.0", "-2.0"), "scale"),
+        (CELLS.replace("mu = 1.0", "mu = nan"), "mu"),
+        (CELLS.split("[noise]")[0], "noise"),
+        ('equations = ["a = 1", "a = 2"]\n' + CELLS.split("]", 1)[1], "contradict"),
+        ('equations = ["a = 1", "b + c = a"]\n' + CELLS.split("]", 1)[1], "fixed by the equations"),
+    ],
+)
+def test_bad_problems_give_one_clear_error(run, problem, message):
+    code, out, err = run("verify", "PROBLEM", problem=problem)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.startswith("affinedp: ")
+    assert "Traceback" not in err
+
+
+def test_bad_options(run):
+    assert run("verify", "nowhere.toml")[0] == 2
+    assert run("verify", "PROBLEM", "--delta", "0.1", problem=CELLS)[0] == 2
+    assert run("verify", "PROBLEM", "--epsilon", "-1", problem=CELLS)[0] == 2
+    assert run("verify", "PROBLEM", "--epsilon", "nan", problem=CELLS)[0] == 2
+    assert run("nonsense")[0] == 2
+
+
+def test_help_and_version(run):
+    assert "verify" in run("--help")[1]
+    assert run("--version")[1].startswith("affinedp ")
+    result = CliRunner().invoke(cli.app, ["verify", "--help"], env={"COLUMNS": "80"})
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+def test_design_report_and_release(run, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    saved, page, budget = tmp_path / "m.json", tmp_path / "m.html", tmp_path / "budget.db"
+    problem = CELLS.split("[noise]")[0].replace("mu = 1.0", "mu = 1.0\nepsilon = 1.0\ndelta = 1e-6")
+    code, out, err = run("design", "PROBLEM", "-o", str(saved), problem=problem)
+    assert code == 0, err
+    assert "certified" in out
+    assert max(map(len, out.splitlines())) <= 80
+    answer = json.loads(run("design", "PROBLEM", "-o", str(saved), "--json", problem=problem)[1])
+    assert answer["gap"] <= 1e-8
+    assert run("report", str(saved))[0] == 0
+    assert run("report", str(saved), "--html", str(page))[0] == 0
+    assert page.read_text().startswith("<!doctype html>")
+    data, results = tmp_path / "data.csv", tmp_path / "out.csv"
+    data.write_text("cells_total,cells_in,cells_out\n10,4,6\n7,3,4\n")
+    code, out, err = run("release", str(saved), str(data), "-o", str(results))
+    assert code == 0, err
+    assert "no ledger" in out
+    published = pandas.read_csv(results)
+    total = published.cells_in + published.cells_out
+    assert (abs(total - published.cells_total) < 1e-6).all()
+    parquet = tmp_path / "out.parquet"
+    assert run("release", str(saved), str(data), "-o", str(parquet))[0] == 0
+    assert len(pandas.read_parquet(parquet)) == 2
+    # a budget that allows one of these
+    made = run("ledger", "create", str(budget), "--epsilon", "1.2", "--delta", "1e-6")
+    assert made[0] == 0, made[2]
+    assert run("ledger", "create", str(budget), "--epsilon", "9")[0] == 2
+    spend = ("release", str(saved), str(data), "-o", str(results), "--ledger", str(budget))
+    assert run(*spend, "--label", "first")[0] == 0
+    assert "first" in run("ledger", "history", str(budget))[1]
+    shown = json.loads(run("ledger", "show", str(budget), "--json")[1])
+    assert 0.999 < shown["spent"] < 1.0 + 1e-9
+    assert run("ledger", "show", str(budget))[0] == 0
+    assert run("ledger", "check", str(budget))[0] == 0
+    assert run("ledger", "show", str(tmp_path / "none.db"))[0] == 2
+    audited = run("audit", str(saved), "--runs", "2000", "--confidence", "0.999999")
+    assert audited[0] == 0, audited[2]
+    before = results.read_bytes()
+    code, _, err = run(*spend)
+    assert code == 2
+    assert "passes the cap" in err
+    assert results.read_bytes() == before
+    data.write_text("cells_total,cells_in,cells_out\n10,4,5\n")
+    code, _, err = run(*spend)
+    assert code == 2
+    assert "row 0" in err
+    assert run("release", str(saved), "nothing.csv", "-o", str(results))[0] == 2
+    assert run("release", str(saved), str(data), "-o", "nowhere/out.csv")[0] == 2
+
+
+def test_design_needs_a_promise(run, tmp_path):
+    saved = str(tmp_path / "m.json")
+    assert run("design", "PROBLEM", "-o", saved, problem=CELLS)[0] == 2
+    assert run("design", "PROBLEM", "-o", saved, "--epsilon", "1", problem=CELLS)[0] == 0
+    gaussian = ("design", "PROBLEM", "-o", saved, "--law", "gaussian", "--epsilon", "1")
+    assert run(*gaussian, problem=CELLS)[0] == 2
+    assert run(*gaussian, "--delta", "1e-6", problem=CELLS)[0] == 0
+    assert (
+        run("design", "PROBLEM", "-o", saved, "--law", "x", "--epsilon", "1", problem=CELLS)[0] == 2
+    )
+    assert run("report", str(tmp_path / "none.json"))[0] == 2

@@ -1,0 +1,309 @@
+"""``affinedp control …`` and the file that describes a loop."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from affinedp.budget.ledger import Ledger
+from affinedp.cli.control import control_app
+from affinedp.control import TrajectoryMechanism
+from affinedp.control.loop.loop_file import read_loop
+from affinedp.errors import AffineDPError
+from affinedp.wire.broker import Broker
+from affinedp.wire.connection import Connection
+from brokers import PATIENCE, Command, PrivateBroker, certificates, free_port, until
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = """
+horizon = 4
+[plant]
+A = [[1, 0.1], [0, 1]]
+B = [[0.005], [0.1]]
+C = [[1, 0]]
+x0 = [-20, 0]
+state_names = ["p", "v"]
+[controller]
+feedback = [[3.4, 4.3]]
+observer = [[0.8], [0.7]]
+[reference]
+constant = [1, 0]
+[privacy]
+epsilon = 1.0
+delta = 0.01
+mu = {v = 0.5, p = 1}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "loop.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def invoke(*words):
+    """Run a command here; what it printed, or the refusal that ends it."""
+    result = CliRunner().invoke(control_app, [str(word) for word in words])
+    if isinstance(result.exception, AffineDPError):
+        return str(result.exception)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+# ---------------------------------------------------------------------- the loop file
+
+
+def test_example_is_the_papers_vehicle():
+    read = read_loop(EXAMPLES / "vehicle.toml")
+    plant = read.loop.plant
+    assert (read.horizon, plant.state_names) == (100, ("position", "velocity"))
+    assert plant.A.tolist() == [[1, 0.1], [0, 1]]
+    assert plant.B.ravel().tolist() == [0.1**2 / 2, 0.1] or plant.B.ravel().tolist() == [0.005, 0.1]
+    assert read.loop.x0.tolist() == [-20, 0]
+    t = np.arange(101)
+    wanted = np.column_stack([np.tanh(t), 1 - np.abs(np.tanh(t - 9))])
+    np.testing.assert_allclose(read.loop.references(100), wanted, rtol=0, atol=1e-15)
+    control = pytest.importorskip("control")
+    np.testing.assert_allclose(
+        read.loop.feedback, control.dlqr(plant.A, plant.B, 20 * np.eye(2), 1)[0], atol=5e-5
+    )
+    np.testing.assert_allclose(
+        read.loop.observer.T, control.dlqr(plant.A.T, plant.C.T, 2 * np.eye(2), 1)[0], atol=5e-5
+    )
+
+
+def test_read_small(file):
+    read = read_loop(file)
+    assert (read.epsilon, read.delta, read.neighbours, read.cost) == (
+        1.0, 0.01, "time-local", "outputs",
+    )  # fmt: skip
+    assert np.asarray(read.mu).tolist() == [1.0, 0.5]
+    assert read.dynamics.state_names == ("p", "v")
+    assert read.dynamics.output_names == ("y1",)
+    assert read.has_start
+
+
+def test_tables_beside_the_file(file, tmp_path):
+    (tmp_path / "r.csv").write_text("v,p\n" + "".join(f"0,{t}\n" for t in range(6)))
+    (tmp_path / "A.csv").write_text("1,0.1\n0,1\n")
+    (tmp_path / "mu.csv").write_text("1,0\n" * 4)
+    text = SMALL.replace("constant = [1, 0]", 'file = "r.csv"')
+    text = text.replace("A = [[1, 0.1], [0, 1]]", 'A = "A.csv"').replace("x0 = [-20, 0]", "")
+    file.write_text(text.replace("mu = {v = 0.5, p = 1}", 'mu = "mu.csv"'))
+    read = read_loop(file)
+    assert read.loop.references(4).tolist() == [[t, 0] for t in range(5)]
+    assert np.asarray(read.mu).tolist() == [[1, 0]] * 4
+    assert not read.has_start
+    assert "x0 is missing" in invoke("plant", file)
+
+
+def test_privacy_may_be_left_out(file):
+    file.write_text(SMALL[: SMALL.index("[privacy]")])
+    assert read_loop(file).epsilon is None
+    assert "say which ε" in invoke("design", file, "-o", file.with_name("m.json"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("horizon = 4", "", "horizon is missing"),
+        ("horizon = 4", "horizon = 4.0", "horizon must be"),
+        ("horizon = 4", "horizon = true", "horizon must be"),
+        ("horizon = 4", "horizon = 4\nsteps = 3", "unknown key 'steps' at the top"),
+        ("horizon = 4", "horizon = 4\nA = [[1]]", "belongs in [plant]"),
+        ("delta = 0.01", "delta = 0.01\nhorizon = 4", "belongs before the first"),
+        ("[plant]", "[plan]", "did you mean 'plant'"),
+        ("A = [[1, 0.1], [0, 1]]", "", "[plant] A is missing"),
+        ("A = [[1, 0.1], [0, 1]]", "A = [[1, 0.1]]", "[plant] A must be square"),
+        ("A = [[1, 0.1], [0, 1]]", "A = [[1, 0.1], [0]]", "[plant] A: row 2 has 1"),
+        ("A = [[1, 0.1], [0, 1]]", "A = [[1, inf], [0, 1]]", "[plant] A: row 1, column 2"),
+        ("A = [[1, 0.1], [0, 1]]", "A = 1", "[plant] A must be a list"),
+        ("B = [[0.005], [0.1]]", "B = [[1, 2]]", "[plant] B has shape"),
+        ("C = [[1, 0]]", "C = [[1, 0]]\nD = [[1, 2]]", "[plant] D has shape"),
+        ("x0 = [-20, 0]", "x0 = [-20]", "[plant] x0 has shape"),
+        ("x0 = [-20, 0]", 'x0 = ["a", 0]', "[plant] x0"),
+        ('["p", "v"]', '["p"]', "[plant] state_names must hold 2 names"),
+        ('["p", "v"]', '["p", "p"]', "[plant] state_names: a name is empty or appears twice"),
+        ('["p", "v"]', "1", "[plant] state_names must be a list of texts"),
+        ("feedback = [[3.4, 4.3]]", "feedback = [[3.4]]", "[controller] feedback has shape"),
+        ("observer = [[0.8], [0.7]]", "", "[controller] observer is missing"),
+        ("feedback = [[3.4, 4.3]]", "gain = 1", "unknown key 'gain' in [controller]"),
+        ("feedback = [[3.4, 4.3]]", 'feedback = "k.csv"', "[controller] feedback: k.csv"),
+        ("constant = [1, 0]", "", "[reference] takes exactly one"),
+        ("constant = [1, 0]", "constant = [1]", "[reference] constant has shape"),
+        ("constant = [1, 0]", "samples = [[1, 0]]", "must hold 5 (t = 0, …, 4) of 2"),
+        ("constant = [1, 0]", 'samples = "r.csv"', "[reference] samples must be a list"),
+        ("constant = [1, 0]", "file = [[1, 0]]", "[reference] file must be the name"),
+        ("constant = [1, 0]", 'file = "r.csv"', "[reference] file: r.csv does not exist"),
+        ("epsilon = 1.0", "epsilon = -1", "[privacy] epsilon must be at least 0"),
+        ("delta = 0.01", "delta = 1", "[privacy] delta must be at least 0 and less"),
+        ("{v = 0.5, p = 1}", "{v = 0.5}", "[privacy] mu: state 'p' is missing"),
+        ("{v = 0.5, p = 1}", "[1, 2, 3]", "[privacy] mu: 3 given"),
+        ("{v = 0.5, p = 1}", "[[1, 2]]", "[privacy] mu: 1×2 numbers"),
+        ("{v = 0.5, p = 1}", "0", "[privacy] mu must not be negative anywhere, nor zero"),
+        ("delta = 0.01", 'delta = 0.01\ncost = "money"', "[privacy] cost must be one of"),
+        ("delta = 0.01", 'delta = 0.01\nneighbours = "all"', "[privacy] neighbours must be"),
+        ("[plant]", "[plant", "not valid TOML"),
+    ],
+)
+def test_malformed_loop_files(file, old, new, said):
+    assert old in SMALL
+    file.write_text(SMALL.replace(old, new))
+    with pytest.raises(AffineDPError) as refusal:
+        read_loop(file)
+    assert str(refusal.value).startswith(f"{file}: ")
+    assert said in str(refusal.value)
+
+
+def test_sections_must_be_tables(file):
+    file.write_text("plant = 1\nhorizon = 4\n")
+    with pytest.raises(AffineDPError, match="must be a table"):
+        read_loop(file)
+    with pytest.raises(AffineDPError, match="does not exist"):
+        read_loop(file.with_name("absent.toml"))
+
+
+# ---------------------------------------------------------------------- design
+
+
+def test_design(file, tmp_path):
+    said = invoke("design", file, "-o", tmp_path / "m.json")
+    assert "4 steps" in said
+    loaded = TrajectoryMechanism.load(tmp_path / "m.json")
+    assert loaded.horizon == 4
+    assert loaded.guarantee.delta(1.0) <= 0.01
+    assert loaded.dynamics.state_names == ("p", "v")
+
+
+def test_design_options_come_first(file, tmp_path):
+    invoke("design", file, "-o", tmp_path / "m.json", "--epsilon", 0.5, "--delta", 1e-6)
+    assert TrajectoryMechanism.load(tmp_path / "m.json").guarantee.delta(0.5) <= 1e-6
+    assert "δ > 0" in invoke("design", file, "-o", tmp_path / "m.json", "--delta", 0)
+
+
+def test_design_for_tracking(file, tmp_path):
+    """Noise designed for the loop disturbs it less than noise designed for the outputs."""
+    long = SMALL.replace("horizon = 4", "horizon = 60").replace("v = 0.5", "v = 1")
+    costs = {}
+    for cost in ("outputs", "tracking"):
+        file.write_text(long + f'cost = "{cost}"\n')
+        invoke("design", file, "-o", tmp_path / f"{cost}.json")
+        loaded = TrajectoryMechanism.load(tmp_path / f"{cost}.json")
+        costs[cost] = read_loop(file).loop.mean_square_error(loaded, 60).sum()
+    assert costs["tracking"] < 0.999 * costs["outputs"]
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def test_nobody_listens(file, tmp_path):
+    invoke("design", file, "-o", tmp_path / "m.json")
+    at = ("--broker", f"localhost:{free_port()}")
+    noise = ("--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db")
+    for words in (
+        ("plant", file, *at),
+        ("cloud", file, *at),
+        ("eavesdrop", *at, "--log", tmp_path / "seen"),
+        ("gateway", *noise, *at),
+    ):
+        assert "no broker listens at localhost" in invoke(*words)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--broker", "mqtt://x"), "no address of a broker"),
+        (("--password-file", "x"), "goes with --username"),
+        (("--ca-file", "x"), "go with TLS"),
+        (("--tls", "--ca-file", "absent"), "CA file absent cannot be used"),
+        (("--username", "me", "--password-file", "absent"), "password file absent"),
+        (("--out-username", "me"), "username and a password file"),
+        (("--out-plain",), "go with its address"),
+        (("--out", "plant/#"), "wildcards"),
+        (("--out", "cloud/u"), "give two topics"),
+        (("--log", "absent/log"), "cannot be written"),
+    ],
+)
+def test_options_that_do_not_fit(file, options, said, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    assert said in invoke("plant", file, "--broker", "localhost:9", *options)
+
+
+def test_paho_is_not_needed_to_design(file, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
+    invoke("design", file, "-o", tmp_path / "m.json")
+    assert "affinedp[network]" in invoke("plant", file)
+
+
+# ---------------------------------------------------------------------- processes
+
+
+def test_password_tls_ledger_and_signals(file, tmp_path):
+    """A gateway behind a password and TLS that is stopped, continued, and pays once."""
+    pytest.importorskip("paho.mqtt.client")
+    ca, certificate, key = certificates(tmp_path / "made")
+    users = {"plant": "right", "spy": "listens"}
+    invoke("design", file, "-o", tmp_path / "m.json")
+    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01):
+        pass
+    (tmp_path / "password").write_text("right\n")
+    with PrivateBroker(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:
+        at = ("--broker", broker.address, "--tls", "--ca-file", ca)
+        words = (
+            "control", "gateway", "--mechanism", tmp_path / "m.json",
+            "--state", tmp_path / "s.db", "--ledger", tmp_path / "budget.db", *at,
+        )  # fmt: skip
+        by_file = ("--username", "plant", "--password-file", tmp_path / "password")
+        wrong = invoke(*words[1:], "--username", "spy", "--password-file", tmp_path / "password")
+        assert "wrong username or password" in wrong
+        assert "wants a username" in invoke(*words[1:])
+        assert not (tmp_path / "s.db").exists(), "drawn in vain"
+        settings = {"tls": True, "ca_file": ca, "username": "spy", "password": "listens"}
+        with (
+            Connection(Broker.parse(broker.address, **settings), ["cloud/y"]) as spy,
+            Command(tmp_path, *words, *by_file) as first,
+        ):
+            first.ready()
+            spy.publish("plant/y", b'{"step": 0, "y": [-20]}')
+            published = spy.receive(PATIENCE)
+            assert published is not None
+            assert first.end(signal.SIGINT) == 0, first.said
+            assert "stopped, 1 of 4" in first.said
+            environment = {"AFFINEDP_MQTT_PASSWORD": "right"}
+            more = ("--username", "plant", "--linger", 0.2)
+            with Command(tmp_path, *words, *more, environment=environment) as second:
+                second.ready()
+                spy.publish("plant/y", b'{"step": 0, "y": [3]}')
+                assert spy.receive(PATIENCE) == published
+                spy.publish("plant/y", b'{"step": 4, "y": [3]}')
+                assert second.wait() == 0, second.said
+    assert "beyond the horizon" in second.said
+    assert "Traceback" not in first.said + second.said
+    assert "right" not in first.said + second.said
+    with Ledger(tmp_path / "budget.db") as ledger:
+        assert [entry.status for entry in ledger.history()] == ["released"]
+
+
+def test_eavesdropper_writes_what_is_no_text_too(tmp_path):
+    pytest.importorskip("paho.mqtt.client")
+    with PrivateBroker(tmp_path / "b") as broker:
+        log, at = tmp_path / "seen", ("--broker", broker.address)
+        with Command(tmp_path, "control", "eavesdrop", *at, "--log", log, "--topics", "a/+") as spy:
+            spy.ready()
+            with Connection(Broker.parse(broker.address), ["a/2"]) as me:
+                for topic, payload in (("b", b"x"), ("a/1", b"\xff"), ("a/2", "é".encode())):
+                    me.publish(topic, payload)
+                assert me.receive(PATIENCE) is not None
+            until(lambda: log.read_text().count("\n") == 2)
+            assert spy.end(signal.SIGTERM) == 0
+    seen = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(line["topic"], line.get("payload"), line.get("hex")) for line in seen] == [
+        ("a/1", None, "ff"),
+        ("a/2", "é", None),
+    ]
+    assert "2 messages" in spy.said

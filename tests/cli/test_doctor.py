@@ -1,0 +1,92 @@
+import socket
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from affinedp.cli import doctor
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+def by_name(findings):
+    return {finding.what: finding for finding in findings}
+
+
+def test_it_knows_the_packages_of_the_project():
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+
+    def names(requirements):
+        return tuple(requirement.partition(">")[0] for requirement in requirements)
+
+    assert names(project["dependencies"]) == doctor.CORE
+    extras = project["optional-dependencies"]
+    for extra, packages in doctor.EXTRAS.items():
+        assert names(extras[extra]) == packages
+    for_users = {name for name in extras if name not in ("all", "test", "bench", "dev", "docs")}
+    assert for_users == set(doctor.EXTRAS)
+
+
+def test_here_everything_that_is_needed_is_there():
+    findings = doctor.diagnose()
+    assert doctor.healthy(findings)
+    assert [f.area for f in findings] == sorted(
+        (f.area for f in findings), key=["core", "extras", "parallel", "brokers"].index
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "what", "status"),
+    [("scipy", "scipy", "problem"), ("pandapower", "flows", "missing"), ("ray", "ray", "missing")],
+)
+def test_missing_packages(monkeypatch, package, what, status):
+    installed = metadata.version
+
+    def version(name):
+        if name == package:
+            raise metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    findings = doctor.diagnose()
+    assert by_name(findings)[what].status == status
+    assert doctor.healthy(findings) == (status != "problem")
+
+
+def test_no_place_for_compiled_code(monkeypatch):
+    from affinedp.neighbours.circuits import compiled as search
+
+    class NoCache:
+        cache_path = None
+
+    monkeypatch.setattr(search.cycles, "_cache", NoCache())
+    found = by_name(doctor.diagnose())["compiled cache"]
+    assert found.status == "missing"
+    assert "NUMBA_CACHE_DIR" in found.detail
+
+
+def test_a_release_that_fails(monkeypatch):
+    def broken(*args, **settings):
+        raise OSError("no randomness")
+
+    monkeypatch.setattr("affinedp.mechanism.publish", broken)
+    found = by_name(doctor.diagnose())["trial release"]
+    assert found.status == "problem"
+    assert "no randomness" in found.detail
+
+
+def test_brokers():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        there = f"127.0.0.1:{server.getsockname()[1]}"
+        assert by_name(doctor.diagnose([there]))[there].status == "fine"
+    found = by_name(doctor.diagnose([there, "mqtt://somewhere"]))
+    assert found[there].status == "problem"
+    assert "cannot be reached" in found[there].detail
+    assert "host:port" in found["mqtt://somewhere"].detail
+
+
+def test_no_mosquitto(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name, path: None)
+    found = by_name(doctor.diagnose())["mosquitto"]
+    assert (found.status, "apt install" in found.detail) == ("missing", True)

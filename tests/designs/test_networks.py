@@ -1,0 +1,118 @@
+"""Certified designs against every circuit, on graphs small enough to list them."""
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+
+import affinedp as adp
+from affinedp.designs.separate import checked_weights
+from affinedp.designs.without_list import design_unlisted
+from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.promise.calibration import gaussian_sensitivity
+
+LIMIT = gaussian_sensitivity(1.0, 1e-6)
+GRAPHS = {
+    "Petersen": nx.petersen_graph(),
+    "4x4 grid": nx.grid_2d_graph(4, 4),
+    "K5": nx.complete_graph(5),
+}
+
+
+def incidence(graph):
+    return nx.incidence_matrix(nx.convert_node_labels_to_integers(graph), oriented=True)
+
+
+def unlisted(M, mu=1.0, query=None, weights=None, imbalance=None):
+    adjacency = CircuitAdjacency(M, mu)
+    F = sparse.csr_array(sparse.eye_array(M.n)) if query is None else query
+    names = tuple(f"y{i}" for i in range(F.shape[0]))
+    checked = checked_weights(weights, F.shape[0])
+    return design_unlisted(adjacency, F, names, LIMIT, checked, imbalance)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_holds_for_every_circuit_and_is_not_far_from_optimal(name):
+    M = adp.AffineManifold(incidence(GRAPHS[name]))
+    m = unlisted(M)
+    true = adp.verify(M, m.noise_matrix)
+    assert true.sensitivity <= m.guarantee.sensitivity <= LIMIT
+    assert m.guarantee.sensitivity >= LIMIT * (1 - 1e-9)
+    assert not m.guarantee.exact
+    optimal = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+    ratio = m.expected_squared_error / optimal.expected_squared_error
+    assert 1 - 1e-9 <= ratio <= 1.4
+    assert m.gap >= ratio - 1 - 1e-9  # the stated distance is never too small
+    assert "conservative" in m.notes[0]
+
+
+def test_scaled_networks_queries_weights_and_mu():
+    rng = np.random.default_rng(2)
+    D = incidence(nx.grid_2d_graph(3, 4)).toarray()[:-1]
+    D = D * rng.choice([0.5, -2.0, 3.0], (len(D), 1)) * rng.choice([1.0, 4.0, 0.1], D.shape[1])
+    M = adp.AffineManifold(np.hstack([D, np.zeros((len(D), 2))]))  # two loose entries
+    mu = rng.uniform(0.2, 2, M.n)
+    F = rng.normal(size=(5, M.n))
+    for query, weights in ((None, None), (F, None), (None, rng.uniform(0.1, 3, M.n))):
+        m = unlisted(M, mu, query, weights)
+        true = adp.verify(M, m.noise_matrix, mu=mu, query=query)
+        assert true.leak is None
+        assert true.sensitivity <= m.guarantee.sensitivity <= LIMIT
+
+
+def test_large_network_end_to_end():
+    M = adp.AffineManifold(incidence(nx.grid_2d_graph(9, 9)))
+    m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+    assert m.guarantee.holds(1.0, 1e-6)
+    assert "certified" in m.guarantee.basis
+    cycles = nx.minimum_cycle_basis(nx.grid_2d_graph(9, 9))[:5]
+    graph = nx.grid_2d_graph(9, 9)
+    place = {frozenset(edge): i for i, edge in enumerate(graph.edges)}
+    inverse = np.linalg.pinv(m.noise_matrix)
+    for cycle in cycles:
+        ring = nx.cycle_graph(0) if len(cycle) < 4 else graph.subgraph(cycle)
+        support = [place[frozenset(edge)] for edge in ring.edges]
+        v = np.zeros(M.n)
+        D = M.D.toarray()[:, support]
+        v[support] = np.linalg.svd(D)[2][-1]
+        v /= np.abs(v).max()
+        assert np.linalg.norm(inverse @ v) <= LIMIT
+
+
+def test_imbalance_given_by_the_caller():
+    """Overlapping totals: circuits with entries 1 and 2."""
+    M = adp.AffineManifold([[1, 1, 0, 0, -1, 0], [0, 1, 1, 0, 0, -1], [1, 0, 1, 1, 0, 0]])
+    directions = adp.CircuitAdjacency(M).directions()
+    worst = max(np.abs(v).max() / np.abs(v[v != 0]).min() for v in directions.T)
+    m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6, imbalance=worst)
+    assert adp.verify(M, m.noise_matrix).sensitivity <= m.guarantee.sensitivity <= LIMIT
+    for bad in (0.5, np.nan, np.inf):
+        with pytest.raises(AffineDPError, match="imbalance"):
+            adp.design_gaussian(M, epsilon=1.0, delta=1e-6, imbalance=bad)
+
+
+def test_neither_listed_nor_network_is_refused():
+    M = adp.AffineManifold(np.random.default_rng(0).integers(-9, 10, (20, 60)))
+    with pytest.raises(TooManyCircuitsError, match="imbalance="):
+        adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+    with pytest.raises(AffineDPError):
+        adp.design_laplace(M, epsilon=1.0)
+
+
+def test_case118_node_balance():
+    networks = pytest.importorskip("pandapower.networks", reason="needs the extra [flows]")
+    net = networks.case118()
+    place = {bus: i for i, bus in enumerate(net.bus.index)}
+    tail = [place[b] for b in [*net.line.from_bus, *net.trafo.hv_bus]]
+    head = [place[b] for b in [*net.line.to_bus, *net.trafo.lv_bus]]
+    edges, nodes = len(tail), len(place)
+    balance = sparse.csr_array(
+        (np.repeat([1.0, -1.0], edges), (tail + head, list(range(edges)) * 2)),
+        shape=(nodes, edges),
+    )
+    D = sparse.hstack([balance, -sparse.eye_array(nodes)], format="csr")
+    assert D.shape == (118, 304)
+    m = adp.design_gaussian(adp.AffineManifold(D), epsilon=1.0, delta=1e-6)
+    assert m.guarantee.holds(1.0, 1e-6)
+    assert m.gap < 10

@@ -1,0 +1,409 @@
+"""The report and the figure: what they say is true, complete, and safe to show anywhere."""
+
+import math
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from rich.cells import cell_len
+
+import affinedp as adp
+from affinedp.errors import MissingExtraError
+from affinedp.mechanism import build
+from affinedp.promise.curves import GaussianCurve
+from affinedp.show.baseline import Baseline
+from affinedp.show.page import Report, round_up
+from affinedp.show.plot import plot
+from affinedp.show.report import report
+from oracles import brute_force_sensitivity
+
+TOTALS = [[1, 1, -1, 0], [0, 1, 1, -1]]
+EVIL = (
+    "<script>alert(1)</script>", "a & 'b' \"c\"", "$x^{$ \\frac", "\x1b[31mred\nline", "{title}",
+    "名前" * 30,
+)  # fmt: skip
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+def kappa(epsilon, s):
+    """κ(ε, s) in 40 digits."""
+    with mpmath.workdps(40):
+        e, s = mpmath.mpf(epsilon), mpmath.mpf(s)
+        return mpmath.ncdf(s / 2 - e / s) - mpmath.exp(e) * mpmath.ncdf(-s / 2 - e / s)
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    M = adp.AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
+    return adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+
+
+@pytest.fixture(scope="module")
+def laplace():
+    return adp.design_laplace(adp.AffineManifold([[1, -4]]), epsilon=1.0)
+
+
+@pytest.fixture(scope="module")
+def leak():
+    M = adp.AffineManifold([[1, -4]])
+    return build(
+        adp.CircuitAdjacency(M), np.eye(2), np.ones((2, 1)), np.eye(1), "gaussian", ("p", "q")
+    )
+
+
+@pytest.fixture(scope="module")
+def evil():
+    M = adp.AffineManifold([[1] * len(EVIL)], names=EVIL)
+    return adp.iid_noise(M, law="gaussian", epsilon=1.0, delta=1e-6)
+
+
+@pytest.fixture(scope="module")
+def many():
+    """2100 outputs, noise in 700 independent blocks, of which the last 40 are louder."""
+    block = np.array([[1, 0], [0, 1], [1, 1.0]])
+    scales = np.repeat(np.r_[np.ones(660), np.full(40, 2.0)], 2)
+    M = adp.AffineManifold(sparse.block_diag([[[1, 1, -1.0]]] * 700, format="csr"))
+    basis = sparse.csr_array(sparse.block_diag([block] * 700))
+    root = sparse.csr_array(sparse.diags_array(scales))
+    identity = sparse.csr_array(sparse.eye_array(M.n))
+    return build(adp.CircuitAdjacency(M), identity, basis, root, "gaussian", M.names)
+
+
+def every_mechanism(request):
+    return [request.getfixturevalue(name) for name in ("gaussian", "laplace", "leak", "evil")]
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def test_example_1_by_hand(laplace):
+    """k = 4, μ = ε = 1: noise (4, 1)·η, while i.i.d. noise needs the scale 5."""
+    r = report(laplace)
+    root = math.sqrt(2)
+    assert [row.name for row in r.outputs] == ["x1", "x2"]
+    assert [row.deviation for row in r.outputs] == pytest.approx([4 * root, root])
+    assert [row.independent_deviation for row in r.outputs] == pytest.approx([5 * root] * 2)
+    assert [row.ratio for row in r.outputs] == pytest.approx([16 / 25, 1 / 25])
+    totals = dict(r.totals)
+    assert totals["squared error"].startswith("34 expected")
+    assert "standard deviation 7.071" in totals["against i.i.d."]
+    assert "2.941 times the squared error" in totals["against i.i.d."]  # 100/34
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_baseline_keeps_the_same_promise(law):
+    """Against brute force over Definition 4, with a query and μ per entry."""
+    mu = np.array([1.0, 0.5, 2.0, 1.0])
+    F = np.array([[1.0, 2, 0, 0], [0, 1, -1, 3], [1, 0, 0, 1]])
+    M = adp.AffineManifold(TOTALS)
+    noise = np.array([[3.0, 1, 0], [0, 2, 0], [1, 0, 4]])
+    m = build(adp.CircuitAdjacency(M, mu), F, np.eye(3), noise, law, ("a", "b", "c"))
+    norm, variance = (2, 1) if law == "gaussian" else (1, 2)
+    own, _ = brute_force_sensitivity(TOTALS, np.linalg.inv(noise) @ F, norm, mu)
+    plain, _ = brute_force_sensitivity(TOTALS, F, norm, mu)
+    expected = plain / own * math.sqrt(variance)
+    r = report(m)
+    assert r.baseline.deviation == pytest.approx(expected, rel=1e-12)
+    errors = variance * (noise**2).sum(axis=1)
+    assert [row.deviation for row in r.outputs] == pytest.approx(np.sqrt(errors))
+    assert [row.ratio for row in r.outputs] == pytest.approx(errors / expected**2)
+    scale = r.baseline.deviation / math.sqrt(variance)
+    same = adp.verify(M, scale, law=law, mu=mu, query=F).sensitivity
+    assert same == pytest.approx(m.guarantee.sensitivity, rel=1e-12)
+
+
+def test_iid_noise_is_its_own_baseline():
+    m = adp.iid_noise(adp.AffineManifold(TOTALS), law="gaussian", epsilon=1.0, delta=1e-6)
+    r = report(m)
+    assert [row.ratio for row in r.outputs] == pytest.approx([1.0] * 4, rel=1e-8)
+    assert "the same squared error" in dict(r.totals)["against i.i.d."]
+    assert r.equations == ()
+    assert dict(r.totals)["equations"].startswith("none")
+
+
+def test_certified_gap_is_rounded_up(gaussian):
+    stated = dict(report(gaussian).totals)["optimality"]
+    assert stated.startswith("certified")
+    assert float(stated.split("at most ")[1].split()[0]) >= gaussian.gap
+    assert float(round_up(0.12300001)) == 0.13
+
+
+@pytest.mark.parametrize("value", [1.0, 0.1, 1.2e-13, 123456.0, 0.99999, 5e-324])
+@pytest.mark.parametrize("digits", [1, 2, 5])
+def test_round_up_never_falls_below(value, digits):
+    written = float(round_up(value, digits))
+    assert value <= written <= value * (1 + 10.0 ** (1 - digits)) + 5e-324
+
+
+# ---------------------------------------------------------------------- what is said
+
+
+def test_text_says_what_is_promised(gaussian):
+    text = " ".join(str(report(gaussian)).split())
+    for said in (
+        "Definition 4", "μ = 1", "Theorem 1", "ε = 1 at δ = 1e-06", "exact", "certified",
+        "cells_in + cells_out - cells_total = 0", "left out is not covered",
+        "1.5 times the squared error", "units of the output", "Differential Privacy on Affine",
+    ):  # fmt: skip
+        assert said in text
+    assert str(gaussian) == str(report(gaussian))
+    assert dict(report(gaussian).promise).items() >= dict(gaussian.guarantee.summary()).items()
+
+
+def test_laplace_says_that_it_is_not_certified(laplace):
+    text = " ".join(str(laplace.report()).split())
+    assert "ε = 1 at δ = 0" in text
+    assert "Theorem 2" in text
+    assert "not certified" in text
+    assert "a local optimum" in text
+
+
+def test_a_leak_is_shown_and_nothing_is_compared(leak):
+    r = report(leak)
+    promise, totals = dict(r.promise), dict(r.totals)
+    assert promise["promise"].startswith("NONE")
+    assert "- p + q" in promise["leak"]
+    assert totals["against i.i.d."].startswith("not available")
+    assert r.equations == ()  # p - 4q = 0 is broken by this noise
+    assert all(row.ratio is None and row.independent_deviation is None for row in r.outputs)
+    assert "NONE" in str(r)
+    assert "NONE" in r.html()
+
+
+def test_too_many_circuits_leave_the_baseline_out():
+    """An 8×8 grid network; the promise is stated, as one is where circuits are not listed."""
+    side = range(8)
+    edges = [((i, j), (i, j + 1)) for i in side for j in side[:-1]]
+    edges += [((i, j), (i + 1, j)) for i in side[:-1] for j in side]
+    D = np.zeros((64, len(edges)))
+    for e, (a, b) in enumerate(edges):
+        D[a[0] * 8 + a[1], e], D[b[0] * 8 + b[1], e] = 1, -1
+    M = adp.AffineManifold(D)
+    adjacency = adp.CircuitAdjacency(M)
+    guarantee = adp.Guarantee(
+        "gaussian", 1.0, False, adjacency.neighbours, "Theorem 1: a bound", GaussianCurve(1.0)
+    )
+    identity = np.eye(M.n)
+    m = adp.Mechanism(adjacency, identity, identity, identity, "gaussian", guarantee, M.names)
+    r = report(m)
+    stated = dict(r.totals)["against i.i.d."]
+    assert stated.startswith("not available: the circuits of these equations are too many")
+    assert "Ways out" not in stated
+    assert "upper bound" in str(r)
+    assert "squared error ratio" not in str(r)
+
+
+def test_public_entries_are_named():
+    M = adp.AffineManifold([[1, 0, 0], [0, 1, -1]], b=[-3, 0], public_entries="allow")
+    m = adp.iid_noise(M, law="laplace", epsilon=1.0)
+    assert "x1" in dict(report(m).promise)["not protected"]
+
+
+def test_no_equations_were_given():
+    M = adp.AffineManifold(np.zeros((0, 3)))
+    r = report(adp.iid_noise(M, law="laplace", epsilon=1.0))
+    assert "none were given" in dict(r.promise)["covers"]
+    assert "0 public equations" in r.title
+
+
+# ---------------------------------------------------------------------- text and HTML
+
+
+def test_text_fits_80_columns(request, many):
+    for m in [*every_mechanism(request), many]:
+        for line in str(report(m)).splitlines():
+            assert cell_len(line) <= 80
+            assert line.isprintable()
+            assert line == line.rstrip()
+
+
+def test_text_does_not_depend_on_the_terminal(gaussian, monkeypatch):
+    text = str(report(gaussian))
+    for name, value in (("COLUMNS", "20"), ("FORCE_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+        assert str(report(gaussian)) == text
+
+
+def test_many_outputs_are_cut_to_the_loudest(many):
+    r = report(many)
+    assert len(r.outputs) == 2100
+    text = str(r)
+    assert "and 2,070 more" in text
+    assert "and 2,070 more" in r.html()
+    assert "x1983 " in text  # 2√2 on the totals of the louder blocks, from 3 · 661 on
+    assert "x1 " not in text.split("Noise on every output")[1].split("All outputs")[0]
+    assert "not listed for more than 2,000 outputs" in " ".join(text.split())
+    assert len(text.splitlines()) < 80
+    assert len(r.html()) < 50_000
+
+
+def test_long_equations_are_cut():
+    M = adp.AffineManifold(np.ones((1, 300)))
+    m = adp.iid_noise(M, law="gaussian", epsilon=1.0, delta=1e-6)
+    assert len(M.equations()[0]) > 1000
+    assert len(dict(report(m).promise)["covers"]) < 600
+
+
+class Tags(HTMLParser):
+    """Checks that tags are closed in order; collects tags, addresses and text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.addresses, self.words = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        self.addresses += [v for k, v in attributes if k in ("src", "href", "xlink:href", "action")]
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_html_escapes_names(evil):
+    for text in (report(evil).html(), evil._repr_html_(), report(evil).page()):
+        tags = Tags(text)
+        assert "script" not in tags.tags
+        assert "<script>" not in text
+        assert "\x1b" not in text
+        assert "<script>alert(1)</script>" in "".join(tags.words)
+        assert "a & 'b' \"c\"" in "".join(tags.words)
+
+
+def test_page_is_whole_and_needs_nothing_else(request, many):
+    for m in [*every_mechanism(request), many]:
+        page = report(m).page()
+        tags = Tags(page)
+        assert page.startswith("<!doctype html>")
+        assert tags.tags.count("svg") == 1
+        assert not {"script", "link", "iframe", "object"} & set(tags.tags)
+        assert all(address.startswith(("#", "data:image/png")) for address in tags.addresses)
+        assert "http:" not in page
+        assert "https:" not in page
+        assert "@import" not in page
+
+
+def test_page_without_matplotlib(gaussian, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    page = report(gaussian).page()
+    assert "<svg" not in page
+    assert "Theorem 1" in page
+    with pytest.raises(MissingExtraError, match=r"affinedp\[plot\]"):
+        gaussian.plot()
+
+
+def test_a_report_is_a_value(gaussian):
+    r = report(gaussian)
+    assert r == report(gaussian)
+    alone = Report(r.title, r.promise, r.outputs, r.totals, r.equations, Baseline(None, "unknown"))
+    assert "<svg" not in alone.page()
+
+
+# ---------------------------------------------------------------------- figure
+
+
+def test_curve_is_the_theorem(gaussian):
+    axes = plot(gaussian).axes[0]
+    assert (axes.get_title(), axes.get_xlabel(), axes.get_ylabel()) == ("Promise", "ε", "δ")
+    assert axes.get_yscale() == "log"
+    epsilons, deltas = axes.get_lines()[0].get_data()
+    s = gaussian.guarantee.sensitivity
+    for epsilon, delta in list(zip(epsilons, deltas))[::10]:
+        assert delta == pytest.approx(float(kappa(epsilon, s)), rel=1e-7)
+    assert deltas[-1] == pytest.approx(1e-12, rel=1e-3)
+    marked = [line.get_xydata()[0] for line in axes.get_lines()[1:]]
+    assert [point[1] for point in marked] == [1e-9, 1e-6, 1e-3]
+    assert marked[1][0] == pytest.approx(1.0)
+
+
+def test_laplace_marks_pure_epsilon(laplace):
+    axes = plot(laplace).axes[0]
+    curve, pure = axes.get_lines()
+    assert pure.get_xdata()[0] == pytest.approx(1.0)
+    epsilons, deltas = curve.get_data()
+    # one noise: δ(ε) = 1 − e^{(ε−1)/2}
+    np.testing.assert_allclose(deltas, -np.expm1((epsilons - 1) / 2), rtol=1e-6, atol=1e-12)
+    assert "ε ≈ 1" in axes.get_legend().get_texts()[0].get_text()
+
+
+def test_covariance_and_noise_panels(laplace):
+    _, covariance, noise = plot(laplace).axes
+    (bar,) = covariance.child_axes
+    image = covariance.get_images()[0]
+    np.testing.assert_allclose(image.get_array(), 2 * np.outer([4, 1], [4, 1]), rtol=1e-7)
+    low, high = image.get_clim()
+    assert low == -high == pytest.approx(-32)
+    assert [t.get_text() for t in covariance.get_yticklabels()] == ["x1", "x2"]
+    assert "units of the output" in bar.get_ylabel()
+    dots, independent = noise.get_lines()
+    np.testing.assert_allclose(dots.get_xdata(), np.sqrt([32, 2]), rtol=1e-7)
+    assert independent.get_xdata()[0] == pytest.approx(5 * math.sqrt(2))
+    assert [t.get_text() for t in noise.get_yticklabels()] == ["x1", "x2"]
+    assert "units of the output" in noise.get_xlabel()
+
+
+def test_figure_of_many_outputs(many):
+    _, covariance, noise = plot(many).axes
+    assert covariance.get_images()[0].get_array().shape == (100, 100)
+    assert "100 outputs with the most noise" in covariance.get_xlabel()
+    ours, independent = noise.get_lines()
+    assert len(ours.get_xdata()) == 2100
+    assert np.all(np.diff(ours.get_ydata()) <= 0)
+    np.testing.assert_allclose(ours.get_ydata()[[0, -1]], [2 * math.sqrt(2), 1])
+    # the parts move by 1 and -1: √2 in units of this noise, and √2 without noise
+    assert independent.get_ydata()[0] == pytest.approx(1.0)
+
+
+def test_wide_noise_has_a_logarithmic_axis():
+    m = adp.design_laplace(adp.AffineManifold([[1, -4000]]), epsilon=1.0)
+    assert plot(m).axes[2].get_xscale() == "log"
+
+
+def test_figure_of_a_leak(leak):
+    figure = plot(leak)
+    assert "- p + q" in " ".join(t.get_text() for t in figure.axes[0].texts)
+    assert not figure.axes[0].get_lines()
+    assert "not available" in figure.axes[2].get_legend().get_title().get_text()
+
+
+def test_no_difference_between_neighbours():
+    M = adp.AffineManifold([[1, 1, -1]])
+    adjacency = adp.DirectionAdjacency(M, [[1], [-1], [0]])
+    m = build(adjacency, np.array([[0, 0, 1.0]]), np.eye(1), np.eye(1), "gaussian", ("total",))
+    assert m.guarantee.sensitivity == 0.0
+    assert "no noise is needed" in " ".join(str(report(m)).split())
+    assert "do not differ" in plot(m).axes[0].texts[0].get_text().replace("\n", " ")
+
+
+def test_figure_draws_any_name(evil, tmp_path):
+    """Names are no mathematics: unbalanced dollars must not stop the drawing."""
+    with pytest.warns(UserWarning, match="Glyph"):  # the default font has no CJK
+        plot(evil).savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_plot_leaves_pyplot_alone():
+    code = (
+        "import sys, affinedp as adp\n"
+        "m = adp.iid_noise(adp.AffineManifold([[1, -1]]), law='laplace', epsilon=1.0)\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "m.plot()\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
