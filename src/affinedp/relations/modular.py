@@ -1,6 +1,6 @@
 """Linear algebra over whole numbers modulo a prime: fast, without growth, and without rounding.
 
-What is found here is a conjecture; :mod:`affinedp.discovery.check` verifies it in whole numbers.
+What is found here is a conjecture; :mod:`affinedp.relations.check` verifies it in whole numbers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def residues(whole: NDArray[np.generic], prime: int = PRIME) -> Residues:
         The modulus.
     """
     if whole.dtype == object:
-        return np.array([int(x) % prime for x in whole.ravel()], dtype=np.int64).reshape(whole.shape)
+        return np.array([int(x) % prime for x in whole.ravel()], dtype=np.int64).reshape(
+            whole.shape
+        )
     return np.asarray(np.mod(whole, prime), dtype=np.int64)
 
 

@@ -77,13 +77,15 @@ class Numbers:
             Which rows.
         """
         if self.source.dtype.kind != "f":
-            return self.source[rows]
+            return np.asarray(self.source[rows])
         if isinstance(rows, slice) and rows == slice(None) and "whole" in self.__dict__:
-            return self.__dict__["whole"]  # type: ignore[no-any-return]
+            return np.asarray(self.__dict__["whole"])
         mantissa, exponent = np.frexp(self.source[rows])
         lowest = 1 - self.unit.denominator.bit_length() or self.unit.numerator.bit_length() - 1
         places = np.maximum(exponent - 53 - lowest, 0).tolist()
-        return _objects([m << s for m, s in zip((mantissa * 2.0**53).astype(np.int64).tolist(), places)])
+        return _objects(
+            [m << s for m, s in zip((mantissa * 2.0**53).astype(np.int64).tolist(), places)]
+        )
 
     def take(self, rows: NDArray[np.intp]) -> Numbers:
         """Return the numbers of some rows, in the same unit.
@@ -196,7 +198,7 @@ def _from_whole(
 
 def _from_doubles(values: NDArray[np.float64], missing: NDArray[np.bool_]) -> Numbers:
     endless = ~np.isfinite(values)
-    notes = ()
+    notes: tuple[str, ...] = ()
     infinite = int((np.isinf(values) & ~missing).sum())
     if infinite:
         notes = (f"{infinite} infinite value{'s' * (infinite > 1)} taken as missing",)
@@ -212,7 +214,7 @@ def _from_doubles(values: NDArray[np.float64], missing: NDArray[np.bool_]) -> Nu
     long = _long_decimals(values)
     if long is not None:
         return _from_whole(long[0], missing, long[1], notes)
-    mantissa, exponent = np.frexp(values)
+    exponent = np.frexp(values)[1]
     lowest = int(exponent[values != 0.0].min()) - 53
     unit = Fraction(2) ** lowest
     return Numbers(unit, missing, False, values, notes)
@@ -320,7 +322,7 @@ def _from_objects(array: NDArray[Any], missing: NDArray[np.bool_]) -> Numbers | 
     return _from_whole(found[0], gone, found[1], notes)
 
 
-def text_number(text: str) -> Fraction | None | bool:
+def text_number(text: str) -> Fraction | bool | None:
     """Read a number that was written as text; None if missing, False if it is no number.
 
     Parameters

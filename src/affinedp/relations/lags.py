@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.columns import ExactTable, Labels
-from affinedp.discovery.numbers import Numbers
-from affinedp.discovery.relations import Relation, Terms, residual
+from affinedp.relations.columns import ExactTable, Labels
+from affinedp.relations.numbers import Numbers
+from affinedp.relations.relation import Relation, Terms, residual
 
 # A label that has at least this many rows of its own makes a run.
 SHORTEST_RUN = 2
@@ -53,7 +53,7 @@ def orders(
 
     Examples
     --------
-    >>> from affinedp.discovery.columns import exact_table
+    >>> from affinedp.relations.columns import exact_table
     >>> table = exact_table({"state": ["A", "A", "B", "B"], "n": [1, 2, 3, 4]})
     >>> found = orders(table, 1, None, np.arange(4))
     >>> [(one.words, one.now.tolist(), one.before.tolist()) for one in found]
@@ -87,7 +87,8 @@ def _within(labels: Sequence[Labels], lag: int, order: NDArray[np.intp]) -> Orde
 def _groups(label: Labels, rows: int) -> bool:
     """Whether the labels name groups of rows, and neither all of them nor each by itself."""
     there = label.codes[label.codes >= 0]
-    return 1 < len(label.values) and len(label.values) * SHORTEST_RUN <= len(there) == rows
+    few = len(label.values) * SHORTEST_RUN <= len(there)
+    return len(label.values) > 1 and few and len(there) == rows
 
 
 def _contiguous(codes: NDArray[np.int64]) -> bool:
@@ -96,7 +97,7 @@ def _contiguous(codes: NDArray[np.int64]) -> bool:
 
 
 def lagged_terms(terms: Terms, order: Order, lag: int) -> Terms:
-    """Return every term now, then every term a lag earlier.
+    """Return every term now and, right after it, the same term a lag earlier.
 
     Parameters
     ----------
@@ -107,28 +108,27 @@ def lagged_terms(terms: Terms, order: Order, lag: int) -> Terms:
     lag : int
         For their names.
     """
-    names = [f"{name}(t)" for name in terms.names]
-    names += [f"{name}(t-{lag})" for name in terms.names]
-    columns = [column.take(order.now) for column in terms.columns]
-    columns += [column.take(order.before) for column in terms.columns]
+    names: list[str] = []
+    columns: list[Numbers] = []
+    for name, column in zip(terms.names, terms.columns):
+        names += [f"{name}(t)", f"{name}(t-{lag})"]
+        columns += [column.take(order.now), column.take(order.before)]
     return Terms(tuple(names), tuple(columns))
 
 
-def known_twice(known: Sequence[Relation], size: int) -> list[Relation]:
+def known_twice(known: Sequence[Relation]) -> list[Relation]:
     """Return relations within a row as relations within this row and within the earlier one.
 
     Parameters
     ----------
     known : sequence of Relation
-        About ``size`` terms.
-    size : int
-        How many terms there are.
+        About terms of one row.
     """
-    later = [
-        Relation({j + size: value for j, value in one.coefficients.items()}, one.offset)
+    return [
+        Relation({2 * j + time: value for j, value in one.coefficients.items()}, one.offset)
         for one in known
+        for time in (0, 1)
     ]
-    return [*known, *later]
 
 
 def is_counter(column: Numbers, order: Order) -> bool:

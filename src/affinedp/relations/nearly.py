@@ -1,8 +1,8 @@
 """Relations that rounding alone breaks: found by regression, made simple, verified on every row.
 
-In units of what each column is rounded to, a relation between rounded numbers is a direction in which
-the table varies by less than one.  Those directions are a space; solving for random sets of columns
-and dropping what is not significant gives its short relations, as in :mod:`.sparse`.
+In units of what each column is rounded to, a relation between rounded numbers is a direction in
+which the table varies by less than one.  Those directions are a space; solving for random sets of
+columns and dropping what is not significant gives its short relations.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.exact import MOST_MISSES, vector_of
-from affinedp.discovery.relations import Checked, Relation, Terms, check
-from affinedp.discovery.simplest import simplest
-from affinedp.discovery.sparse import Span
+from affinedp.relations.exact import MOST_MISSES, vector_of
+from affinedp.relations.relation import Checked, Relation, Terms, check
+from affinedp.relations.simplest import simplest
+from affinedp.relations.sparse import Span
 
 FloatArray = NDArray[np.float64]
 
@@ -137,9 +137,7 @@ def _quiet_space(sample: _Sample) -> FloatArray:
     return np.asarray(directions[quiet].T)
 
 
-def _candidates(
-    sample: _Sample, space: FloatArray, rng: np.random.Generator
-) -> list[Relation]:
+def _candidates(sample: _Sample, space: FloatArray, rng: np.random.Generator) -> list[Relation]:
     from scipy.linalg import qr
 
     found: list[Relation] = []
@@ -178,9 +176,9 @@ def _regressed(sample: _Sample, target: int, others: NDArray[np.intp]) -> Relati
     values: dict[int, Fraction] = {sample.terms[target]: Fraction(-1)}
     level = Fraction(float(sample.mean[target])) * Fraction(float(sample.unit[target]))
     for j, raw, error, unit in zip(kept, coefficients, errors, units):
-        raw, error = float(raw / unit), float(error / unit)
-        slack = max(SIGNIFICANT * error, 1e-12 * abs(raw))
-        simple = simplest(Fraction(raw - slack), Fraction(raw + slack))
+        middle = float(raw / unit)
+        off = max(SIGNIFICANT * float(error / unit), 1e-12 * abs(middle))
+        simple = simplest(Fraction(middle - off), Fraction(middle + off))
         if not simple:
             return None
         values[sample.terms[j]] = simple
@@ -210,9 +208,7 @@ def _least_squares(matrix: FloatArray, y: FloatArray) -> tuple[FloatArray, Float
     return coefficients / scale, errors / scale, spread
 
 
-def _independent(
-    found: Iterable[Checked], terms: Terms, known: list[Relation]
-) -> list[Checked]:
+def _independent(found: Iterable[Checked], terms: Terms, known: list[Relation]) -> list[Checked]:
     """The shortest independent relations, those that no row breaks beyond rounding first."""
     apart = _Apart(np.array([float(terms.resolution(j)) for j in range(len(terms))]))
     for relation in known:

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.numbers import Numbers, Whole
+from affinedp.relations.numbers import Numbers, Whole
 
 FITS = 2**62
 # A computed number counts as the one it stands for within this share of its column's size.
@@ -71,7 +71,10 @@ def _bits(value: Fraction) -> float:
     while rest % 2 == 0 or rest % 5 == 0:
         rest //= math.gcd(rest, 10)
         tens += 1
-    return quotient if rest > 1 else min(quotient, math.log2(max(numerator * 10**tens // denominator, 1)))
+    if rest > 1:
+        return quotient
+    digits = max(numerator * 10**tens // denominator, 1)
+    return min(quotient, math.log2(digits) + math.log2(1 + tens))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.modular import PRIME, Residues, null_space, primes, rational, residues
-from affinedp.discovery.relations import Checked, Relation, Terms, check, residual
-from affinedp.discovery.sparse import Span, short_vectors
+from affinedp.relations.modular import PRIME, Residues, null_space, primes, rational, residues
+from affinedp.relations.relation import Checked, Relation, Terms, check, residual
+from affinedp.relations.sparse import Span, short_vectors
 
 # Rows beyond the number of terms, so that no relation holds by chance.
 MARGIN = 20
@@ -20,7 +20,9 @@ DRAWS = 8
 LARGE = 300  # terms; beyond, fewer samples
 # Rows that may break a relation which is still told.
 MOST_MISSES = 0.05
-MOST_PRIMES = 12
+MOST_PRIMES = 6
+# Longer coefficients than one prime holds cannot be told from chance in few rows.
+FEW_ROWS_PRIMES = 1
 REFINEMENTS = 40
 # Candidates of one length that are compared by their digits.
 COMPARED = 400
@@ -240,13 +242,15 @@ def short_relations(
     """
     size = len(terms)
     span = Span(size + 1, list(known.rows), list(known.pivots))
-    vectors = short_vectors(space, rng)
+    few = len(sample) <= size + MARGIN
+    vectors = short_vectors(space, rng, thorough=few)
+    most = FEW_ROWS_PRIMES if few else MOST_PRIMES
     relations: list[Relation] = []
     lengths = np.array([np.count_nonzero(vector) for vector in vectors])
     for length in np.unique(lengths):
         group = [vectors[i] for i in np.flatnonzero(lengths == length)]
         fresh = [vector for vector in group if span.rest(vector).any()][:COMPARED]
-        lifted = [(lift(vector, terms, sample), vector) for vector in fresh]
+        lifted = [(lift(vector, terms, sample, most), vector) for vector in fresh]
         known_ones = [(relation, vector) for relation, vector in lifted if relation is not None]
         known_ones.sort(key=lambda pair: (pair[0].digits, _spread(pair[0])))
         relations += [relation for relation, vector in known_ones if span.add(vector)]
@@ -259,7 +263,9 @@ def _spread(relation: Relation) -> int:
     return support[-1] - support[0] if support else 0
 
 
-def lift(vector: Residues, terms: Terms, sample: NDArray[np.intp]) -> Relation | None:
+def lift(
+    vector: Residues, terms: Terms, sample: NDArray[np.intp], most: int = MOST_PRIMES
+) -> Relation | None:
     """Return the rational relation behind residues, or None if it is too long.
 
     Parameters
@@ -270,13 +276,15 @@ def lift(vector: Residues, terms: Terms, sample: NDArray[np.intp]) -> Relation |
         What it is about.
     sample : array of int
         Rows in which it holds; it is verified there.
+    most : int
+        Primes after which it is too long.
     """
     support = np.flatnonzero(vector)
     size = len(terms)
     if not len(support) or support[0] == size:
         return None
     modulus, combined = 1, [0] * len(support)
-    for prime in primes(MOST_PRIMES):
+    for prime in primes(most):
         image = vector[support] if prime == PRIME else _image(terms, support, sample, prime)
         if image is None:
             continue

@@ -13,11 +13,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.chance import log10_chance
-from affinedp.discovery.exact import MARGIN, exact_relations, lift, residue_matrix, vector_of
-from affinedp.discovery.nearly import enough_rows, nearly_relations
-from affinedp.discovery.relations import Checked, Relation, Terms, check
-from affinedp.discovery.sparse import Span, _inverse
+from affinedp.relations.chance import log10_chance
+from affinedp.relations.exact import MARGIN, exact_relations, lift, residue_matrix, vector_of
+from affinedp.relations.modular import PRIME, null_space
+from affinedp.relations.nearly import enough_rows, nearly_relations
+from affinedp.relations.relation import Checked, Relation, Terms, check
+from affinedp.relations.sparse import Span, inverse
 
 # Columns that are looked at together.
 BLOCK = 600
@@ -27,6 +28,8 @@ SMALL_BLOCK = 200
 FEW_ROWS_TERMS = 150
 MOST_VIEWS = 12
 PAIR_SAMPLE = 64
+# Nobody would recognise a doubtful equation with more digits.
+DOUBTFUL_DIGITS = 12.0
 
 
 @dataclass(eq=False)
@@ -77,7 +80,7 @@ def search_within(
 
     Examples
     --------
-    >>> from affinedp.discovery.columns import exact_table
+    >>> from affinedp.relations.columns import exact_table
     >>> rng = np.random.default_rng(0)
     >>> a, b = rng.integers(0, 100, (2, 40))
     >>> table = exact_table({"a": a, "b": b, "c": 3 * a - b, "d": np.full(40, 7)})
@@ -110,8 +113,10 @@ def search_within(
         if not span.add(vector_of(one.relation, size)):
             continue
         chance = log10_chance(one, terms, tried)
-        certain = chance <= limit or len(one.relation.coefficients) == 1
-        (out.found if certain else out.doubtful).append((one, chance))
+        if chance <= limit or len(one.relation.coefficients) == 1:
+            out.found.append((one, chance))
+        elif one.relation.digits <= DOUBTFUL_DIGITS:
+            out.doubtful.append((one, chance))
     return out
 
 
@@ -200,7 +205,7 @@ def _pairs(terms: Terms) -> Iterator[Checked]:
         values = residue_matrix(part, sample)[:, :-1]
         moved = values[1:] - values[0]
         lead = moved[(moved != 0).argmax(axis=0), np.arange(len(group))]
-        keys = moved * _inverse(lead % (2**31 - 1)) % (2**31 - 1)
+        keys = moved * inverse(lead % PRIME) % PRIME
         first: dict[bytes, int] = {}
         for i in np.flatnonzero(lead):
             other = first.setdefault(keys[:, i].tobytes(), int(i))
@@ -210,8 +215,6 @@ def _pairs(terms: Terms) -> Iterator[Checked]:
 
 def _pair(terms: Terms, j: int, k: int, sample: NDArray[np.intp]) -> Iterator[Checked]:
     """The relation between two columns that move alike, if all rows obey it."""
-    from affinedp.discovery.modular import null_space
-
     both = terms.subset([j, k])
     space = null_space(residue_matrix(both, sample))
     if len(space) != 1:

@@ -9,14 +9,18 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.chance import collision_share, log10_by_size
-from affinedp.discovery.columns import ExactTable, Labels
-from affinedp.discovery.numbers import Numbers
-from affinedp.discovery.relations import FITS, Checked, Relation, Terms, check
+from affinedp.relations.chance import collision_share, log10_by_size
+from affinedp.relations.columns import ExactTable, Labels
+from affinedp.relations.numbers import Numbers
+from affinedp.relations.relation import FITS, Checked, Relation, Terms, check
 
 TOTAL_WORDS = frozenset(
-    "total totals all sum overall aggregate whole grand_total subtotal gesamt insgesamt summe "
-    "totale totaal".split()
+    word
+    for line in (
+        ("total", "totals", "all", "sum", "overall", "aggregate", "grand_total", "subtotal"),
+        ("gesamt", "insgesamt", "summe", "totale", "totaal"),
+    )
+    for word in line
 )
 # A label with no more values than this is tried as the mark of total rows whatever it says.
 FEW_VALUES = 30
@@ -72,7 +76,7 @@ def group_totals(
 
     Examples
     --------
-    >>> from affinedp.discovery.columns import exact_table
+    >>> from affinedp.relations.columns import exact_table
     >>> table = exact_table({
     ...     "state": ["A", "A", "A", "B", "B", "B"], "county": ["x", "y", "all", "z", "w", "all"],
     ...     "n": [120, 80, 200, 50, 70, 120],

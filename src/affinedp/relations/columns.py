@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.numbers import MISSING_WORDS, Numbers, read_numbers
 from affinedp.errors import AffineDPError
+from affinedp.relations.numbers import MISSING_WORDS, Numbers, read_numbers
 
 # Text with more different values than this share of the rows labels single rows, not groups.
 MOST_ROWS = 50_000_000
@@ -80,10 +80,10 @@ class ExactTable:
             Counting from 0.
         """
         if self.row_names is not None:
-            return str(self.row_names[row])
+            return f"{self.row_names[row]}"
         for label in self.labels:
             if len(label.values) == self.rows and label.codes[row] >= 0:
-                return label.values[label.codes[row]]
+                return label.values[int(label.codes[row])]
         return f"row {row} (counting from 0)"
 
 

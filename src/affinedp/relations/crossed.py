@@ -1,7 +1,7 @@
 """Equations between rows in small tables, and rows that repeat columns.
 
-A statement of accounts has its items in the rows and years in the columns; an input-output table has
-the same sectors in both.
+A statement of accounts has its items in the rows and years in the columns; an input-output table
+has the same sectors in both.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.discovery.chance import collision_share, log10_by_size, log10_choices
-from affinedp.discovery.columns import ExactTable
-from affinedp.discovery.exact import exact_relations
-from affinedp.discovery.numbers import Numbers
-from affinedp.discovery.relations import Checked, Relation, Terms
+from affinedp.relations.chance import collision_share, log10_by_size, log10_choices
+from affinedp.relations.columns import ExactTable
+from affinedp.relations.exact import exact_relations
+from affinedp.relations.numbers import Numbers
+from affinedp.relations.relation import Checked, Relation, Terms
 
 MOST_ROWS = 80
 FEWEST = 3
@@ -66,7 +66,7 @@ def row_relations(
 
     Examples
     --------
-    >>> from affinedp.discovery.columns import exact_table
+    >>> from affinedp.relations.columns import exact_table
     >>> table = exact_table({
     ...     "item": ["sales", "cost", "profit"],
     ...     "2021": [5123, 3907, 1216], "2022": [5480, 4021, 1459], "2023": [6001, 4415, 1586],
@@ -147,7 +147,7 @@ def mirrors(table: ExactTable, limit: float) -> list[Mirror]:
 
     Examples
     --------
-    >>> from affinedp.discovery.columns import exact_table
+    >>> from affinedp.relations.columns import exact_table
     >>> table = exact_table({
     ...     "from": ["farm", "mill", "shop", "output"], "farm": [10, 250, 31, 311],
     ...     "mill": [140, 20, 73, 490], "shop": [161, 220, 35, 420], "use": [311, 490, 420, 0],

@@ -1,8 +1,8 @@
 """The shortest vectors of a space: the equations that a person would have written.
 
-A space of equations has one basis that reads well and endless ones that do not.  Solving for a random
-set of columns makes every equation as short as that set allows (a circuit), so many random sets
-show the shortest circuits there are; this is Prange's information-set decoding.  Wide ones are
+A space of equations has one basis that reads well and endless ones that do not.  Solving for a
+random set of columns makes every equation as short as that set allows (a circuit), so many random
+sets show the shortest circuits there are; this is Prange's information-set decoding.  Wide ones are
 shortened further by subtracting multiples of others.  Taking the shortest independent ones first is
 optimal, because independent sets form a matroid.
 """
@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from affinedp.discovery.modular import PRIME, Residues, reduced
+from affinedp.relations.modular import PRIME, Residues, reduced
 
 TRIALS = 24
 ROUNDS = 12
@@ -76,7 +75,7 @@ class Span:
 
 
 def short_vectors(
-    basis: Residues, rng: np.random.Generator, first: NDArray[np.float64] | None = None
+    basis: Residues, rng: np.random.Generator, thorough: bool = False
 ) -> list[Residues]:
     """Return many short vectors of a space, the shortest first, at least a basis among them.
 
@@ -86,8 +85,9 @@ def short_vectors(
         A basis of the space modulo the prime.
     rng : Generator
         For the random sets.
-    first : array, shape (n,), optional
-        Columns with larger values are solved for less often.
+    thorough : bool
+        Whether to go on although the basis gets no shorter: where most of the space is chance,
+        what is wanted is no shorter than the rest.
 
     Examples
     --------
@@ -108,8 +108,7 @@ def short_vectors(
     best, waited, work = float("inf"), 0, 0.0
     for _ in range(ROUNDS):
         for _ in range(TRIALS):
-            order = np.argsort(rng.random(n) + (0.0 if first is None else first))
-            _collect(pool, reduced(basis, order)[0])
+            _collect(pool, reduced(basis, rng.permutation(n))[0])
             work += d * d * n
         chosen = shortest_basis(pool.values(), n, d)
         chosen = _shortened(chosen)
@@ -117,7 +116,7 @@ def short_vectors(
         total = sum(int(np.count_nonzero(vector)) for vector in chosen)
         waited = 0 if total < best else waited + 1
         best = min(best, total)
-        if waited >= PATIENCE or work > MOST_WORK:
+        if (waited >= PATIENCE and not thorough) or work > MOST_WORK:
             break
     return sorted(pool.values(), key=np.count_nonzero)
 
@@ -145,7 +144,7 @@ def shortest_basis(vectors: Iterable[Residues], size: int, rank: int) -> list[Re
 def _collect(pool: dict[bytes, Residues], vectors: Residues) -> None:
     """Keep each vector once, scaled so that its first entry is 1."""
     lead = vectors[np.arange(len(vectors)), (vectors != 0).argmax(axis=1)]
-    unit = vectors * _inverse(lead)[:, None] % PRIME
+    unit = vectors * inverse(lead)[:, None] % PRIME
     for vector in unit:
         pool.setdefault(vector.tobytes(), vector)
 
@@ -155,7 +154,7 @@ def _shortened(vectors: list[Residues]) -> list[Residues]:
     chosen = [vector.copy() for vector in vectors]
     order = np.argsort([np.count_nonzero(vector) for vector in chosen], kind="stable")
     table = np.array([chosen[i] for i in order])
-    inverse = _inverse(table)
+    inverses = inverse(table)
     for i in range(len(table) - 1, 0, -1):
         vector = table[i]
         size = int(np.count_nonzero(vector))
@@ -167,19 +166,25 @@ def _shortened(vectors: list[Residues]) -> list[Residues]:
             shared = (table[j] != 0) & (vector != 0)
             if not shared.any():
                 continue
-            ratios = vector[shared] * inverse[j][shared] % PRIME
+            ratios = vector[shared] * inverses[j][shared] % PRIME
             values, counts = np.unique(ratios, return_counts=True)
             shorter = (vector - int(values[counts.argmax()]) * table[j]) % PRIME
             left = int(np.count_nonzero(shorter))
             if left < size:
                 vector, size = shorter, left
         table[i] = vector
-        inverse[i] = _inverse(vector)
+        inverses[i] = inverse(vector)
     return list(table)
 
 
-def _inverse(values: Residues) -> Residues:
-    """Inverses modulo the prime, by Fermat's little theorem; 0 stays 0."""
+def inverse(values: Residues) -> Residues:
+    """Return inverses modulo the prime, by Fermat's little theorem; 0 stays 0.
+
+    Parameters
+    ----------
+    values : array
+        Residues.
+    """
     result = np.ones_like(values)
     power, exponent = values.copy(), PRIME - 2
     while exponent:

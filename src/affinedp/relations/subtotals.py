@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.chance import collision_share, log10_by_size
-from affinedp.discovery.columns import ExactTable
-from affinedp.discovery.groups import sums
-from affinedp.discovery.relations import Checked, Relation, Terms, check
+from affinedp.relations.chance import collision_share, log10_by_size
+from affinedp.relations.columns import ExactTable
+from affinedp.relations.groups import sums
+from affinedp.relations.relation import Checked, Relation, Terms, check
 
 LEVELS = 6
 # More rows than this are not tried pair by pair.
@@ -21,6 +21,8 @@ MOST_ROWS = 20_000
 MOST_FITS = 12
 # A sum that is likelier than this by chance says nothing, also not together with others.
 WEAK = -1.0
+# A column with more equal pairs than this share does not tell which rows are sums.
+TELLING = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +66,10 @@ def subtotals(
 
     Examples
     --------
-    >>> from affinedp.discovery.columns import exact_table
-    >>> table = exact_table({"a": [312, 95, 407, 58, 11, 69, 476], "b": [9, 80, 89, 44, 32, 76, 165]})
+    >>> from affinedp.relations.columns import exact_table
+    >>> table = exact_table({
+    ...     "a": [312, 95, 407, 58, 11, 69, 476], "b": [9, 80, 89, 44, 32, 76, 165],
+    ... })
     >>> [(one.row, one.parts) for one in subtotals(table, -4.0)]
     [(2, (0, 1)), (5, (3, 4)), (6, (2, 5))]
     """
@@ -110,15 +114,21 @@ def _level(
     table: ExactTable, rows: NDArray[np.intp], limit: float, counted: Container[str] | None
 ) -> list[Subtotal]:
     """Totals of the rows right before or right after them, without overlaps."""
-    votes: dict[tuple[int, int, int], int] = {}
-    for column in table.columns:
-        if column.missing[rows].any():
+    evidence: dict[tuple[int, int, int], float] = {}
+    for name, column in zip(table.names, table.columns):
+        share = collision_share(column)
+        told = counted is None or name in counted
+        if column.missing[rows].any() or share > TELLING or not told:
             continue
-        for block in _blocks(column.whole_at(rows)):
-            votes[block] = votes.get(block, 0) + 1
+        whole = column.whole_at(rows)
+        for block in _blocks(whole):
+            fits = log10_by_size(whole[block[0] : block[0] + 1], 0.0, share)
+            evidence[block] = evidence.get(block, 0.0) + fits
     candidates = []
     tried = 2 * len(rows) ** 2
-    for (i, first, last), _ in sorted(votes.items(), key=lambda pair: -pair[1])[:2000]:
+    for (i, first, last), most in evidence.items():
+        if most + np.log10(tried) > WEAK:
+            continue
         one = _checked(table, int(rows[i]), rows[first:last], tried, counted)
         if one is not None and one.log10_chance <= WEAK:
             candidates.append(one)
