@@ -17,6 +17,7 @@ import typer
 from affinedp import __version__
 from affinedp.cli.consensus import consensus_app
 from affinedp.cli.control import control_app
+from affinedp.cli.discover import discover_command
 from affinedp.designs.gaussian import design_gaussian
 from affinedp.designs.laplace import design_laplace
 from affinedp.equations.manifold import AffineManifold
@@ -224,6 +225,7 @@ def audit(
 LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", show_default=False)]
 ledger_app = typer.Typer(help="Start a privacy budget, look at it, check it.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
+app.command("discover")(discover_command)
 app.add_typer(control_app, name="control")
 app.add_typer(consensus_app, name="consensus")
 

@@ -16,8 +16,6 @@ from affinedp.discovery.equation import (
     Scope,
     kind_of,
     pattern_of,
-    quoted,
-    written_equation,
 )
 from affinedp.discovery.fields import conserved_atoms, network_laws
 from affinedp.relations.chance import log10_chance
@@ -25,6 +23,7 @@ from affinedp.relations.columns import ExactTable
 from affinedp.relations.lags import Order, is_counter, known_twice, lagged_terms, orders
 from affinedp.relations.relation import Checked, Relation, Terms
 from affinedp.relations.within import BLOCK, Search, note, search_within
+from affinedp.relations.written import quoted, written_equation
 
 FEWEST_ROWS_LAGGED = 8
 

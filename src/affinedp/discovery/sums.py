@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.discovery.costs import MOST_COMPONENT, Cost, Promise, cost_of_sums
-from affinedp.discovery.equation import DiscoveredEquation, kind_of, quoted, written_equation
+from affinedp.discovery.equation import DiscoveredEquation, kind_of
 from affinedp.discovery.gather import equation_of, zero_offset
 from affinedp.relations.columns import ExactTable, Labels
 from affinedp.relations.crossed import Mirror, RowRelation, mirrors, row_relations
@@ -17,6 +17,7 @@ from affinedp.relations.groups import GroupTotals, group_totals, grouped_terms
 from affinedp.relations.relation import Checked, Relation, Terms
 from affinedp.relations.subtotals import MOST_ROWS, Subtotal, subtotals
 from affinedp.relations.within import Search, search_within
+from affinedp.relations.written import quoted, written_equation
 
 FEWEST_GROUPS = 8
 SHOWN_PARTS = 12

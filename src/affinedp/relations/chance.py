@@ -25,7 +25,7 @@ LOG10 = math.log(10.0)
 CONFIRMS = 2.0
 LOOKED_AT = 2000
 # With more rows than this, shuffling tells enough.
-SMALL = 200
+SMALL = 40
 
 
 def log10_chance(

@@ -211,7 +211,8 @@ def _pandas_values(series: Any) -> tuple[Any, Any]:
     if isinstance(dtype, np.dtype):
         return series.to_numpy(), missing if dtype.kind not in "iub" else None
     if getattr(dtype, "kind", "O") in "iub" and hasattr(series, "fillna"):
-        whole = series.fillna(0).to_numpy(dtype=np.int64 if dtype.kind != "u" else np.uint64)
+        filled = series.fillna(False if dtype.kind == "b" else 0)
+        whole = filled.to_numpy(dtype=np.uint64 if dtype.kind == "u" else np.int64)
         return whole, missing
     if getattr(dtype, "kind", "O") in "mM":
         return series.astype(str).to_numpy(dtype=object), missing

@@ -128,7 +128,8 @@ def exact_relations(
     space: Residues | None = None
     for _ in range(draws):
         sample = rows if draws == 1 else np.sort(rng.choice(rows, wanted, replace=False))
-        matrix = residue_matrix(terms, sample)
+        matrix, first = np.unique(residue_matrix(terms, sample), axis=0, return_index=True)
+        sample = sample[np.sort(first)]  # copies of rows say nothing new
         if not terms.constant:
             matrix = np.vstack([matrix, np.eye(1, size + 1, size, dtype=np.int64)])
         drawn = null_space(matrix)

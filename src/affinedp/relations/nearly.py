@@ -7,6 +7,7 @@ columns and dropping what is not significant gives its short relations.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,8 +26,8 @@ FloatArray = NDArray[np.float64]
 COARSE = 5.0
 # Standard errors that a coefficient may be off.
 SIGNIFICANT = 5.0
-# Variation, in units of rounding, below which a direction is a relation.
-ROUNDING = 1.0
+# Variation, in units of rounding, below which a direction is a relation: rounding alone makes 0.29.
+ROUNDING = 0.75
 ROWS_PER_TERM = 2
 TRIALS = 8
 ROUNDS = 4
@@ -34,6 +35,12 @@ DRAWS = 7
 # The share of a relation that no other one explains.
 APART = 1e-2
 PRUNINGS = 12
+# A change of a number by this part of its unit cannot be seen.
+UNSEEN = 0.1
+# The error that a solver may leave in computed numbers, in their units.
+BIAS = 0.5
+# Digits of a relation for which no simpler form is looked for.
+PLAIN = 8.0
 # No more digits than a coefficient that somebody knows.
 MOST_DIGITS = 40.0
 
@@ -46,6 +53,7 @@ class _Sample:
     unit: FloatArray
     mean: FloatArray
     values: FloatArray  # (rows, terms)
+    computed: list[bool]
 
 
 def nearly_relations(
@@ -86,14 +94,52 @@ def nearly_relations(
         sample = _sample(terms, usable, chosen)
         space = _quiet_space(sample)
         for _ in range(ROUNDS):
-            if space.shape[1] <= len(inside.rows) + len(found):
+            before = len(found)
+            plain = draw > 0 or all(one.relation.digits <= PLAIN for one in found)
+            if space.shape[1] <= len(inside.rows) + before and plain:
                 break
             for relation in _candidates(sample, space, rng):
                 key = (tuple(sorted(relation.coefficients.items())), relation.offset)
                 if key not in pool:
                     pool[key] = check(relation, terms)
             found = _independent(pool.values(), terms, known)
-    return found
+            if len(found) == before and plain:
+                break
+    return _shortened(found, terms, known)
+
+
+def _shortened(found: list[Checked], terms: Terms, known: list[Relation]) -> list[Checked]:
+    """Subtract what is known where that makes a relation shorter and rows obey it as well."""
+    out = list(found)
+    for i, one in enumerate(out):
+        others = [*known, *(other.relation for k, other in enumerate(out) if k != i)]
+        relation = one.relation
+        for other in others:
+            relation = _shorter(relation, other)
+        if relation is one.relation:
+            continue
+        again = check(relation.scaled(), terms)
+        if again.rows - again.within <= one.rows - one.within:
+            out[i] = again
+    return out
+
+
+def _shorter(relation: Relation, other: Relation) -> Relation:
+    ratios = Counter(
+        relation.coefficients[j] / value
+        for j, value in other.coefficients.items()
+        if j in relation.coefficients
+    )
+    for ratio, shared in ratios.most_common(1):
+        if 2 * shared <= len(other.coefficients):
+            break
+        values = dict(relation.coefficients)
+        for j, value in other.coefficients.items():
+            values[j] = values.get(j, Fraction(0)) - ratio * value
+        left = {j: value for j, value in values.items() if value}
+        if left:
+            return Relation(left, relation.offset - ratio * other.offset)
+    return relation
 
 
 def enough_rows(terms: int) -> int:
@@ -127,7 +173,8 @@ def _sample(terms: Terms, usable: list[int], rows: NDArray[np.intp]) -> _Sample:
     unit = np.array([float(terms.resolution(j)) for j in usable])
     scaled = values / unit
     mean = scaled.mean(axis=0)
-    return _Sample(usable, unit, mean, scaled - mean)
+    computed = [not terms.columns[j].written for j in usable]
+    return _Sample(usable, unit, mean, scaled - mean, computed)
 
 
 def _quiet_space(sample: _Sample) -> FloatArray:
@@ -149,63 +196,78 @@ def _candidates(sample: _Sample, space: FloatArray, rng: np.random.Generator) ->
         if not len(others):
             others = order[d - 1 :]
             solved = order[: d - 1]
-        for target in solved:
-            relation = _regressed(sample, int(target), others)
+        wide = _least_squares(sample.values[:, others], sample.values[:, solved])
+        for place, target in enumerate(solved):
+            fit = (wide[0][:, place], wide[1][:, place], float(wide[2][place]))
+            relation = _regressed(sample, int(target), others, fit)
             if relation is not None:
                 found.append(relation)
     return found
 
 
-def _regressed(sample: _Sample, target: int, others: NDArray[np.intp]) -> Relation | None:
+Fit = tuple[FloatArray, FloatArray, float]
+
+
+def _regressed(sample: _Sample, target: int, others: NDArray[np.intp], fit: Fit) -> Relation | None:
     """One column from others, only those that matter, with coefficients that are simple."""
     y = sample.values[:, target]
     kept = others
+    coefficients, errors, spread = fit
     for _ in range(PRUNINGS):
-        if not len(kept):
+        if spread > ROUNDING * np.hypot(1.0, np.linalg.norm(coefficients)):
             return None
-        coefficients, errors, spread = _least_squares(sample.values[:, kept], y)
-        matters = np.abs(coefficients) > SIGNIFICANT * errors
+        size = np.hypot(1.0, np.linalg.norm(coefficients))
+        seen = np.abs(coefficients) * np.abs(sample.values[:, kept]).max(axis=0) > size
+        matters = seen & (np.abs(coefficients) > SIGNIFICANT * errors)
         if matters.all():
             break
         kept = kept[matters]
+        if not len(kept):
+            return None
+        again = _least_squares(sample.values[:, kept], y[:, None])
+        coefficients, errors, spread = again[0][:, 0], again[1][:, 0], float(again[2][0])
     else:
-        return None
-    if spread > 2 * ROUNDING * (1 + float(np.linalg.norm(coefficients))):
         return None
     units = sample.unit[kept] / sample.unit[target]
     values: dict[int, Fraction] = {sample.terms[target]: Fraction(-1)}
     level = Fraction(float(sample.mean[target])) * Fraction(float(sample.unit[target]))
+    bias = BIAS if sample.computed[target] else 0.0
     for j, raw, error, unit in zip(kept, coefficients, errors, units):
         middle = float(raw / unit)
-        off = max(SIGNIFICANT * float(error / unit), 1e-12 * abs(middle))
+        # what changes no number by more than a part of its unit may as well be simple
+        share = BIAS if sample.computed[j] or sample.computed[target] else UNSEEN
+        unseen = share / float(np.abs(sample.values[:, j]).max())
+        off = max(SIGNIFICANT * float(error), unseen * (1 + abs(float(raw)))) / float(unit)
+        bias += BIAS * abs(float(raw)) * bool(sample.computed[j])
         simple = simplest(Fraction(middle - off), Fraction(middle + off))
         if not simple:
             return None
         values[sample.terms[j]] = simple
         level -= simple * Fraction(float(sample.mean[j])) * Fraction(float(sample.unit[j]))
     width = SIGNIFICANT * spread / np.sqrt(len(y)) + 1e-12 * float(np.abs(sample.mean).max())
-    slack = Fraction(float(width)) * Fraction(float(sample.unit[target]))
+    # a solver leaves the same small error in every row
+    slack = Fraction(float(width + bias)) * Fraction(float(sample.unit[target]))
     relation = Relation(values, simplest(level - slack, level + slack)).scaled()
     return relation if relation.digits <= MOST_DIGITS else None
 
 
-def _least_squares(matrix: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Coefficients, their standard errors, and what is left."""
+def _least_squares(matrix: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Coefficients, their standard errors, and what is left, for each column of y."""
     from scipy.linalg import solve_triangular
 
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     q, r = np.linalg.qr(matrix / scale)
     if np.abs(np.diagonal(r)).min() < 1e-13:
-        return np.zeros(matrix.shape[1]), np.ones(matrix.shape[1]), 0.0
+        shape = (matrix.shape[1], y.shape[1])
+        return np.zeros(shape), np.ones(shape), np.full(y.shape[1], np.inf)
     coefficients = solve_triangular(r, q.T @ y)
     left = y - (matrix / scale) @ coefficients
     freedom = max(len(y) - matrix.shape[1] - 1, 1)
     # rounding is at least what doubles leave
-    spread = float(np.sqrt(left @ left / freedom)) + 1e-15 * float(np.abs(y).max())
-    inverse = solve_triangular(r, np.eye(len(r)))
-    errors = spread * np.linalg.norm(inverse, axis=1)
-    return coefficients / scale, errors / scale, spread
+    spread = np.sqrt((left * left).sum(axis=0) / freedom) + 1e-15 * np.abs(y).max(axis=0)
+    inverse = np.linalg.norm(solve_triangular(r, np.eye(len(r))), axis=1)
+    return coefficients / scale[:, None], np.outer(inverse / scale, spread), spread
 
 
 def _independent(found: Iterable[Checked], terms: Terms, known: list[Relation]) -> list[Checked]:

@@ -243,7 +243,7 @@ def _decimals(values: NDArray[np.float64]) -> tuple[Whole, int] | None:
 
 def _dusty_decimals(values: NDArray[np.float64]) -> tuple[Whole, int] | None:
     """The same for decimals that were added up in doubles: 0.1 + 0.2 is three tenths."""
-    dust = DUST_ULPS * float(np.spacing(np.abs(values).max(initial=0.0)))
+    dust = DUST_ULPS * math.ulp(float(np.abs(values).max(initial=0.0)))
     for k in range(MOST_DECIMALS + 1):
         if DUST_MARGIN * dust > 10.0**-k:
             return None

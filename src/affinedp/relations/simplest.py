@@ -27,16 +27,16 @@ def simplest(low: Fraction, high: Fraction) -> Fraction:
         return Fraction(0)
     if high < 0:
         return -simplest(-high, -low)
-    decimal, digits = _shortest_decimal(low, high)
     quotient = _shortest_quotient(low, high)
     length = math.log2(quotient.numerator) + math.log2(quotient.denominator)
     # people write 1/3 and 1.95583, and seldom 487/249
     seldom = 3.0 if quotient.denominator > 1 else 0.0
-    return quotient if length + seldom <= math.log2(digits) else decimal
+    decimal = _shortest_decimal(low, high, length + seldom)
+    return quotient if decimal is None else decimal
 
 
-def _shortest_decimal(low: Fraction, high: Fraction) -> tuple[Fraction, int]:
-    """The decimal with the fewest digits, and its digits as a whole number."""
+def _shortest_decimal(low: Fraction, high: Fraction, most: float) -> Fraction | None:
+    """The decimal with the fewest digits, if these are shorter than so many binary ones."""
     places = -math.floor(math.log10(high.numerator) - math.log10(high.denominator)) - 1
     while True:
         unit = Fraction(10) ** places
@@ -45,7 +45,9 @@ def _shortest_decimal(low: Fraction, high: Fraction) -> tuple[Fraction, int]:
             # the roundest of those that fit, then the nearest to the middle
             last = math.floor(high * unit)
             middle = min(max(round((low + high) / 2 * unit), first), last)
-            return Fraction(middle) / unit, max(middle, 1)
+            return Fraction(middle) / unit if math.log2(max(middle, 1)) < most else None
+        if first > 2**most:
+            return None
         places += 1
 
 

@@ -21,6 +21,7 @@ ROUNDS = 12
 PATIENCE = 3
 # Work (entries touched) after which the search ends, however it goes.
 MOST_WORK = 2e9
+THOROUGH_WORK = 5e7
 
 
 @dataclass
@@ -110,13 +111,17 @@ def short_vectors(
         for _ in range(TRIALS):
             _collect(pool, reduced(basis, rng.permutation(n))[0])
             work += d * d * n
+        if thorough:
+            if work > THOROUGH_WORK:
+                break
+            continue
         chosen = shortest_basis(pool.values(), n, d)
         chosen = _shortened(chosen)
         _collect(pool, np.array(chosen))
         total = sum(int(np.count_nonzero(vector)) for vector in chosen)
         waited = 0 if total < best else waited + 1
         best = min(best, total)
-        if (waited >= PATIENCE and not thorough) or work > MOST_WORK:
+        if waited >= PATIENCE or work > MOST_WORK:
             break
     return sorted(pool.values(), key=np.count_nonzero)
 

@@ -25,9 +25,11 @@ BLOCK = 600
 # Where there are more, in blocks of this size that overlap by half.
 SMALL_BLOCK = 200
 # With fewer rows than columns, all short relations are searched only up to this many columns.
-FEW_ROWS_TERMS = 150
+FEW_ROWS_TERMS = 100
 MOST_VIEWS = 12
 PAIR_SAMPLE = 64
+# In so many rows a column with one value is told as a fact; shuffling says nothing about it.
+ROWS_OF_A_CONSTANT = 20
 # Nobody would recognise a doubtful equation with more digits.
 DOUBTFUL_DIGITS = 12.0
 
@@ -113,7 +115,8 @@ def search_within(
         if not span.add(vector_of(one.relation, size)):
             continue
         chance = log10_chance(one, terms, tried)
-        if chance <= limit or len(one.relation.coefficients) == 1:
+        fixed = len(one.relation.coefficients) == 1 and one.rows >= ROWS_OF_A_CONSTANT
+        if chance <= limit or fixed:
             out.found.append((one, chance))
         elif one.relation.digits <= DOUBTFUL_DIGITS:
             out.doubtful.append((one, chance))
