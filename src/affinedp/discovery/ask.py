@@ -118,11 +118,14 @@ def discover(
                          labels=tuple(label.name for label in read.labels))  # fmt: skip
     known, rows = _given(given, meant, read, terms, notes)
     promise = replace(promise, given=tuple(rows))
-    laws = field_laws(terms, limit, graph, injections, formulas)
-    within = search_within(terms, rng, limit, known)
+    laws = field_laws(terms, limit, known, graph, injections, formulas)
+    within = search_within(terms, rng, limit, [*known, *(one.relation for _, one, _ in laws)])
     notes += within.notes
+    # what a field names comes first
+    within.found[:0] = [(one, chance) for _, one, chance in laws]
     certain, doubtful = within_rows(read, terms, within, promise)
-    certain = _named_laws(certain, laws, read, terms, promise)
+    for i, (name, _, _) in enumerate(laws):
+        certain[i] = replace(certain[i], pattern=name)
     cost_of_all = _cost_of_all(certain, promise)
     levels: tuple[str, ...] = ()
     totals: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -283,28 +286,6 @@ def _texts(given: Sequence[str]) -> list[str]:
 
 
 # ---------------------------------------------------------------------- what is told
-
-
-def _named_laws(
-    certain: list[DiscoveredEquation],
-    laws: Sequence[tuple[str, Any, float]],
-    table: ExactTable,
-    terms: Terms,
-    promise: Promise,
-) -> list[DiscoveredEquation]:
-    """Equations under the name that their field gives them; further laws are added."""
-    from affinedp.relations.within import Search
-
-    out = list(certain)
-    for name, found, chance in laws:
-        support = {terms.names[j] for j in found.relation.support}
-        same = [i for i, one in enumerate(out) if set(one.columns) == support]
-        if same:
-            out[same[0]] = replace(out[same[0]], pattern=name)
-            continue
-        said, _ = within_rows(table, terms, Search(found=[(found, chance)]), promise)
-        out.append(replace(said[0], pattern=name))
-    return out
 
 
 def _cost_of_all(certain: Sequence[DiscoveredEquation], promise: Promise) -> float | None:

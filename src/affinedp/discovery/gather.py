@@ -20,8 +20,10 @@ from affinedp.discovery.equation import (
 from affinedp.discovery.fields import conserved_atoms, network_laws
 from affinedp.relations.chance import log10_chance
 from affinedp.relations.columns import ExactTable
+from affinedp.relations.exact import vector_of
 from affinedp.relations.lags import Order, is_counter, known_twice, lagged_terms, orders
 from affinedp.relations.relation import Checked, Relation, Terms
+from affinedp.relations.sparse import Span
 from affinedp.relations.within import BLOCK, Search, note, search_within
 from affinedp.relations.written import quoted, written_equation
 
@@ -123,11 +125,12 @@ def within_rows(
 def field_laws(
     terms: Terms,
     limit: float,
+    known: Sequence[Relation],
     graph: Any,
     injections: Mapping[Any, str] | None,
     formulas: Mapping[str, str] | None,
 ) -> list[tuple[str, Checked, float]]:
-    """Return the laws of a field that hold, with their names and log10 of their chance.
+    """Return independent laws of a field that hold, with names and log10 of their chance.
 
     Parameters
     ----------
@@ -135,6 +138,8 @@ def field_laws(
         Columns.
     limit : float
         log10 of the chance beyond which a law is not told.
+    known : sequence of Relation
+        What need not be told again.
     graph, injections, formulas : optional
         As for :func:`affinedp.discover`.
     """
@@ -143,8 +148,13 @@ def field_laws(
         named += network_laws(terms, graph, injections)
     named += conserved_atoms(terms, formulas)
     choices = math.log10(max(4 * len(named), 1))
+    span = Span(len(terms) + 1)
+    for relation in known:
+        span.add(vector_of(relation, len(terms)))
     laws = [(name, one, log10_chance(one, terms, choices=choices)) for name, one in named]
-    return [law for law in laws if law[2] <= limit]
+    return [
+        law for law in laws if law[2] <= limit and span.add(vector_of(law[1].relation, len(terms)))
+    ]
 
 
 def between_times(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,7 +18,7 @@ from affinedp.relations.relation import FITS, Checked, Relation, Terms, check
 TOTAL_WORDS = frozenset(
     word
     for line in (
-        ("total", "totals", "all", "sum", "overall", "aggregate", "grand_total", "subtotal"),
+        ("total", "totals", "all", "sum", "overall", "aggregate", "subtotal", "subtotals"),
         ("gesamt", "insgesamt", "summe", "totale", "totaal"),
     )
     for word in line
@@ -120,13 +121,25 @@ def _marked(
             return
 
 
+def says_total(text: str) -> bool:
+    """Whether a label says that its row is a total.
+
+    Parameters
+    ----------
+    text : str
+        The label.
+
+    Examples
+    --------
+    >>> [says_total(text) for text in ("Total", "sub-total 3", "all", "allotments")]
+    [True, True, True, False]
+    """
+    return bool(TOTAL_WORDS & set(re.split(r"[\W\d_]+", text.lower().replace("sub-", "sub"))))
+
+
 def _marks(label: Labels) -> list[int]:
     """What may mark a total row, the likeliest first."""
-    words = [
-        code
-        for code, text in enumerate(label.values)
-        if text.lower().replace(" ", "_") in TOTAL_WORDS or text.lower().startswith("total")
-    ]
+    words = [code for code, text in enumerate(label.values) if says_total(text)]
     nothing = [-1] if (label.codes < 0).any() else []
     rest = [c for c in range(len(label.values)) if c not in words]
     return [*nothing, *words, *(rest if len(label.values) <= FEW_VALUES else [])]

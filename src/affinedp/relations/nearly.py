@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.relations.exact import MOST_MISSES, vector_of
-from affinedp.relations.relation import Checked, Relation, Terms, check
+from affinedp.relations.numbers import Numbers
+from affinedp.relations.relation import FITS, Checked, Relation, Terms, check
 from affinedp.relations.simplest import simplest
 from affinedp.relations.sparse import Span
 
@@ -51,7 +52,7 @@ class _Sample:
 
     terms: list[int]
     unit: FloatArray
-    mean: FloatArray
+    mean: list[Fraction]  # in the numbers' own units
     values: FloatArray  # (rows, terms)
     computed: list[bool]
 
@@ -157,11 +158,9 @@ def _usable(terms: Terms, rows: NDArray[np.intp]) -> list[int]:
     """Terms that vary by several of their units."""
     out = []
     for j, column in enumerate(terms.columns):
-        values = column.approximate[rows]
-        if not np.isfinite(values).all():
-            continue
         unit = float(terms.resolution(j))
         with np.errstate(over="ignore", invalid="ignore"):
+            values = _from_first(column, rows)[0]
             spread = float(np.std(values / unit)) if unit > 0 else 0.0
         if np.isfinite(spread) and spread >= COARSE:
             out.append(j)
@@ -169,12 +168,29 @@ def _usable(terms: Terms, rows: NDArray[np.intp]) -> list[int]:
 
 
 def _sample(terms: Terms, usable: list[int], rows: NDArray[np.intp]) -> _Sample:
-    values = np.stack([terms.columns[j].approximate[rows] for j in usable], axis=1)
     unit = np.array([float(terms.resolution(j)) for j in usable])
-    scaled = values / unit
-    mean = scaled.mean(axis=0)
+    parts = [_from_first(terms.columns[j], rows) for j in usable]
+    scaled = np.stack([values for values, _ in parts], axis=1) / unit
+    middle = scaled.mean(axis=0)
+    scaled -= middle
+    mean = [first + Fraction(float(m * u)) for (_, first), m, u in zip(parts, middle, unit)]
     computed = [not terms.columns[j].written for j in usable]
-    return _Sample(usable, unit, mean, scaled - mean, computed)
+    return _Sample(usable, unit, mean, scaled, computed)
+
+
+def _from_first(column: Numbers, rows: NDArray[np.intp]) -> tuple[FloatArray, Fraction]:
+    """Differences from the first number, so that long numbers keep their last digits."""
+    if column.source.dtype.kind == "f":
+        first = float(column.source[rows[0]])
+        return column.source[rows] - first, Fraction(first)
+    whole = column.whole_at(rows)
+    start = int(whole[0])
+    if column.largest >= FITS // 2:
+        whole = whole.astype(object)
+    try:
+        return (whole - start).astype(float) * float(column.unit), start * column.unit
+    except OverflowError:
+        return np.full(len(whole), np.inf), Fraction(0)  # too long for a regression
 
 
 def _quiet_space(sample: _Sample) -> FloatArray:
@@ -230,7 +246,7 @@ def _regressed(sample: _Sample, target: int, others: NDArray[np.intp], fit: Fit)
         return None
     units = sample.unit[kept] / sample.unit[target]
     values: dict[int, Fraction] = {sample.terms[target]: Fraction(-1)}
-    level = Fraction(float(sample.mean[target])) * Fraction(float(sample.unit[target]))
+    level = sample.mean[target]
     bias = BIAS if sample.computed[target] else 0.0
     for j, raw, error, unit in zip(kept, coefficients, errors, units):
         middle = float(raw / unit)
@@ -243,8 +259,8 @@ def _regressed(sample: _Sample, target: int, others: NDArray[np.intp], fit: Fit)
         if not simple:
             return None
         values[sample.terms[j]] = simple
-        level -= simple * Fraction(float(sample.mean[j])) * Fraction(float(sample.unit[j]))
-    width = SIGNIFICANT * spread / np.sqrt(len(y)) + 1e-12 * float(np.abs(sample.mean).max())
+        level -= simple * sample.mean[j]
+    width = SIGNIFICANT * spread / np.sqrt(len(y)) + UNSEEN
     # a solver leaves the same small error in every row
     slack = Fraction(float(width + bias)) * Fraction(float(sample.unit[target]))
     relation = Relation(values, simplest(level - slack, level + slack)).scaled()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from affinedp.relations.chance import collision_share, log10_by_size
 from affinedp.relations.columns import ExactTable
-from affinedp.relations.groups import sums
+from affinedp.relations.groups import says_total, sums
 from affinedp.relations.relation import Checked, Relation, Terms, check
 
 LEVELS = 6
@@ -20,7 +20,7 @@ MOST_ROWS = 20_000
 # Blocks that fit one row in one column; more say nothing.
 MOST_FITS = 12
 # A sum that is likelier than this by chance says nothing, also not together with others.
-WEAK = -1.0
+WEAK = -0.5
 # A column with more equal pairs than this share does not tell which rows are sums.
 TELLING = 0.1
 
@@ -79,8 +79,7 @@ def subtotals(
     found: list[Subtotal] = []
     gathered = 0.0
     for _ in range(LEVELS):
-        left = limit - gathered
-        level = _of_all_others(table, rows, left, counted) or _level(table, rows, left, counted)
+        level = _of_all_others(table, rows, counted) or _level(table, rows, counted)
         if not level:
             break
         found += level
@@ -89,11 +88,11 @@ def subtotals(
         rows = np.setdiff1d(rows, [part for one in level for part in one.parts])
         if len(rows) < 3:
             break
-    return found
+    return [replace(one, log10_chance=gathered) for one in found] if gathered <= limit else []
 
 
 def _of_all_others(
-    table: ExactTable, rows: NDArray[np.intp], limit: float, counted: Container[str] | None
+    table: ExactTable, rows: NDArray[np.intp], counted: Container[str] | None
 ) -> list[Subtotal]:
     """The row that is half of its column's sum."""
     votes: dict[int, int] = {}
@@ -105,13 +104,13 @@ def _of_all_others(
             votes[int(i)] = votes.get(int(i), 0) + 1
     for i in sorted(votes, key=lambda i: -votes[i])[:3]:
         one = _checked(table, int(rows[i]), np.delete(rows, i), 3 * len(rows), counted)
-        if one is not None and one.log10_chance <= limit:
+        if one is not None and one.log10_chance <= WEAK:
             return [one]
     return []
 
 
 def _level(
-    table: ExactTable, rows: NDArray[np.intp], limit: float, counted: Container[str] | None
+    table: ExactTable, rows: NDArray[np.intp], counted: Container[str] | None
 ) -> list[Subtotal]:
     """Totals of the rows right before or right after them, without overlaps."""
     evidence: dict[tuple[int, int, int], float] = {}
@@ -125,8 +124,9 @@ def _level(
             fits = log10_by_size(whole[block[0] : block[0] + 1], 0.0, share)
             evidence[block] = evidence.get(block, 0.0) + fits
     candidates = []
-    tried = 2 * len(rows) ** 2
     for (i, first, last), most in evidence.items():
+        # whichever row it is, or one that says so itself
+        tried = 2 * len(rows) * (1 if says_total(table.row_name(int(rows[i]))) else len(rows))
         if most + np.log10(tried) > WEAK:
             continue
         one = _checked(table, int(rows[i]), rows[first:last], tried, counted)
@@ -143,8 +143,6 @@ def _level(
             used |= mine
     # several sums at once are less likely than each
     together = sum(one.log10_chance for one in chosen)
-    if together > limit:
-        return []
     chosen.sort(key=lambda one: one.row)
     return [replace(one, log10_chance=together) for one in chosen]
 
