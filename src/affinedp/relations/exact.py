@@ -9,7 +9,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.relations.modular import PRIME, Residues, null_space, primes, rational, residues
+from affinedp.relations.modular import (
+    PRIME,
+    Residues,
+    null_space,
+    primes,
+    product,
+    rational,
+    residues,
+)
 from affinedp.relations.relation import Checked, Relation, Terms, check, residual
 from affinedp.relations.sparse import Span, short_vectors
 
@@ -155,10 +163,10 @@ def _refined(
         wrong = np.unique([row for one in failed for row, _ in _wrong_rows(one, terms)])
         rows = residue_matrix(terms, wrong.astype(np.intp))
         # combinations of the space that also hold in those rows
-        kept = null_space(_product(rows, space.T))
+        kept = null_space(product(rows, space.T))
         if len(kept) == len(space):
             return space, [one for one in checked if one.exact], broken
-        space = _product(kept, space)
+        space = product(kept, space)
         sample = np.union1d(sample, wrong)
     return space, [one for one in checked if one.exact], broken
 
@@ -171,12 +179,6 @@ def _wrong_rows(one: Checked, terms: Terms) -> list[tuple[int, Fraction]]:
     there = np.flatnonzero(~missing)
     left, common = residual(one.relation, terms, there)
     return [(int(there[i]), Fraction(int(left[i]), common)) for i in np.flatnonzero(left)[:5]]
-
-
-def _product(left: Residues, right: Residues) -> Residues:
-    """A matrix product modulo the prime, in halves that do not overflow."""
-    high, low = left >> 16, left & 0xFFFF
-    return np.asarray(((high @ right % PRIME) * 65536 + low @ right) % PRIME)
 
 
 def _broken(
@@ -200,7 +202,7 @@ def _mostly(
     few = [one for one in broken if one.rows - one.zero <= max(1, MOST_MISSES * one.rows)]
     if not few:
         return []
-    span = Span(size + 1, list(known.rows), list(known.pivots))
+    span = known.copy()
     for one in found:
         span.add(vector_of(one.relation, size))
     for relation in _nearly_constant(terms):
@@ -242,7 +244,7 @@ def short_relations(
         What need not be told again.
     """
     size = len(terms)
-    span = Span(size + 1, list(known.rows), list(known.pivots))
+    span = known.copy()
     few = len(sample) <= size + MARGIN
     vectors = short_vectors(space, rng, thorough=few)
     most = FEW_ROWS_PRIMES if few else MOST_PRIMES

@@ -106,6 +106,23 @@ def reduced(
     return work[: len(pivots)], pivots
 
 
+def product(left: Residues, right: Residues) -> Residues:
+    """Return a matrix product modulo the first prime, in halves that do not overflow.
+
+    Parameters
+    ----------
+    left, right : arrays
+        Residues; the sum has at most 2^15 terms.
+
+    Examples
+    --------
+    >>> product(np.array([PRIME - 1]), np.array([[5]])).tolist()
+    [2147483642]
+    """
+    high, low = left >> 16, left & 0xFFFF
+    return np.asarray(((high @ right % PRIME) * 65536 + low @ right) % PRIME)
+
+
 def null_space(matrix: Residues, prime: int = PRIME) -> Residues:
     """Return a basis of the vectors that the rows of a matrix annihilate, one per row.
 

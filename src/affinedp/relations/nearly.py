@@ -97,7 +97,7 @@ def nearly_relations(
         for _ in range(ROUNDS):
             before = len(found)
             plain = draw > 0 or all(one.relation.digits <= PLAIN for one in found)
-            if space.shape[1] <= len(inside.rows) + before and plain:
+            if space.shape[1] <= len(inside) + before and plain:
                 break
             for relation in _candidates(sample, space, rng):
                 key = (tuple(sorted(relation.coefficients.items())), relation.offset)

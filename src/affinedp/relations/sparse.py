@@ -10,11 +10,10 @@ optimal, because independent sets form a matroid.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from affinedp.relations.modular import PRIME, Residues, reduced
+from affinedp.relations.modular import PRIME, Residues, product, reduced
 
 TRIALS = 24
 ROUNDS = 12
@@ -24,23 +23,27 @@ MOST_WORK = 2e9
 THOROUGH_WORK = 5e7
 
 
-@dataclass
 class Span:
-    """A growing set of independent vectors, in echelon form.
+    """A growing set of independent vectors, in reduced echelon form.
 
-    Attributes
+    Parameters
     ----------
     size : int
         Length of the vectors.
-    rows : list of arrays
-        The echelon form, unit pivots.
-    pivots : list of int
-        Their columns.
     """
 
-    size: int
-    rows: list[Residues] = field(default_factory=list)
-    pivots: list[int] = field(default_factory=list)
+    def __init__(self, size: int) -> None:
+        self.rows: Residues = np.zeros((0, size), dtype=np.int64)
+        self.pivots: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.pivots)
+
+    def copy(self) -> Span:
+        """Return a span that grows by itself."""
+        again = Span(self.rows.shape[1])
+        again.rows, again.pivots = self.rows, list(self.pivots)
+        return again
 
     def rest(self, vector: Residues) -> Residues:
         """Return what is left of a vector after subtracting the span's part.
@@ -51,11 +54,9 @@ class Span:
             Residues.
         """
         left = vector % PRIME
-        for row, pivot in zip(self.rows, self.pivots):
-            factor = int(left[pivot])
-            if factor:
-                left = (left - factor * row) % PRIME
-        return left
+        if not self.pivots:
+            return left
+        return np.asarray((left - product(left[self.pivots], self.rows)) % PRIME)
 
     def add(self, vector: Residues) -> bool:
         """Add a vector; say whether it was independent.
@@ -70,7 +71,9 @@ class Span:
         if not len(there):
             return False
         pivot = int(there[0])
-        self.rows.append(left * pow(int(left[pivot]), -1, PRIME) % PRIME)
+        left = left * pow(int(left[pivot]), -1, PRIME) % PRIME
+        change = self.rows[:, pivot, None] * left % PRIME
+        self.rows = np.vstack([(self.rows - change) % PRIME, left])
         self.pivots.append(pivot)
         return True
 
