@@ -1,12 +1,14 @@
 # make demo   runs the main job in a fresh environment
 # make test   runs everything that must pass
+# make fast   runs what matters while working, in about a minute
 PYTHON ?= python3
 VENV := .venv
+LOWEST ?= tests
 BIN := $(VENV)/bin
 # small matrices everywhere: one BLAS thread is the fastest and the most repeatable
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test check docs bench lock clean
+.PHONY: demo test fast kernels check lowest docs bench lock clean
 
 $(VENV)/demo.stamp: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +39,26 @@ check: $(VENV)/test.stamp
 
 test: check
 	$(BIN)/python -m pytest -n 2
+
+# the rooms that every promise rests on, without the tests that take a second or more
+FAST := -m "not slow" $(addprefix tests/,equations neighbours promise files show release budget cli \
+	test_package.py test_rooms.py)
+
+fast: check
+	$(BIN)/python -m pytest -n 2 $(FAST)
+
+# other processors take other kernels of OpenBLAS, which round in another order
+kernels: $(VENV)/test.stamp
+	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -n 2 $(FAST)
+	OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -n 2 $(FAST)
+
+# the lowest versions that pyproject.toml allows, in an environment of their own
+lowest:
+	$(PYTHON) -m venv --clear $(VENV)/lowest
+	$(VENV)/lowest/bin/python -m pip install -q --disable-pip-version-check uv
+	$(VENV)/lowest/bin/uv pip install -q --python $(VENV)/lowest/bin/python --resolution lowest-direct \
+		--only-binary :all: --no-binary affinedp -e ".[test]"
+	$(VENV)/lowest/bin/python -m pytest -n 2 $(LOWEST)
 
 docs: $(VENV)/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

@@ -39,10 +39,17 @@ def _released(options: dict) -> tuple[float, int]:
 
 def _sampler(noises: int) -> float:
     """OpenDP's discrete Gaussian alone, in the same batches."""
-    from affinedp.release.publish import GRID_BITS, integer_sampler
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+    from opendp.mod import enable_features
+
+    from affinedp.release.plan import GRID_BITS
 
     batch = 30_000
-    sampler = integer_sampler("gaussian", 2.0**GRID_BITS, batch)
+    enable_features("contrib")
+    domain = vector_domain(atom_domain(T="i64"), size=batch)
+    sampler = make_gaussian(domain, l2_distance(T=float), scale=2.0**GRID_BITS)
     start = time.perf_counter()
     for _ in range(ROWS * noises // batch):
         sampler([0] * batch)

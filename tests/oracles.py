@@ -14,7 +14,7 @@ def fundamental_directions(D, mu):
     Yields (support, difference of neighbours as floats).
     """
     q, n = np.shape(D)
-    D = [[Fraction(str(value)) for value in row] for row in np.asarray(D).tolist()]
+    D = exact_numbers(D)
     for basis in itertools.combinations(range(n), q):
         solved = _solve([[row[j] for j in basis] for row in D], D)
         if solved is None:
@@ -28,6 +28,41 @@ def fundamental_directions(D, mu):
                 v[j] = -solved[row][i]
             support = tuple(j for j in range(n) if v[j] != 0)
             yield support, np.array([float(x) for x in v]) * mu[i]
+
+
+def exact_directions(D, mu, kept=None):
+    """Definition 4 in exact numbers: for every circuit's entries its difference of neighbours.
+
+    ``kept`` are the independent ones of the equations.
+    """
+    found = {}
+    rows = exact_numbers(D)
+    rows = rows if kept is None else [rows[i] for i in kept]
+    q, n = len(rows), np.shape(D)[1]
+    for basis in itertools.combinations(range(n), q):
+        solved = _solve([[row[j] for j in basis] for row in rows], rows)
+        if solved is None:
+            continue
+        for i in set(range(n)) - set(basis):
+            v = {i: mu[i]} | {j: -solved[r][i] * mu[i] for r, j in enumerate(basis) if solved[r][i]}
+            support = tuple(sorted(v))
+            size = max(abs(x) for x in v.values())
+            if support not in found or size > max(abs(x) for x in found[support].values()):
+                found[support] = v
+    return found
+
+
+def exact_numbers(D):
+    """Short decimals (twelve digits at most) as they are written, other doubles as they are."""
+    texts = [[repr(float(value)) for value in row] for row in np.asarray(D).tolist()]
+    digits = [
+        len(text.split("e")[0].replace(".", "").replace("-", "").strip("0"))
+        for row in texts
+        for text in row
+        if not float(text).is_integer()
+    ]
+    short = max(digits, default=0) <= 12
+    return [[Fraction(text) if short else Fraction(float(text)) for text in row] for row in texts]
 
 
 def _solve(square, right):

@@ -97,10 +97,14 @@ def test_settings_can_be_read():
 
 
 def test_versions_agree():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    """On the release that comes next; the tag is what makes it a release."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert project["version"] == affinedp.__version__
-    assert f"\nversion: {affinedp.__version__}\n" in citation
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    coming = re.findall(r"^## \[(.*?)\]", changes, re.MULTILINE)[0]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", coming)
+    assert f"\nversion: {coming}\n" in citation
+    assert project["tool"]["hatch"]["version"]["fallback-version"] == f"{coming}.dev0"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,25 @@ def test_import_is_light():
     assert done.stdout.strip() == "[]"
 
 
+HEAVY = ("numpy", "scipy", "numba", "opendp", "pandas", "matplotlib", "networkx", "joblib")
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["verify", "--help"], ["ledger"]])
+def test_help_loads_nothing_heavy(words):
+    """What a command needs is loaded when it runs."""
+    code = (
+        "import sys\n"
+        f"sys.argv = ['affinedp', *{words}]\n"
+        "from affinedp.__main__ import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        f"    print([name for name in {HEAVY} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_public_names():
     for name in adp.__all__:
         assert getattr(adp, name) is not None

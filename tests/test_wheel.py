@@ -1,30 +1,30 @@
 """The package builds, and what was built works in an empty environment.
 
-Nothing is downloaded: the build uses the hatchling that is installed, and the new environment
-borrows the dependencies of this one, but not its affinedp.
+Nothing is downloaded: the build uses the hatchling and hatch-vcs that are installed, and the new
+environment borrows the dependencies of this one, but not its affinedp.
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-import affinedp
-
 ROOT = Path(__file__).parent.parent
 SMOKE = """
 import tempfile
-from importlib import metadata
 from pathlib import Path
 import affinedp as adp
 assert Path(adp.__file__).is_relative_to({environment!r}), adp.__file__
-assert metadata.version("affinedp") == adp.__version__
+assert adp.__version__ == {version!r}, adp.__version__
 M = adp.AffineManifold.from_equations(["a + b = total"])
 m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
 assert m.guarantee.holds(1.0, 1e-6)
@@ -35,14 +35,18 @@ assert abs(y[0] + y[1] - y[2]) < 1e-9
 print("fine")
 """
 
+BUILDERS = ("build", "hatchling", "hatch_vcs")
+
 pytestmark = pytest.mark.skipif(
-    find_spec("build") is None or find_spec("hatchling") is None,
-    reason="needs the packages build and hatchling",
+    any(find_spec(name) is None for name in BUILDERS),
+    reason="needs the packages build, hatchling and hatch-vcs",
 )
 
 
 def run(*command: object, cwd: Path | None = None) -> str:
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    # a git hook says in GIT_… which repository is meant, and here it is another
+    unwanted = ("PYTHONPATH", "VIRTUAL_ENV", "GIT_", "SETUPTOOLS_SCM_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -56,6 +60,12 @@ def built(tmp_path_factory):
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT)
     (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def version(built):
+    """What the wheel calls itself."""
+    return built[1].name.split("-")[1]
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +85,8 @@ def environment(built, tmp_path_factory):
     return folder
 
 
-def test_wheel_holds_the_package_and_nothing_else(built):
+def test_wheel_holds_the_package_and_nothing_else(built, version):
     names = zipfile.ZipFile(built[1]).namelist()
-    version = affinedp.__version__
     assert {name.split("/")[0] for name in names} == {"affinedp", f"affinedp-{version}.dist-info"}
     assert "affinedp/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
@@ -97,13 +106,44 @@ def test_sdist_holds_what_is_needed_to_build_and_test(built):
     assert built[0].stat().st_size < 5e6
 
 
-def test_wheel_works_in_an_empty_environment(environment, tmp_path):
-    code = SMOKE.format(environment=str(environment))
+@pytest.mark.slow
+def test_wheel_works_in_an_empty_environment(environment, version, tmp_path):
+    code = SMOKE.format(environment=str(environment), version=version)
     assert run(environment / "bin" / "python", "-c", code, cwd=tmp_path) == "fine\n"
 
 
-def test_commands_work_in_an_empty_environment(environment, tmp_path):
+def test_commands_work_in_an_empty_environment(environment, version, tmp_path):
     command = environment / "bin" / "affinedp"
-    assert run(command, "--version", cwd=tmp_path) == f"affinedp {affinedp.__version__}\n"
+    assert run(command, "--version", cwd=tmp_path) == f"affinedp {version}\n"
     answer = run(command, "verify", ROOT / "examples" / "cells.toml", "--json", cwd=tmp_path)
     assert '"sensitivity": 1.0' in answer
+
+
+def version_of(folder: Path) -> str:
+    return run(sys.executable, "-m", "hatchling", "version", cwd=folder).strip()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_version_comes_from_the_tag(tmp_path):
+    """And where there is no tag, or no git, it is that of the coming release, unfinished."""
+
+    def git(*words: object) -> None:
+        author = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
+        run("git", *author, *words, cwd=tmp_path)
+
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".git_archival.txt", ".gitattributes"):
+        shutil.copy(ROOT / name, tmp_path)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    coming = settings["tool"]["hatch"]["version"]["fallback-version"].removesuffix(".dev0")
+    assert version_of(tmp_path) == f"{coming}.dev0"
+    git("init", "--quiet")
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "without a tag")
+    assert re.fullmatch(rf"{re.escape(coming)}\.dev1\+g[0-9a-f]+", version_of(tmp_path))
+    git("tag", "v7.8.9")
+    assert version_of(tmp_path) == "7.8.9"
+    git("archive", "--output", "archive.tar", "HEAD")
+    shutil.unpack_archive(tmp_path / "archive.tar", tmp_path / "unpacked")
+    assert version_of(tmp_path / "unpacked") == "7.8.9"
+    git("commit", "--quiet", "--allow-empty", "--message", "after the tag")
+    assert re.fullmatch(r"7\.8\.10\.dev1\+g[0-9a-f]+", version_of(tmp_path))

@@ -33,7 +33,7 @@ print(m.report())
 published, spent = [], []
 with (
     tempfile.TemporaryDirectory() as folder,
-    adp.Ledger(Path(folder, "budget.db"), epsilon=1.0, delta=1e-6) as ledger,
+    adp.Ledger(Path(folder, "budget.db"), epsilon=1.0, delta=1e-6, protects="a visitor") as ledger,
 ):
     while ledger.fits(m.guarantee):
         published.append(m.release(data, ledger=ledger, label="visitors"))

@@ -7,5 +7,18 @@ so that importing the package is quick.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__version__ = "0.1.0"
+_public_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    return _installed_version() if name == "__version__" else _public_name(name)
+
+
+def _installed_version() -> str:
+    """The version that was built, which comes from the tag."""
+    from importlib import metadata  # takes longer than all the rest here
+
+    try:
+        return metadata.version("affinedp")
+    except metadata.PackageNotFoundError:  # sources on the path that nobody installed
+        return "0+unknown"

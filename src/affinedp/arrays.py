@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,6 +19,9 @@ IntArray = NDArray[np.intp]
 Matrix: TypeAlias = Any
 # The norm of the difference of neighbours: 1 for Laplace, 2 for Gaussian noise.
 Norm = Literal[1, 2]
+# From here on a double is not the only whole number that it stands for.
+LARGEST_WHOLE = 2.0**53
+NOT_KEPT = "has more digits than double precision holds"
 
 
 def is_sparse(value: object) -> bool:
@@ -69,12 +76,13 @@ def real_array(value: ArrayLike, name: str, ndim: int | None = None) -> FloatArr
 
 def _numbers_from_objects(array: NDArray[Any], name: str) -> FloatArray:
     """Exact numbers (int, Fraction, Decimal) arrive as objects; anything else is refused."""
-    import numbers
-    from decimal import Decimal
-
     for place, item in np.ndenumerate(array):
-        if isinstance(item, bool) or not isinstance(item, numbers.Real | Decimal):
-            raise AffineDPError(f"{name}{list(place)} is not a real number: {item!r}")
+        if not is_number(item):
+            # what it says may be private; what it is helps as much
+            kind = type(item).__name__
+            raise AffineDPError(f"{_at(name, place)} is not a real number but {kind}")
+        if isinstance(item, numbers.Integral) and not _keeps_integer(item):
+            raise AffineDPError(f"{_at(name, place)} {NOT_KEPT}")
     try:
         return array.astype(np.float64)
     except OverflowError:
@@ -86,5 +94,158 @@ def check_finite(array: FloatArray, name: str) -> None:
     bad = ~np.isfinite(array)
     if bad.any():
         place = tuple(int(i) for i in np.argwhere(bad)[0])
-        where = f"{name}{list(place)}" if place else name
-        raise AffineDPError(f"{where} is {array[place]}: every number must be finite")
+        raise AffineDPError(f"{_at(name, place)} is {array[place]}: every number must be finite")
+
+
+# ---------------------------------------------------------------------- data, which nothing changes
+
+
+def exact_doubles(values: object, name: str) -> FloatArray:
+    """Return data as a finite float64 array of its own; refuse what a double does not hold.
+
+    Whole numbers and fractions must be doubles, as they are.  A decimal (0.1) must be what its
+    double says in as many digits, so that no two of them become one.  The refusal names the
+    place; the value stays out of it, because it may be private.
+
+    Parameters
+    ----------
+    values : array-like
+        Numbers of any kind: NumPy's, pandas', int, float, Decimal, Fraction.
+    name : str
+        For messages.
+
+    Examples
+    --------
+    >>> from decimal import Decimal
+    >>> exact_doubles([3, Decimal("0.1")], "x")
+    array([3. , 0.1])
+    >>> exact_doubles([3, 2**53 + 1], "x")
+    Traceback (most recent call last):
+        ...
+    affinedp.errors.AffineDPError: x[1] has more digits than double precision holds: round it, or \
+choose a larger unit
+    """
+    if np.ma.is_masked(values):
+        raise AffineDPError(f"{name} has masked values: fill them or leave them out")
+    array = _as_given(values, name)
+    if array.dtype.kind == "O":
+        for place, item in np.ndenumerate(array):
+            if not is_number(item):
+                kind = type(item).__name__
+                raise AffineDPError(f"{_at(name, place)} is not a real number but {kind}")
+    elif array.dtype.kind not in "iuf":
+        raise AffineDPError(f"{name} must hold real numbers, not {array.dtype}")
+    doubles, changed = nearest_doubles(array)
+    if changed.any():
+        place = tuple(int(i) for i in np.argwhere(changed)[0])
+        raise AffineDPError(f"{_at(name, place)} {NOT_KEPT}: round it, or choose a larger unit")
+    check_finite(doubles, name)
+    return doubles
+
+
+def _as_given(values: Any, name: str) -> NDArray[Any]:
+    """The numbers as an array of a type that changes none of them."""
+    if hasattr(values, "columns") and hasattr(values, "to_numpy"):  # a DataFrame
+        return np.asarray(values.to_numpy(dtype=object))
+    if isinstance(values, np.ndarray):
+        return np.asarray(values)
+    dtype = getattr(values, "dtype", None)
+    if isinstance(dtype, np.dtype):  # a Series, a memory view
+        return np.asarray(values)
+    try:
+        # NumPy makes doubles of [2**64 + 1, 0.5], and of pandas' integers with gaps
+        array = np.array(values, dtype=object)
+        if any(isinstance(item, list | tuple | np.ndarray) for item in array.flat):
+            raise ValueError
+    except ValueError:
+        raise AffineDPError(f"{name} is not a rectangular array of numbers") from None
+    return array
+
+
+def nearest_doubles(array: NDArray[Any]) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return the double next to every number, and where that is another number.
+
+    Parameters
+    ----------
+    array : array
+        Integers, floats, or numbers as objects.
+    """
+    if array.dtype.kind in "iu":
+        doubles = np.array(array, dtype=np.float64)
+        changed = np.asarray(np.abs(doubles) >= LARGEST_WHOLE)
+        for place in np.argwhere(changed):
+            at = tuple(place)
+            changed[at] = int(doubles[at]) != int(array[at])
+        return doubles, changed
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore", under="ignore"):
+            doubles = np.array(array, dtype=np.float64)
+        same = (doubles.astype(array.dtype) == array) | np.isnan(array)
+        return doubles, np.asarray(~same)
+    doubles = np.empty(array.shape)
+    changed = np.zeros(array.shape, dtype=np.bool_)
+    for at, item in np.ndenumerate(array):
+        doubles[at] = _nearest(item)
+        changed[at] = not _keeps(float(doubles[at]), item)
+    return doubles, changed
+
+
+def is_number(item: object) -> bool:
+    """Whether ``item`` is one real number (and no truth value)."""
+    return isinstance(item, numbers.Real | Decimal) and not isinstance(item, bool | np.bool_)
+
+
+def says_decimal(double: float, decimal: Decimal) -> bool:
+    """Whether a decimal is what a double says in as many digits.
+
+    Parameters
+    ----------
+    double : float
+        The double.
+    decimal : Decimal
+        As it was written.
+
+    Examples
+    --------
+    >>> from decimal import Decimal
+    >>> says_decimal(0.1, Decimal("0.1")), says_decimal(0.1, Decimal("0.10000000000000001"))
+    (True, True)
+    >>> says_decimal(0.1, Decimal("0.10000000000000002"))
+    False
+    """
+    if not decimal.is_finite() or not math.isfinite(double):
+        return not decimal.is_finite()
+    # no double has more than 767 digits
+    digits = min(len(decimal.as_tuple().digits), 800)
+    return Decimal(f"{double:.{max(digits, 1) - 1}e}") == decimal or Decimal(double) == decimal
+
+
+def _nearest(item: Any) -> float:
+    try:
+        return float(item)
+    except OverflowError:
+        return math.inf if item > 0 else -math.inf
+    except ValueError:  # Decimal knows a NaN that no float can be
+        return math.nan
+
+
+def _keeps(double: float, item: Any) -> bool:
+    """Whether a double says the same number as the item that it was made of."""
+    if isinstance(item, float):
+        return True
+    if isinstance(item, numbers.Integral):
+        return _keeps_integer(item)
+    if isinstance(item, Decimal):
+        return says_decimal(double, item)
+    if isinstance(item, numbers.Rational):
+        return math.isfinite(double) and item in (Fraction(double), Fraction(repr(double)))
+    return bool(type(item)(double) == item) or math.isnan(double)
+
+
+def _keeps_integer(item: Any) -> bool:
+    double = _nearest(int(item))
+    return math.isfinite(double) and int(double) == int(item)
+
+
+def _at(name: str, place: tuple[int, ...]) -> str:
+    return f"{name}{list(place)}" if place else name

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from affinedp.arrays import Matrix
+from affinedp.budget.charges import Rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
+from affinedp.feedback.steps import ReleaseInSteps
 from affinedp.files.mechanisms import load_mechanism, save_mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.verification import Law, promise_of
@@ -60,12 +63,14 @@ class Mechanism(MechanismRecord):
         ledger: Ledger | None = None,
         label: str | None = None,
         bound: float | None = None,
+        rows: Rows | None = None,
     ) -> Any:
         """Publish ``F x`` with this noise: cryptographic randomness, safe in floating point.
 
-        Each row of data gets noise of its own, and the guarantee holds for each row: rows are
-        separate data sets, neighbours differ in one of them, and a ledger is charged once.  Rows
-        that are about the same people are several releases: call this for each of them.
+        Each row of data gets noise of its own, and the guarantee holds for each row.  What all rows
+        promise together depends on whom they are about: a secret that only one row is about keeps
+        the guarantee of one row; for a secret that several rows are about they are several
+        releases, whose costs add up.  Nothing here can know which, so a ledger asks for ``rows``.
 
         Data that is missing, malformed or off the manifold is refused; nothing is drawn or
         charged then.  That membership in the manifold is checked is public by assumption.
@@ -81,6 +86,10 @@ class Mechanism(MechanismRecord):
         bound : float, optional
             A public bound on |x|.  If given, neighbours whose records are off by the rounding of
             double precision are covered too.
+        rows : {"same", "different"}, optional
+            For several rows and a ledger, which is charged for each row if a change of the secret
+            may move all of them (``"same"``), and once if it moves one row at most
+            (``"different"``).
 
         Returns
         -------
@@ -95,7 +104,68 @@ class Mechanism(MechanismRecord):
         >>> bool(abs(y[0] + y[1] - y[2]) < 1e-9)
         True
         """
-        return publish(self, self.release_plan(bound), x, ledger=ledger, label=label)
+        return publish(self, self.release_plan(bound), x, ledger=ledger, label=label, rows=rows)
+
+    def in_steps(
+        self,
+        steps: Sequence[Sequence[str]] | None = None,
+        *,
+        state: str | os.PathLike[str],
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        redraw: bool = False,
+        moved: bool = False,
+        bound: float | None = None,
+    ) -> ReleaseInSteps:
+        """Publish one data set step by step; what is published may decide later offsets.
+
+        The paper's manifold with feedback, ``D x + b(Y) = 0``, for causal b: see
+        docs/explanation/feedback.md.  One draw serves all steps, the ledger is charged once, and a
+        crash loses nothing that was published.
+
+        Parameters
+        ----------
+        steps : sequence of sequences of str, optional
+            The names of the outputs of every step, each output once; one step for each output
+            by default.
+        state : str or Path
+            The file of this release: created, for its owner only, if it does not exist, and locked
+            while it is open.  It is secret.
+        ledger : Ledger, optional
+            Charged once, before the draw.  Without one nothing keeps count.
+        label : str, optional
+            What the ledger calls this release; by default the name of the file.
+        redraw : bool
+            Draw again if the state is lost or damaged: a second release, which a ledger must pay.
+        moved : bool
+            Take a state that was drawn under another path.  Say so only if no copy is in use.
+        bound : float, optional
+            A public bound on |x|, as for :meth:`release`.
+
+        Returns
+        -------
+        ReleaseInSteps
+
+        Examples
+        --------
+        A level that is moved by what was published about it: ``level1 = level0 + b0``.
+
+        >>> import tempfile
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold([[1, -1]], names=["level0", "level1"])
+        >>> m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with m.in_steps(state=f"{folder.name}/levels.db") as run:
+        ...     (seen,) = run.send({"level0": 40.0})
+        ...     move = -0.5 * seen                               # decided from what was published
+        ...     (then,) = run.send(b={0: move})                  # level1 follows: it is not read
+        >>> bool(abs(then - (seen + move)) < 1e-9)
+        True
+        """
+        return ReleaseInSteps(
+            self, steps, state=state, ledger=ledger, label=label, redraw=redraw, moved=moved,
+            bound=bound,
+        )  # fmt: skip
 
     def release_plan(self, bound: float | None = None) -> Plan:
         """Return the public part of a release, prepared once for each bound.

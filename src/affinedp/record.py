@@ -15,6 +15,7 @@ from affinedp.equations.outputs import output_equations
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.shared import shared_combinations, shared_part
 from affinedp.promise.verification import Law
 
 # Numbers in a matrix that is still put together on demand.
@@ -113,6 +114,17 @@ class MechanismRecord:
         The noise lies in the range of F on the manifold, so releases obey what F x obeys.
         """
         return output_equations(self.manifold, self.query, self.basis, self.output_names)
+
+    @cached_property
+    def published_without_noise(self) -> tuple[str, ...]:
+        """Combinations of entries in which all neighbours agree, and that come out as they are.
+
+        Empty where the noise hides everything that the query sees, which is the usual case.  It
+        is not where neighbours move a part of the data only: given directions, or μ = 0 on
+        entries that no equation ties to the others.
+        """
+        part = shared_part(self.adjacency, self.query, self.noise_matrix)
+        return () if part is None else shared_combinations(self.manifold, self.query, part)
 
     @cached_property
     def fingerprint(self) -> str:

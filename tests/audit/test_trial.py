@@ -83,6 +83,7 @@ def test_known_gaussians():
 # ---------------------------------------------------------------------- what must be caught
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "runs"), [(1.0, 10_000), (4.0, 50_000)])
 def test_iid_noise_that_ignores_the_equations(k, runs):
     """Example 1 of the paper: noise for ε = 1 on each entry really has 1 + k."""
@@ -160,6 +161,7 @@ def vehicle():
     return manifold, adp.design_gaussian(manifold, epsilon=1.0, delta=0.01, adjacency=time_local)
 
 
+@pytest.mark.slow
 def test_theorem_3_is_not_definition_4(vehicle):
     manifold, mechanism = vehicle
     found = audit(mechanism, adjacency=adp.CircuitAdjacency(manifold), runs=10_000)
@@ -209,6 +211,7 @@ DESIGNS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DESIGNS)
 def test_what_we_design_passes(name):
     make, runs, share = DESIGNS[name]
@@ -248,6 +251,7 @@ def test_naive_floating_point_tells_data_apart_by_its_last_bits():
     assert ours.advantage[0] <= math.tanh(0.05)
 
 
+@pytest.mark.slow
 def test_amounts_in_cents():
     """Both add up, but in double precision one misses by one unit in the last place."""
     mechanism = adp.design_gaussian(SUM, epsilon=0.1, delta=0.01)
@@ -308,6 +312,7 @@ def test_the_seed_repeats_the_choice():
     assert found[0].attack == found[1].attack != found[2].attack
 
 
+@pytest.mark.slow
 def test_workers():
     mechanism = adp.design_laplace(RATIO_4, epsilon=1.0)
     found = audit(mechanism, runs=10_000, confidence=CONFIDENT, n_jobs=2)

@@ -133,6 +133,7 @@ def test_help_and_version(run):
     assert max(map(len, result.output.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_design_report_and_release(run, tmp_path):
     pandas = pytest.importorskip("pandas")
     saved, page, budget = tmp_path / "m.json", tmp_path / "m.html", tmp_path / "budget.db"
@@ -158,22 +159,41 @@ def test_design_report_and_release(run, tmp_path):
     assert run("release", str(saved), str(data), "-o", str(parquet))[0] == 0
     assert len(pandas.read_parquet(parquet)) == 2
     # a budget that allows one of these
-    made = run("ledger", "create", str(budget), "--epsilon", "1.2", "--delta", "1e-6")
+    create = ("ledger", "create", str(budget), "--epsilon", "1.2", "--delta", "1e-6")
+    assert run(*create)[0] == 2, "whom it protects must be said"
+    made = run(*create, "--protects", "one person")
     assert made[0] == 0, made[2]
-    assert run("ledger", "create", str(budget), "--epsilon", "9")[0] == 2
+    assert "for one person" in made[1]
+    assert run(*create, "--protects", "one person")[0] == 2
     spend = ("release", str(saved), str(data), "-o", str(results), "--ledger", str(budget))
-    assert run(*spend, "--label", "first")[0] == 0
-    assert "first" in run("ledger", "history", str(budget))[1]
+    code, _, err = run(*spend)
+    assert code == 2
+    assert "whom they are about" in err
+    assert run(*spend, "--rows", "same")[0] == 3, "two rows of ε = 1 pass ε = 1.2"
+    assert "same' or 'different" in run(*spend, "--rows", "each")[2]
+    spend = (*spend, "--rows", "different")
+    code, _, err = run(*spend, "--label", "first")
+    assert code == 0, err
+    history = run("ledger", "history", str(budget))[1]
+    assert "first" in history
+    assert "(Definition 4): Definition 4: one free entry" in history
     shown = json.loads(run("ledger", "show", str(budget), "--json")[1])
     assert 0.999 < shown["spent"] < 1.0 + 1e-9
-    assert run("ledger", "show", str(budget))[0] == 0
+    assert shown["protects"] == "one person"
+    assert [(kind["unit"], kind["releases"]) for kind in shown["neighbours"]] == [
+        (shown["unit"], 1)
+    ]
+    code, out, _ = run("ledger", "show", str(budget))
+    assert code == 0
+    assert "protects    one person" in out
+    assert "1 × Definition 4" in out
     assert run("ledger", "check", str(budget))[0] == 0
     assert run("ledger", "show", str(tmp_path / "none.db"))[0] == 2
     audited = run("audit", str(saved), "--runs", "2000", "--confidence", "0.999999")
     assert audited[0] == 0, audited[2]
     before = results.read_bytes()
     code, _, err = run(*spend)
-    assert code == 2
+    assert code == 3
     assert "passes the cap" in err
     assert results.read_bytes() == before
     data.write_text("cells_total,cells_in,cells_out\n10,4,5\n")
@@ -184,6 +204,7 @@ def test_design_report_and_release(run, tmp_path):
     assert run("release", str(saved), str(data), "-o", "nowhere/out.csv")[0] == 2
 
 
+@pytest.mark.slow
 def test_design_needs_a_promise(run, tmp_path):
     saved = str(tmp_path / "m.json")
     assert run("design", "PROBLEM", "-o", saved, problem=CELLS)[0] == 2
@@ -195,3 +216,41 @@ def test_design_needs_a_promise(run, tmp_path):
         run("design", "PROBLEM", "-o", saved, "--law", "x", "--epsilon", "1", problem=CELLS)[0] == 2
     )
     assert run("report", str(tmp_path / "none.json"))[0] == 2
+
+
+def test_a_ledger_asks_about_other_neighbours(run, tmp_path):
+    problem = 'equations = ["a + b = t"]\n[privacy]\nmu = 1.0\nepsilon = 0.5\ndelta = 1e-6\n'
+    (tmp_path / "circuits.toml").write_text(problem)
+    (tmp_path / "cells.toml").write_text(problem + 'free_sets = [["a", "b"]]\n')
+    (tmp_path / "data.csv").write_text("a,b,t\n1,2,3\n")
+    budget = str(tmp_path / "budget.db")
+    create = ("ledger", "create", budget, "--epsilon", "1", "--delta", "1e-6")
+    assert run(*create, "--protects", "one person")[0] == 0
+    for name in ("circuits", "cells"):
+        made = run("design", str(tmp_path / f"{name}.toml"), "-o", str(tmp_path / f"{name}.json"))
+        assert made[0] == 0, made[2]
+
+    def release(name, *options):
+        files = (str(tmp_path / f"{name}.json"), str(tmp_path / "data.csv"))
+        return run("release", *files, "-o", str(tmp_path / "o.csv"), "--ledger", budget, *options)
+
+    code, _, err = release("circuits")
+    assert code == 0, err
+    code, _, err = release("cells")
+    assert code == 2
+    assert "same_secret=True" in err
+    assert "one person" in err
+    code, _, err = release("cells", "--same-secret")
+    assert code == 0, err
+    assert "same secret, as was said" in run("ledger", "history", budget)[1]
+    assert "same secret, as was said" in run("ledger", "show", budget)[1]
+    entries = json.loads(run("ledger", "history", budget, "--json")[1])
+    assert [entry["same_secret"] for entry in entries] == [False, True]
+    shown = json.loads(run("ledger", "show", budget, "--json")[1])
+    assert shown["unit"] == entries[0]["unit"] != entries[1]["unit"]
+    assert 0.5 < shown["spent"] < 1.0
+    table = 'columns = ["a"]\n[privacy]\nmu = 1\nepsilon = 1\n'
+    (tmp_path / "table.toml").write_text(table)
+    said = run("release", str(tmp_path / "table.toml"), "x.csv", "-o", "y.csv", "--rows", "same")
+    assert said[0] == 2
+    assert "[privacy] rows in table.toml" in said[2]

@@ -138,12 +138,13 @@ def test_readout(tmp_path):
     assert "at least 2" in invoke("readout", "--state", tmp_path / "3.db", "--agents", 1)
 
 
+@pytest.mark.slow
 def test_password_tls_ledger_and_signals(words, tmp_path):
     """An agent behind a password and TLS that is stopped, continued, and pays once."""
     pytest.importorskip("paho.mqtt.client")
     ca, certificate, key = certificates(tmp_path / "made")
     users = {"agent": "right", "spy": "listens"}
-    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01):
+    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01, protects="one agent"):
         pass
     (tmp_path / "password").write_text("right\n")
     with PrivateBroker(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:

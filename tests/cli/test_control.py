@@ -162,7 +162,7 @@ def test_malformed_loop_files(file, old, new, said):
 
 def test_sections_must_be_tables(file):
     file.write_text("plant = 1\nhorizon = 4\n")
-    with pytest.raises(AffineDPError, match="must be a table"):
+    with pytest.raises(AffineDPError, match="must be a section"):
         read_loop(file)
     with pytest.raises(AffineDPError, match="does not exist"):
         read_loop(file.with_name("absent.toml"))
@@ -243,13 +243,14 @@ def test_paho_is_not_needed_to_design(file, tmp_path, monkeypatch):
 # ---------------------------------------------------------------------- processes
 
 
+@pytest.mark.slow
 def test_password_tls_ledger_and_signals(file, tmp_path):
     """A gateway behind a password and TLS that is stopped, continued, and pays once."""
     pytest.importorskip("paho.mqtt.client")
     ca, certificate, key = certificates(tmp_path / "made")
     users = {"plant": "right", "spy": "listens"}
     invoke("design", file, "-o", tmp_path / "m.json")
-    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01):
+    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01, protects="one vehicle"):
         pass
     (tmp_path / "password").write_text("right\n")
     with PrivateBroker(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:

@@ -48,7 +48,7 @@ def test_missing_packages(monkeypatch, package, what, status):
             raise metadata.PackageNotFoundError(name)
         return installed(name)
 
-    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(metadata, "version", version)
     findings = doctor.diagnose()
     assert by_name(findings)[what].status == status
     assert doctor.healthy(findings) == (status != "problem")
@@ -60,7 +60,7 @@ def test_no_place_for_compiled_code(monkeypatch):
     class NoCache:
         cache_path = None
 
-    monkeypatch.setattr(search.cycles, "_cache", NoCache())
+    monkeypatch.setattr(search.column_side, "_cache", NoCache())
     found = by_name(doctor.diagnose())["compiled cache"]
     assert found.status == "missing"
     assert "NUMBA_CACHE_DIR" in found.detail

@@ -20,8 +20,8 @@ from affinedp.consensus.agents.message import (
     next_message,
 )
 from affinedp.consensus.agents.noise import AgentNoise
-from affinedp.control.processes.messages import LARGEST_PAYLOAD, MalformedMessageError
 from affinedp.errors import AffineDPError
+from affinedp.wire.messages import LARGEST_PAYLOAD, MalformedMessageError
 from agents import transition
 
 NOISE = AgentNoise(sigma=2.5)
@@ -46,6 +46,7 @@ def said(name, t, y, previous=None, weights=None):
 # ---------------------------------------------------------------------- messages
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**53 - 1), numbers, numbers, st.dictionaries(st.text(), numbers))
 def test_messages_survive(t, y, previous, weights):
     message = AgentMessage("é-1", t, y, previous if t else None, weights)
@@ -322,6 +323,7 @@ def test_guarantee(agent):
     assert any("no ledger" in warning for warning in promise.warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_attack_on_first_messages(law):
     """Later messages follow from first ones, so these are all there is to attack."""

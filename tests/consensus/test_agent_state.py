@@ -43,7 +43,7 @@ def start(tmp_path):
 
 @pytest.fixture
 def ledger(tmp_path):
-    with Ledger(tmp_path / "budget.db", epsilon=2.5, delta=0.02) as opened:
+    with Ledger(tmp_path / "budget.db", epsilon=2.5, delta=0.02, protects="one agent") as opened:
         yield opened
 
 
@@ -208,7 +208,7 @@ def test_charged_once(start, ledger):
 
 def test_no_budget_no_draw(start, tmp_path):
     with (
-        Ledger(tmp_path / "small.db", epsilon=0.5, delta=0.01) as small,
+        Ledger(tmp_path / "small.db", epsilon=0.5, delta=0.01, protects="one agent") as small,
         pytest.raises(AffineDPError, match="passes the cap"),
     ):
         start(ledger=small)

@@ -16,10 +16,10 @@ from affinedp.consensus.agents.agent import Agent, AsymmetryError, Contradiction
 from affinedp.consensus.agents.message import AgentMessage, encode, next_message
 from affinedp.consensus.agents.noise import AgentNoise
 from affinedp.consensus.agents.process import Meeting, run_agent
-from affinedp.control.processes.eavesdropper import eavesdrop
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
+from affinedp.wire.eavesdropper import eavesdrop
 from agents import VALUES, WEIGHT, neighbours, overheard, transition
 from brokers import PATIENCE, Command, PrivateBroker, until
 
@@ -258,6 +258,7 @@ def check_messages(found, links, all_of_them=True):
     return np.array(list(first.values()))
 
 
+@pytest.mark.slow
 def test_ten_agents_in_processes(tmp_path):
     """Agent 4 starts late; 8, 5 and the broker are killed and started again."""
     links = {

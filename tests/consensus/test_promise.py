@@ -140,7 +140,7 @@ def test_agents_without_protection():
     assert "agent 'b'" in str(bare.guarantee)
 
 
-def test_neighbours_key_is_made_for_a_ledger(tmp_path):
+def test_neighbours_key_and_unit_in_a_ledger(tmp_path):
     def key(graph, **settings):
         return PrivateConsensus(
             graph, law="laplace", sigma=1.0, **settings
@@ -158,11 +158,11 @@ def test_neighbours_key_is_made_for_a_ledger(tmp_path):
     )
     made = PrivateConsensus(PATH, law="gaussian", epsilon=0.5, delta=1e-6)
     assert made.guarantee.neighbours_key != made.agent_guarantee("a").neighbours_key
-    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=1e-6) as ledger:
+    with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=1e-6, protects="one agent") as ledger:
         ledger.charge(made.guarantee, fingerprint="first")
         more = PrivateConsensus(nx.path_graph(4), law="gaussian", epsilon=0.5, delta=1e-6)
         ledger.charge(more.guarantee, fingerprint="second")
-        assert len(ledger.spent_by_neighbours) == 1
+        assert not any(entry.same_secret for entry in ledger.history())
         assert 0.5 < ledger.spent <= 1.0
     both = adp.compose([made.guarantee, more.guarantee])
     assert_allclose(both.sensitivity, math.sqrt(2) * made.guarantee.sensitivity, rtol=1e-12)

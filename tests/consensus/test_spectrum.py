@@ -68,6 +68,7 @@ def test_certificates_hold_for_any_guess():
             assert bound >= top
 
 
+@pytest.mark.slow
 def test_a_bound_where_lanczos_does_not_converge(monkeypatch):
     monkeypatch.setattr(module, "DENSE_AGENTS", 10)
     monkeypatch.setattr(module, "_lanczos", lambda *arguments: None)

@@ -76,6 +76,7 @@ def test_the_same_on_processes(rows):
         same(sweep(GRAPHS, **SETTINGS), rows)
 
 
+@pytest.mark.slow
 def test_the_same_on_dask(rows):
     distributed = pytest.importorskip("distributed")
     with (

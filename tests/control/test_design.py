@@ -284,6 +284,7 @@ def test_too_long_for_an_ordinary_mechanism() -> None:
         design_output_noise(([[1]], [[1]]), 30_000, 1.0, 0.01).covariance  # noqa: B018
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 3), st.integers(1, 2), st.integers(1, 7), st.integers(0, 2**32 - 1),
     st.sampled_from(KINDS),

@@ -26,11 +26,13 @@ from scipy import stats
 import affinedp as adp
 from affinedp.budget.ledger import BudgetExceededError, Ledger
 from affinedp.control import Gateway, design_output_noise, independent_output_noise
-from affinedp.control.gateway import draw as gateway_draw
 from affinedp.control.gateway import gateway as module
+from affinedp.control.gateway import state as gateway_state
 from affinedp.control.gateway.gateway import GatewayStateError, HorizonError, LateStepError
-from affinedp.control.gateway.state import Draw, Head, create_state
 from affinedp.errors import AffineDPError
+from affinedp.files.sqlite import building, put_into_place
+from affinedp.once import state as drawn_state
+from affinedp.once.state import Draw, Head, write_state
 
 VEHICLE = ([[1, 0.1], [0, 1]], np.eye(2))
 HOLD = design_output_noise(([[1]], [[1]]), 12, epsilon=1, delta=1e-3)
@@ -45,7 +47,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def ledger(tmp_path):
-    with Ledger(tmp_path / "budget.db", epsilon=3.0, delta=1e-2) as ledger:
+    with Ledger(tmp_path / "budget.db", epsilon=3.0, delta=1e-2, protects="one vehicle") as ledger:
         yield ledger
 
 
@@ -119,7 +121,7 @@ def test_neighbours_with_the_same_sum_send_the_same(path, monkeypatch):
     sent = []
     for name, sign in (("one", 0), ("two", 1)):
         numbers = tuple(a - sign * b for a, b in zip(drawn, shift))
-        monkeypatch.setattr(gateway_draw, "drawn_once", lambda *_, n=numbers: n)
+        monkeypatch.setattr(gateway_state, "drawn_once", lambda *_, n=numbers: n)
         extra = list(exact_noise(m, [sign * b for b in shift]))
         with Gateway(m, state=path.with_name(name)) as gateway:
             gateway._fresh = Known([0] * 100)
@@ -132,6 +134,7 @@ def test_neighbours_with_the_same_sum_send_the_same(path, monkeypatch):
     assert np.mean(np.array(sent[0]) == np.array(sent[1])) > 0.9
 
 
+@pytest.mark.slow
 def test_law_of_what_is_sent(folder):
     """Real noise: over many gateways, of the right law, and the same draw at all times."""
     count, errors = 150, []
@@ -154,7 +157,7 @@ def test_law_of_what_is_sent(folder):
 
 def test_fresh_noise_is_never_used_twice(path):
     taken = []
-    noise = module.FreshNoise(3)
+    noise = module.FreshNoise()
     for _ in range(40):
         taken.extend(noise.take(3))
     assert len(set(taken)) == 120
@@ -351,6 +354,7 @@ SENDING = """
 """
 
 
+@pytest.mark.slow
 def test_killed_while_sending(tmp_path, path):
     """SIGKILL again and again: what came out comes out again, and nothing else does."""
     m = design_output_noise(([[1]], [[1]]), 3000, epsilon=1, delta=1e-3)
@@ -376,8 +380,8 @@ def test_killed_while_sending(tmp_path, path):
 CREATING = """
     import os, sys
     from affinedp.control import Gateway, TrajectoryMechanism
-    from affinedp.control.gateway import draw as gateway_draw
-    from affinedp.control.gateway import state as gateway_state
+    from affinedp.control.gateway import state
+    from affinedp.once import draw
     from affinedp.budget.ledger import Ledger
 
     def after(place, name):
@@ -391,9 +395,9 @@ CREATING = """
     ledger = Ledger(sys.argv[3])
     after(*{
         "charged": (Ledger, "charge"),
-        "drawn": (gateway_draw, "drawn_once"),
-        "written": (gateway_state, "_fill"),
-        "marked": (gateway_draw, "_mark"),
+        "drawn": (state, "drawn_once"),
+        "written": (draw, "write_state"),
+        "marked": (draw, "mark"),
         "linked": (os, "link"),
         "settled": (Ledger, "settle"),
     }[sys.argv[4]])
@@ -426,14 +430,14 @@ def test_killed_while_drawing(tmp_path, path, ledger, moment):
 
 
 def test_ledger_is_charged_before_the_draw(path, ledger, monkeypatch):
-    real = gateway_draw.drawn_once
+    real = gateway_state.drawn_once
 
     def drawn(*given):
         assert [entry.status for entry in ledger.history()] == ["charged"]
         assert not path.exists()
         return real(*given)
 
-    monkeypatch.setattr(gateway_draw, "drawn_once", drawn)
+    monkeypatch.setattr(gateway_state, "drawn_once", drawn)
     with Gateway(HOLD, state=path, ledger=ledger, label="March") as gateway:
         (entry,) = ledger.history()
         assert entry.status == "released"
@@ -454,8 +458,8 @@ def test_budget_exceeded(tmp_path, path, monkeypatch):
     def never(*_):
         raise AssertionError("noise was drawn")
 
-    monkeypatch.setattr(gateway_draw, "drawn_once", never)
-    with Ledger(tmp_path / "budget.db", epsilon=0.01, delta=1e-9) as ledger:
+    monkeypatch.setattr(gateway_state, "drawn_once", never)
+    with Ledger(tmp_path / "budget.db", epsilon=0.01, delta=1e-9, protects="one vehicle") as ledger:
         with pytest.raises(BudgetExceededError):
             Gateway(HOLD, state=path, ledger=ledger)
         assert ledger.history() == ()
@@ -497,7 +501,7 @@ def test_lost_state(path, ledger):
 
 def test_redraw_stops_at_the_cap(tmp_path, path):
     cap = HOLD.guarantee.epsilon(1e-3) * 1.2
-    with Ledger(tmp_path / "budget.db", epsilon=cap, delta=1e-3) as ledger:
+    with Ledger(tmp_path / "budget.db", epsilon=cap, delta=1e-3, protects="one vehicle") as ledger:
         with Gateway(HOLD, state=path, ledger=ledger):
             pass
         path.write_bytes(b"damaged")
@@ -568,7 +572,10 @@ def test_state_of_another_mechanism(path, ledger):
 def test_forged_headers(path, header):
     """They are committed to, but by somebody else."""
     forged = Draw(header, b"s" * 64, (1,))
-    create_state(path, lambda: (forged, Head(0, (1,))), lambda draw: None)
+    kind = gateway_state.GATEWAY.kind
+    with building(kind, path) as folder:
+        file = write_state(gateway_state.GATEWAY, folder, path, forged, Head(0, (1,)))
+        put_into_place(kind, file, path)
     with pytest.raises(GatewayStateError, match="header"):
         Gateway(HOLD, state=path)
 
@@ -717,22 +724,20 @@ def test_threads_take_turns(path):
 
 def test_a_system_that_died_may_have_sent_what_was_reserved(path, monkeypatch):
     """Unwritten steps that were reserved count as skipped, also after another crash."""
-    from affinedp.control.gateway import state as gateway_state
-
-    monkeypatch.setattr(gateway_state.GatewayState, "_ahead", lambda self, step: 8)
+    monkeypatch.setattr(drawn_state.DrawnState, "_ahead", lambda self, step: 8)
     gateway = Gateway(HOLD, state=path)
     sent = [gateway.send([1.0]) for _ in range(3)]
     gateway._state._connection.close()  # as if killed: the reservation of 8 steps stays
     with Gateway(HOLD, state=path) as again:
         assert again.next_step == 3  # the same system: everything written is there
         again._state._reserved = 0  # keep the reservation on the disk
-    monkeypatch.setattr(gateway_state, "running_system", lambda: "another")
+    monkeypatch.setattr(drawn_state, "running_system", lambda: "another")
     crashed = Gateway(HOLD, state=path)
     assert crashed.next_step == 8
     assert np.array_equal(crashed.send([7.0], step=2), sent[2])
     with pytest.raises(LateStepError):
         crashed.send([1.0], step=5)
-    monkeypatch.setattr(gateway_state.GatewayState, "record", killed)
+    monkeypatch.setattr(drawn_state.DrawnState, "record", killed)
     crashed._state._reserve(crashed._state._connection, 16)
     with pytest.raises(KeyboardInterrupt):
         crashed.send([1.0])
@@ -748,11 +753,9 @@ def killed(*_):
 
 
 def test_a_clean_end_loses_nothing(path, monkeypatch):
-    from affinedp.control.gateway import state as gateway_state
-
-    monkeypatch.setattr(gateway_state.GatewayState, "_ahead", lambda self, step: 8)
+    monkeypatch.setattr(drawn_state.DrawnState, "_ahead", lambda self, step: 8)
     with Gateway(HOLD, state=path) as gateway:
         gateway.send([1.0])
-    monkeypatch.setattr(gateway_state, "running_system", lambda: "another")
+    monkeypatch.setattr(drawn_state, "running_system", lambda: "another")
     with Gateway(HOLD, state=path) as gateway:
         assert gateway.next_step == 1

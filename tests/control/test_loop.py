@@ -12,6 +12,7 @@ from affinedp.control.loop.sweeps import sweep
 from affinedp.control.trajectory.dynamics import dynamics_of
 from affinedp.control.trajectory.neighbours import trajectory_neighbours
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
+from affinedp.control.trajectory.promise import stated_promise
 from affinedp.errors import AffineDPError
 
 TS = 0.1
@@ -21,11 +22,13 @@ GAINS = ([[3.4240, 4.3095]], [[0.8266], [0.6973]])
 
 def structured(dynamics, root):
     """Noise with any root; what it promises does not matter here."""
-    return TrajectoryMechanism(trajectory_neighbours(dynamics, 1.0, "time-local"), None, root)
+    neighbours = trajectory_neighbours(dynamics, 1.0, "time-local")
+    return TrajectoryMechanism(neighbours, stated_promise(neighbours, 1.0), root)
 
 
 def fresh(dynamics, sigma):
-    return IndependentOutputNoise(trajectory_neighbours(dynamics, 1.0, "time-local"), None, sigma)
+    neighbours = trajectory_neighbours(dynamics, 1.0, "time-local")
+    return IndependentOutputNoise(neighbours, stated_promise(neighbours, 1.0), sigma)
 
 
 def vehicle_reference(t):

@@ -191,6 +191,7 @@ def problems(draw: st.DrawFn) -> tuple[FloatArray, FloatArray, list[FloatArray]]
     return directions / 3, factor @ factor.T + np.eye(size), [tall]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(problems())
 def test_never_worse_than_a_start_and_scaled_on_the_safe_side(
@@ -223,6 +224,7 @@ def test_the_promise_holds_in_badly_conditioned_coordinates() -> None:
     assert exact_norm(least_laplace(skewed, starts=1).strategy, skewed) <= 1
 
 
+@pytest.mark.slow
 def test_many_directions_are_all_covered() -> None:
     """Only corners of the convex hull matter, so they alone must give the same value."""
     rng = np.random.default_rng(5)
@@ -251,6 +253,7 @@ def test_effort_falls_with_the_size() -> None:
 # --- what it does not depend on ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_seeds_agree() -> None:
     rng = np.random.default_rng(6)
     directions = rng.integers(-2, 3, size=(30, 5)).astype(np.float64)
@@ -267,6 +270,7 @@ def test_the_same_seed_gives_the_same_strategy() -> None:
     np.testing.assert_array_equal(first.strategy, third.strategy)
 
 
+@pytest.mark.slow
 def test_the_value_does_not_depend_on_the_basis() -> None:
     rng = np.random.default_rng(8)
     directions, change = rng.normal(size=(15, 3)), rng.normal(size=(3, 3)) * [1.0, 10.0, 100.0]

@@ -32,6 +32,7 @@ def unlisted(M, mu=1.0, query=None, weights=None, imbalance=None):
     return design_unlisted(adjacency, F, names, LIMIT, checked, imbalance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_holds_for_every_circuit_and_is_not_far_from_optimal(name):
     M = adp.AffineManifold(incidence(GRAPHS[name]))
@@ -100,6 +101,7 @@ def test_neither_listed_nor_network_is_refused():
         adp.design_laplace(M, epsilon=1.0)
 
 
+@pytest.mark.slow
 def test_case118_node_balance():
     networks = pytest.importorskip("pandapower.networks", reason="needs the extra [flows]")
     net = networks.case118()

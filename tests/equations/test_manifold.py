@@ -40,7 +40,8 @@ def test_canonical_form(system):
         kernel = M.kernel.toarray() if sparse.issparse(M.kernel) else M.kernel
         assert M.dim == D.shape[1] - rank
         assert kernel.shape == (M.n, M.dim)
-        assert np.linalg.matrix_rank(kernel) == M.dim
+        # NumPy 1 has no rank of nothing
+        assert M.dim == 0 or np.linalg.matrix_rank(kernel) == M.dim
         np.testing.assert_allclose(D @ kernel, 0, atol=1e-9)
         np.testing.assert_allclose(D @ M.point + b, 0, atol=1e-9)
         assert M.D.shape == (rank, M.n)
@@ -62,6 +63,7 @@ def test_components_are_those_of_the_circuits(system):
     assert sorted(map(sorted, merged)) == sorted(c.tolist() for c in map(np.sort, M.components))
 
 
+@pytest.mark.slow
 @given(integer_systems(), st.integers(0, 10**6))
 def test_project_is_the_nearest_point(system, seed):
     D, b = system
@@ -153,6 +155,7 @@ def test_large_network_stays_sparse():
     assert abs(M.D @ M.kernel).max() == 0
 
 
+@pytest.mark.slow
 def test_pegase_network():
     networks = pytest.importorskip("pandapower.networks", reason="needs the extra [flows]")
     net = networks.case9241pegase()

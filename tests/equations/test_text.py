@@ -285,6 +285,7 @@ def evaluated(text: str, point: dict[str, Fraction]) -> Fraction:
     return Fraction(eval(exact, {"__builtins__": {}, "F": Fraction}, dict(point)))
 
 
+@pytest.mark.slow
 @given(expressions, expressions, st.tuples(values, values, values))
 def test_value_is_that_of_python(left: str, right: str, at: tuple[Fraction, ...]) -> None:
     point = dict(zip(VARIABLES, at, strict=True))

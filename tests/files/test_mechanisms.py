@@ -57,6 +57,7 @@ def test_round_trip(tmp_path, name, mechanism):
     np.testing.assert_array_equal(again.manifold.point, mechanism.manifold.point)
 
 
+@pytest.mark.slow
 def test_certified_mechanism_round_trip(tmp_path):
     graph = nx.convert_node_labels_to_integers(nx.grid_2d_graph(9, 9))
     D = nx.incidence_matrix(graph, oriented=True)
@@ -127,6 +128,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.data())
 def test_damaged_documents_are_refused_or_harmless(saved, tmp_path_factory, data):

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from affinedp.errors import AffineDPError, EquationError
-from affinedp.files import problem as problem_module
+from affinedp.files import documents, matrices
 from affinedp.files.problem import Problem, read_problem
 
 CELLS = 'equations = ["cells_in + cells_out = cells_total"]\n'
@@ -248,7 +248,7 @@ def test_csv_that_is_not_there(read: Read, tmp_path: Path) -> None:
     refused(read, 'D = "none.csv"\n' + MU, "none.csv", "does not exist")
     refused(read, 'D = "D.txt"\n' + MU, ".csv", "'D.txt'")
     refused(read, 'D = ""\n' + MU, ".csv")
-    refused(read, 'D = "a\\u0000.csv"\n' + MU, "does not exist")
+    refused(read, 'D = "a\\u0000.csv"\n' + MU, "control character", r"a\x00.csv")
     refused(read, f'D = "{"a" * 5000}.csv"\n' + MU, "cannot be read")
     (tmp_path / "folder.csv").mkdir()
     refused(read, 'D = "folder.csv"\n' + MU, "folder.csv", "not a file")
@@ -430,11 +430,11 @@ def test_files_that_are_no_problem(tmp_path: Path) -> None:
 
 
 def test_sizes_are_limited(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problem_module, "MAX_NUMBERS", 8)
+    monkeypatch.setattr(matrices, "MOST_NUMBERS", 8)
     noise = '[noise]\nlaw = "laplace"\nscale = 1\n'
     refused(read, CELLS + MU + noise, "3×3", "too large")
     refused(read, CELLS + MU + "[query]\noutputs = [0, 1, 2]\n", "3×3", "too large")
-    monkeypatch.setattr(problem_module, "MAX_BYTES", 10)
+    monkeypatch.setitem(documents.MOST_BYTES, ".toml", 10)
     refused(read, CELLS + MU, "larger")
 
 
@@ -465,6 +465,7 @@ def read_or_refuse(path: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 @quick
 @given(st.binary(max_size=200) | st.text(max_size=100).map(lambda t: t.encode("utf-8", "ignore")))
 def test_any_bytes(tmp_path: Path, data: bytes) -> None:
@@ -473,6 +474,7 @@ def test_any_bytes(tmp_path: Path, data: bytes) -> None:
         read_or_refuse(tmp_path / name)
 
 
+@pytest.mark.slow
 @quick
 @given(st.text(alphabet='01.,-+eEnai"\r\n ;x', max_size=60) | st.text(max_size=40))
 def test_any_csv(tmp_path: Path, content: str) -> None:
@@ -529,6 +531,7 @@ sections = {
 good_documents = st.builds(dict.__or__, entries, tables(**sections))
 
 
+@pytest.mark.slow
 @quick
 @given(good_documents, st.data())
 def test_good_structures_and_damaged_ones(
@@ -567,6 +570,7 @@ def inline(value: Any) -> str:
     return json.dumps(value)
 
 
+@pytest.mark.slow
 @quick
 @given(st.data())
 def test_a_damaged_problem(tmp_path: Path, data: st.DataObject) -> None:

@@ -143,6 +143,7 @@ def test_node_balance_of_case118_is_a_network():
 # ---------------------------------------------------------------------- elements
 
 
+@pytest.mark.slow
 def test_transformers_switches_impedances_and_fused_buses():
     net = networks.example_multivoltage()
     with pytest.raises(AffineDPError, match="xward 0 and xward 1"):
@@ -258,6 +259,59 @@ def test_public_injections():
         flows.dc_flows(flow, net)
 
 
+def fused_net():
+    """Bus 5 hangs on bus 1 by a closed switch: one node, with a load on both sides."""
+    net = small_net()
+    far = pp.create_bus(net, 110.0)
+    pp.create_switch(net, 1, far, et="b", closed=True)
+    pp.create_load(net, far, p_mw=4.0)
+    return net, far
+
+
+def test_a_public_bus_takes_no_private_load_with_it():
+    net, far = fused_net()
+    with pytest.raises(AffineDPError, match=f"bus 1 one node with bus {far}"):
+        flows.from_pandapower(net, public_injections=[1])
+    with pytest.raises(AffineDPError, match=f"bus {far} one node with bus 1"):
+        flows.from_pandapower(net, public_injections=[far])
+    both = flows.from_pandapower(net, public_injections=[1, far])
+    assert both.injections == ("injection at bus 0", "injection at bus 2", "injection at bus 4")
+    net.load.loc[net.load.bus == far, "in_service"] = False
+    alone = flows.from_pandapower(net, public_injections=[np.int64(1)])  # nothing else is there
+    assert alone.injections == both.injections
+
+
+def test_a_public_slack_shows_no_rounding_of_private_loads():
+    """0.1 + 0.2 + 0.3 and 0.3 + 0.3 + 0.0 are the same total, and so is what the slack gives."""
+    points = []
+    for loads in ((0.1, 0.2, 0.3), (0.3, 0.3, 0.0), (0.2, 0.1, 0.3)):
+        net = small_net()
+        net.load["p_mw"] = loads
+        flow = flows.from_pandapower(net, public_injections=[0])
+        assert flow.network.public_injection[0] == 0.6
+        assert flow.manifold.contains(flows.dc_flows(flow, net))
+        points.append(flow.manifold.point.tobytes())
+    assert len(set(points)) == 1
+    net.load["p_mw"] = (1 / 3, 0.1, 0.2)
+    with pytest.raises(AffineDPError, match="bus 1 has more than 8 decimals") as refusal:
+        flows.from_pandapower(net, public_injections=[0])
+    assert "0.33" not in str(refusal.value)
+    with pytest.raises(AffineDPError, match="several slack buses"):
+        flows.from_pandapower(small_net(angles=(0.0, 1.5)), public_injections=[0])
+
+
+def test_public_values_show_no_rounding_of_the_loads_before_them():
+    """pandapower's sums by bus are differences of running sums over all loads."""
+    values = []
+    for load in (21.7, 21.6, 0.3):
+        net = net_of("case30")
+        net.load.loc[0, "p_mw"] = load
+        flow = flows.from_pandapower(net, public_injections=[17, 19])
+        values.append(flow.network.public_injection[[17, 19]].tolist())
+        assert flow.manifold.contains(flows.dc_flows(flow, net))
+    assert values == [[-3.2, -2.2]] * 3
+
+
 def test_a_public_leaf_reveals_its_line():
     net = net_of("case9")
     with pytest.raises(IdentifiableEntriesError, match="line 6: bus 7→1"):
@@ -278,6 +332,7 @@ def test_lines_to_nowhere_are_public_and_zero():
 # ---------------------------------------------------------------------- refusals
 
 
+@pytest.mark.slow
 def test_refusals():
     with pytest.raises(AffineDPError, match="pandapower net"):
         flows.from_pandapower("case9")

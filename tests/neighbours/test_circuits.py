@@ -1,5 +1,7 @@
 """Circuits and adjacency against brute force over all bases, and against 4ti2's counts."""
 
+from fractions import Fraction
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ from affinedp.neighbours.circuits.prepare import (
     ColumnSide,
     KernelSide,
     Records,
+    fold_parallel,
     orthonormal,
-    parallel_rows,
 )
 from affinedp.progress import Progress
 from oracles import brute_force_sensitivity, trajectory_equations
@@ -47,6 +49,7 @@ def independent(D):
     return kept
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(problems(), st.sampled_from([1, 2]))
 def test_sensitivity_is_brute_force(problem, norm):
@@ -83,14 +86,14 @@ def test_every_search_agrees(problem, norm):
         part, reach = matrix[:, component.entries], mu[component.entries]
         balance = component.entry_units()
         basis = orthonormal(component.kernel() * balance[:, None])
-        folded = parallel_rows(basis)
+        folded = fold_parallel(component, basis)
         searches = [
-            KernelSide(basis, balance, folded, part, reach, 1e9),
+            KernelSide(component, basis, balance, folded, part, reach, 1e9),
             ColumnSide(component, part, reach, 1e9),
         ]
         results = []
         for search in searches:
-            records = Records.empty(search.width, 4, 0)
+            records = Records.empty(search.width, 4, 0, 0)
             for _ in _calls(search, norm, records, Progress("")):
                 pass
             results.append((records.counters[1], records.top_scores[-1]))
@@ -109,6 +112,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts(name):
     D, count = COUNTS[name]
@@ -187,6 +191,7 @@ def test_interchangeable_entries_fold():
     assert "folded" in found.method
 
 
+@pytest.mark.slow
 def test_hierarchy_of_totals():
     """12,013 entries in three levels, 72 million circuits, in no time."""
     groups, leaves = 12, 1000
@@ -231,15 +236,30 @@ def test_listing_respects_its_limit():
         free.directions(limit=4)
 
 
-def test_doubtful_zeros_are_refused():
-    """Powers of an unstable system: directions differ by less than rounding can tell."""
+def test_unstable_powers_are_exact():
+    """Powers of an unstable system: coefficients differ by more than rounding can tell."""
     A = np.array([[3.0, 1.0], [0.0, 1 / 3]])
-    D = np.zeros((58, 60))
-    for t in range(29):
+    T = 30
+    D = np.zeros((2 * T - 2, 2 * T))
+    for t in range(T - 1):
         D[2 * t : 2 * t + 2, 2 * t : 2 * t + 2] = A
         D[2 * t : 2 * t + 2, 2 * t + 2 : 2 * t + 4] = -np.eye(2)
-    with pytest.raises(AffineDPError):
-        adp.CircuitAdjacency(adp.AffineManifold(D)).sensitivity(np.eye(60), 2)
+    exact = [[Fraction(x) for x in row] for row in A.tolist()]
+    rows = [[Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)]]
+    for _ in range(T - 1):
+        rows += [[sum(a * r[c] for a, r in zip(row, rows[-2:])) for c in (0, 1)] for row in exact]
+    worst = Fraction(0)
+    circuits = set()
+    for a, b in rows:  # the entry that stays, in coordinates of the first state
+        v = [c * b - d * a for c, d in rows]
+        far = 1 / min(abs(x) for x in v if x)
+        circuits.add(tuple(x == 0 for x in v))
+        worst = max(worst, far * far * sum(x * x for x in v))
+    adjacency = adp.CircuitAdjacency(adp.AffineManifold(D))
+    found = adjacency.sensitivity(np.eye(2 * T), 2)
+    assert adjacency.count() == len(circuits)
+    assert found.value == pytest.approx(float(worst) ** 0.5, rel=1e-12)
+    assert Fraction(found.upper) ** 2 >= worst
 
 
 def test_free_sets_agree_with_the_definition():
@@ -362,6 +382,7 @@ def test_nearly_dependent_float_equations():
             assert expected <= found.upper <= expected * (1 + 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "steps"), [(1000, 120), (2, 1100), (0.001, 110), (1000, 60)])
 def test_unstable_tanks_end(factor, steps):
     """x(t+1) = a x(t) + u(t) leaves the range of floats: an answer or a refusal, no hang."""

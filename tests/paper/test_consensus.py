@@ -9,9 +9,10 @@ from numpy.testing import assert_allclose
 
 from affinedp.errors import AffineDPError
 from affinedp.paper import consensus as module
-from affinedp.paper.consensus import LINKS, VALUES, claims, experiments, figures, ten_agents
+from affinedp.paper.consensus import claims, figures
 from affinedp.paper.consensus_figures import draw_all
 from affinedp.paper.large_network import converging
+from affinedp.paper.ten_agents import LINKS, VALUES, experiments, ten_agents
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,7 @@ def test_every_claim_is_a_row(by_name):
         assert all(isinstance(cell, str) and cell for cell in row)
 
 
+@pytest.mark.slow
 def test_figures(tmp_path, monkeypatch):
     monkeypatch.setattr("affinedp.paper.drawing.RESOLUTION", 40)
     monkeypatch.setattr("affinedp.paper.large_network.SNAPSHOTS", (0, 1, 2, 5, 20))

@@ -148,6 +148,7 @@ def test_rows_for_a_table(claims):
     assert len({row[0] for row in rows}) == len(rows)
 
 
+@pytest.mark.slow
 def test_figures_are_written(tmp_path):
     written = figures(tmp_path / "new", runs=20)
     assert len(written) == 6

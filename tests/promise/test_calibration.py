@@ -140,6 +140,7 @@ def test_sensitivity_on_the_grid():
     assert_sensitivity_is_exact(*grid(EPSILONS, DELTAS))
 
 
+@pytest.mark.slow
 def test_sensitivity_where_epsilon_is_about_delta():
     rng = np.random.default_rng(3)
     delta = 10.0 ** rng.uniform(-300, -0.1, 150)
@@ -172,6 +173,7 @@ def test_sigma_on_the_grid():
             assert kappa(e, ratio) <= d <= kappa(e, ratio / (1 - TOLERANCE)), (e, d)
 
 
+@pytest.mark.slow
 def test_sigma_bound_on_the_grid():
     epsilon, delta = grid(EPSILONS, DELTAS)
     for e, d, sigma in zip(epsilon, delta, gaussian_sigma_bound(epsilon, delta)):

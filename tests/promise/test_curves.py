@@ -18,6 +18,7 @@ from oracles import gridded_laplace_delta
 SHIFTS = st.lists(st.floats(0.02, 3.0), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(SHIFTS, st.floats(0.0, 1.0))
 def test_laplace_delta_is_the_convolution(shift, share):
@@ -26,6 +27,7 @@ def test_laplace_delta_is_the_convolution(shift, share):
     assert exact == pytest.approx(gridded_laplace_delta(shift, epsilon), abs=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [[1.0], [0.3, 2.0]])
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.7])
 def test_laplace_delta_by_integration(shift, epsilon):

@@ -1,6 +1,7 @@
 """Release: exact coordinates, integer noise, and refusals that cost nothing."""
 
 import math
+import operator
 from fractions import Fraction
 
 import networkx as nx
@@ -40,11 +41,12 @@ def exact_coordinates(plan, x):
     """z in Fractions, straight from the definition."""
     matrix = plan.coordinates.values()
     step = Fraction(2) ** plan.step_exponent
-    read = [round(Fraction(float(v)) / step) * step for v in x[plan.free]]
-    start = [round(Fraction(float(v)) / step) * step for v in plan.origin]
-    return [
-        sum(Fraction(float(m)) * (v - o) for m, v, o in zip(row, read, start)) for row in matrix
-    ]
+    read = [Fraction(float(v)) for v in x[plan.hidden]]
+    if plan.combinations is not None:
+        rows, divisors = plan.combinations.numerators, plan.combinations.denominators
+        read = [sum(map(operator.mul, row, read)) / q for row, q in zip(rows, divisors)]
+    read = [round(v / step) * step for v in read]
+    return [sum(Fraction(float(m)) * v for m, v in zip(row, read)) for row in matrix]
 
 
 @settings(max_examples=40)
@@ -103,7 +105,7 @@ def test_published_is_a_function_of_the_noisy_coordinates(mechanisms, monkeypatc
     outputs = []
     for x in on_manifold(2):
         steps = plan.grid_steps(x[None])
-        monkeypatch.setattr(module, "_noise", lambda plan, shape, s=steps: target - s)
+        monkeypatch.setattr(module, "draw_integers", lambda *_, s=steps: target - s)
         outputs.append(m.release(x))
     assert outputs[0].tobytes() == outputs[1].tobytes()
 
@@ -168,7 +170,7 @@ class Purse:
         self.events = []
 
     def charge(self, guarantee, *, fingerprint, label=None, releases=1):
-        self.events.append(("charge", label))
+        self.events.append(("charge", label, releases) if releases > 1 else ("charge", label))
         return len(self.events)
 
     def settle(self, entry):
@@ -177,15 +179,48 @@ class Purse:
 
 def test_ledger_is_charged_before_the_noise_and_settled_after(mechanisms, monkeypatch):
     m, purse = mechanisms["gaussian"], Purse()
-    real = module._noise
+    real = module.draw_integers
 
-    def noise(plan, shape):
+    def noise(*words):
         assert purse.events == [("charge", "first")]
-        return real(plan, shape)
+        return real(*words)
 
-    monkeypatch.setattr(module, "_noise", noise)
+    monkeypatch.setattr(module, "draw_integers", noise)
     m.release(on_manifold(1)[0], ledger=purse, label="first")
     assert purse.events == [("charge", "first"), ("settle", 1)]
+
+
+def test_a_batch_says_whom_its_rows_are_about(mechanisms, tmp_path):
+    m, rows = mechanisms["gaussian"], on_manifold(3)
+    alone = m.guarantee.sensitivity
+    cap = {"epsilon": 3.0, "delta": 1e-6, "protects": "one person"}
+    with adp.Ledger(tmp_path / "budget.db", **cap) as ledger:
+        with pytest.raises(AffineDPError, match="3 rows.*rows='same'.*3 times.*rows='different'"):
+            m.release(rows, ledger=ledger)
+        for wrong in ("each", True, "separate"):
+            with pytest.raises(AffineDPError, match="rows must be 'same' or 'different'"):
+                m.release(rows, ledger=ledger, rows=wrong)
+            with pytest.raises(AffineDPError, match="rows must be"):
+                m.release(rows, rows=wrong)
+        assert ledger.history() == ()
+        assert m.release(rows, ledger=ledger, rows="different").shape[0] == 3
+        m.release(rows[:1], ledger=ledger)  # one row is one release
+        m.release(rows[0], ledger=ledger, rows="same")
+        m.release(rows, ledger=ledger, rows="same")
+        assert [entry.releases for entry in ledger.history()] == [1, 1, 1, 3]
+        spent = math.sqrt(6) * alone
+        assert ledger.spent == pytest.approx(float(adp.gaussian_epsilon(1e-6, spent)), rel=1e-9)
+        # all rows or none: some of them would fit
+        many = on_manifold(50)
+        assert ledger.fits(m.guarantee)
+        before = ledger.head
+        with pytest.raises(adp.BudgetExceededError):
+            m.release(many, ledger=ledger, rows="same")
+        assert ledger.head == before
+        assert m.release(many, ledger=ledger, rows="different").shape[0] == 50
+    # nothing is charged without a ledger, so nothing needs to be said
+    for said in (None, "same", "different"):
+        assert m.release(rows, rows=said).shape[0] == 3
 
 
 @pytest.mark.parametrize(
@@ -215,7 +250,7 @@ def test_refused_data_costs_nothing(mechanisms, monkeypatch, x):
         raise AssertionError("noise was drawn")
 
     purse = Purse()
-    monkeypatch.setattr(module, "_noise", never)
+    monkeypatch.setattr(module, "draw_integers", never)
     with pytest.raises(AffineDPError):
         mechanisms["gaussian"].release(x, ledger=purse)
     assert purse.events == []

@@ -213,6 +213,7 @@ def test_no_equations_were_given():
 # ---------------------------------------------------------------------- text and HTML
 
 
+@pytest.mark.slow
 def test_text_fits_80_columns(request, many):
     for m in [*every_mechanism(request), many]:
         for line in str(report(m)).splitlines():
@@ -228,6 +229,7 @@ def test_text_does_not_depend_on_the_terminal(gaussian, monkeypatch):
         assert str(report(gaussian)) == text
 
 
+@pytest.mark.slow
 def test_many_outputs_are_cut_to_the_loudest(many):
     r = report(many)
     assert len(r.outputs) == 2100
@@ -276,6 +278,7 @@ class Tags(HTMLParser):
         self.words.append(data)
 
 
+@pytest.mark.slow
 def test_html_escapes_names(evil):
     for text in (report(evil).html(), evil._repr_html_(), report(evil).page()):
         tags = Tags(text)
@@ -286,6 +289,7 @@ def test_html_escapes_names(evil):
         assert "a & 'b' \"c\"" in "".join(tags.words)
 
 
+@pytest.mark.slow
 def test_page_is_whole_and_needs_nothing_else(request, many):
     for m in [*every_mechanism(request), many]:
         page = report(m).page()
@@ -358,6 +362,7 @@ def test_covariance_and_noise_panels(laplace):
     assert "units of the output" in noise.get_xlabel()
 
 
+@pytest.mark.slow
 def test_figure_of_many_outputs(many):
     _, covariance, noise = plot(many).axes
     assert covariance.get_images()[0].get_array().shape == (100, 100)
@@ -398,6 +403,7 @@ def test_figure_draws_any_name(evil, tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_plot_leaves_pyplot_alone():
     code = (
         "import sys, affinedp as adp\n"

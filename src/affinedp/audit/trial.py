@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, dense, real_array
+from affinedp.arrays import FloatArray, dense, exact_doubles, real_array
 from affinedp.audit.attacks import (
     Attack,
     Release,
@@ -234,7 +234,7 @@ def low_bits_attack(
 
 
 def _on_manifold(mechanism: Mechanism, x: ArrayLike, name: str) -> FloatArray:
-    point = real_array(x, name, 1)
+    point = exact_doubles(x, name)
     if not mechanism.manifold.contains(point):
         raise AffineDPError(f"{name} does not obey the equations")
     return point

@@ -22,7 +22,7 @@ Losses = Counter[tuple[str, float]]
 
 
 class LedgerWarning(UserWarning):
-    """Something that a person must judge: a moved or copied ledger, a second kind of neighbours."""
+    """Something that a person must judge: a moved or copied ledger, or one of an older version."""
 
 
 def _pure_and_gaussian(losses: Losses) -> tuple[Fraction, float]:

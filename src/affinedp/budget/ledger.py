@@ -1,9 +1,12 @@
-"""The privacy budget: a file that knows every charge, and refuses the one that passes the cap.
+"""The privacy budget of one secret: a file that knows every charge, and refuses beyond the cap.
 
+Everything that is charged adds up, whatever the neighbours of each release: a change of the secret
+that moves the data of each release by at most a neighbour of that release is hidden by all of
+them together (docs/howto/budget.md has the theorem).
 A charge is on the disk before any noise is drawn, so a release that happened is always charged.
 A crash between the two leaves a charge without a release; it stays charged and is marked so.
-:mod:`affinedp.budget.ledger_file` is about the file, :mod:`affinedp.budget.filters` about
-composition.
+:mod:`affinedp.budget.ledger_file` is about the file, :mod:`affinedp.budget.charges` about one
+charge, :mod:`affinedp.budget.filters` about composition.
 """
 
 from __future__ import annotations
@@ -21,11 +24,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from affinedp.budget.charges import BudgetExceededError as BudgetExceededError
+from affinedp.budget.charges import OtherUnitError as OtherUnitError
+from affinedp.budget.charges import (
+    charge_event,
+    checked_text,
+    exceeded,
+    losses_of,
+    other_unit,
+    several_kinds,
+)
 from affinedp.budget.filters import LedgerWarning as LedgerWarning
-from affinedp.budget.filters import Losses, multiplied, spent_epsilon
 from affinedp.budget.ledger_file import (
-    MOST_RELEASES,
-    State,
+    NOT_SAID,
+    VERSION,
     chained,
     checked_cap,
     create_file,
@@ -41,34 +53,21 @@ from affinedp.budget.ledger_file import LedgerError as LedgerError
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 
-MOST_TEXT = {"label": 1000, "fingerprint": 1000, "neighbours": 10_000, "neighbours_key": 1000}
-
-
-class BudgetExceededError(LedgerError):
-    """A charge that would pass the cap; nothing was charged.
-
-    Attributes
-    ----------
-    requested : float
-        ε of the charge alone, at the ledger's δ.
-    remaining : float
-        The cap's ε minus what was spent on these neighbours.
-    """
-
-    def __init__(self, message: str, *, requested: float, remaining: float) -> None:
-        self.requested = requested
-        self.remaining = remaining
-        super().__init__(message)
-
 
 class Ledger:
-    """A privacy budget (ε, δ) in a file that many processes may charge at once.
+    """A privacy budget (ε, δ) for one secret, in a file that many processes may charge at once.
 
-    All charges about the same neighbours together stay within the cap: the composition of
-    Theorems 1 and 2.  Each kind of neighbours has the whole cap to itself.  The cap also holds if
-    the analyst chooses laws and sensitivities by what earlier releases showed: only the sum of
-    pure ε and the composition of Gaussian noise (Smith and Thakurta 2022) are used then, each
-    Laplace release counting as the Gaussian one that dominates it.
+    A ledger is about one secret: a person, a household, a vehicle.  All charges add up, and
+    together they stay within the cap.  What that promises: a change of the secret that moves the
+    data of each release by at most a neighbour of that release is (ε, δ)-hidden.  Releases whose
+    neighbours have the ledger's unit (:attr:`affinedp.Guarantee.unit`, that of the first charge)
+    are added without a word; another μ or other equations do not matter.  Other neighbours are
+    refused unless the caller says that a change of the secret is one of them, too.  Two groups
+    that have nothing in common have two ledgers.
+
+    The cap also holds if the analyst chooses laws and sensitivities by what earlier releases
+    showed: only the sum of pure ε and the composition of Gaussian noise (Smith and Thakurta 2022)
+    are used then, each Laplace release counting as the Gaussian one that dominates it.
 
     One instance belongs to the thread and the process that opened it.
 
@@ -79,12 +78,16 @@ class Ledger:
     epsilon, delta : float, optional
         The cap; ε is needed to create a ledger, and δ is then 0 unless given.  For an existing
         ledger they must be what it was created with, or be left out.
+    protects : str, optional
+        Whose budget it is, in words such as "one person"; needed to create a ledger.
     create : bool
         Whether a ledger that does not exist is created.
     adaptive : bool, optional
         False says that all laws and sensitivities are decided before the first release, whatever
         it shows.  Then privacy-loss accounting (the extra ``accounting``) makes room for more
         Laplace releases.  Fixed at creation; True unless given.
+    same_secret : bool
+        Says of every charge through this instance what ``same_secret`` of :meth:`charge` says.
 
     Examples
     --------
@@ -93,7 +96,7 @@ class Ledger:
     >>> from affinedp.budget.ledger import Ledger
     >>> g = adp.verify(adp.AffineManifold([[1, -1]]), 8.0, law="laplace")
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Ledger(f"{folder}/budget.db", epsilon=1.0) as ledger:
+    ...     with Ledger(f"{folder}/budget.db", epsilon=1.0, protects="one person") as ledger:
     ...         entry = ledger.charge(g, fingerprint="first", label="March")
     ...         ledger.settle(entry)  # the noise is drawn before this line
     ...         print(ledger.spent, ledger.remaining, ledger.history()[0].status)
@@ -106,11 +109,15 @@ class Ledger:
         *,
         epsilon: float | None = None,
         delta: float | None = None,
+        protects: str | None = None,
         create: bool = True,
         adaptive: bool | None = None,
+        same_secret: bool = False,
     ) -> None:
         if adaptive not in (None, True, False):
             raise AffineDPError(f"adaptive must be True or False, not {adaptive!r}")
+        self._same_secret = _yes_or_no(same_secret, "same_secret")
+        protects = None if protects is None else _checked_protects(protects)
         if epsilon is not None:
             epsilon = checked_cap(epsilon, "epsilon", math.inf)
         if delta is not None:
@@ -121,7 +128,12 @@ class Ledger:
                 raise LedgerError(f"there is no ledger {self._path}")
             if epsilon is None:
                 raise LedgerError(f"there is no ledger {self._path}: give epsilon to create one")
-            create_file(self._path, epsilon, delta or 0.0, adaptive is not False)
+            if protects is None:
+                raise LedgerError(
+                    f"there is no ledger {self._path}: say whom the new one protects, as in "
+                    "protects='one person'. All that is charged to it adds up for that one secret"
+                )
+            create_file(self._path, epsilon, delta or 0.0, adaptive is not False, protects)
         self._connection: sqlite3.Connection | None = open_file(self._path)
         self._process = os.getpid()
         try:
@@ -129,8 +141,11 @@ class Ledger:
                 self._state = read_ledger(self._path, connection)
             self._file = identity_of(self._path)
             self._refuse_other_caps(epsilon=epsilon, delta=delta, adaptive=adaptive)
+            self._name_or_refuse(protects)
             if self._state.place != place_of(self._path):
                 warnings.warn(self._moved(), LedgerWarning, stacklevel=2)
+            if self._state.several_kinds:
+                warnings.warn(several_kinds(self._path.name), LedgerWarning, stacklevel=2)
         except BaseException:
             self.close()
             raise
@@ -151,6 +166,17 @@ class Ledger:
         return self._state.adaptive
 
     @property
+    def protects(self) -> str:
+        """Whose budget it is, in words; "(not said)" in a file of an older version."""
+        return self._state.protects
+
+    @property
+    def unit(self) -> str | None:
+        """What moves between the neighbours that are added without a word; None before a charge."""
+        self._refresh()
+        return self._state.unit
+
+    @property
     def head(self) -> str:
         """Number of events and the hash of the last: note it elsewhere to recognise the ledger."""
         self._refresh()
@@ -158,19 +184,9 @@ class Ledger:
 
     @property
     def spent(self) -> float:
-        """ε spent at the cap's δ (an upper bound): the largest over the kinds of neighbours."""
-        return max(self.spent_by_neighbours.values(), default=0.0)
-
-    @property
-    def spent_by_neighbours(self) -> dict[str, float]:
-        """ε spent at the cap's δ for each kind of neighbours, in words."""
+        """ε of all charges together at the cap's δ (an upper bound)."""
         self._refresh()
-        words = self._state.neighbours
-        shared = {text for text, count in Counter(words.values()).items() if count > 1}
-        return {
-            f"{text} [{key}]" if text in shared else text: self._state.spent(key)
-            for key, text in words.items()
-        }
+        return self._state.spent()
 
     @property
     def remaining(self) -> float:
@@ -180,7 +196,9 @@ class Ledger:
         """
         return max(0.0, self.epsilon - self.spent)
 
-    def fits(self, guarantee: Guarantee, *, releases: int = 1) -> bool:
+    def fits(
+        self, guarantee: Guarantee, *, releases: int = 1, same_secret: bool | None = None
+    ) -> bool:
         """Whether a charge would be accepted now.
 
         Parameters
@@ -189,10 +207,13 @@ class Ledger:
             What the release promises.
         releases : int
             How many releases with fresh noise.
+        same_secret : bool, optional
+            As for :meth:`charge`.
         """
-        losses = _losses_of(guarantee, releases)
+        losses = losses_of(guarantee, releases)
         self._refresh()
-        return self._state.allows(guarantee.neighbours_key, losses)
+        own = self._state.is_own(guarantee.unit, guarantee.neighbours_key)
+        return (own or self._declared(same_secret)) and self._state.allows(losses)
 
     def charge(
         self,
@@ -201,8 +222,11 @@ class Ledger:
         fingerprint: str,
         label: str | None = None,
         releases: int = 1,
+        same_secret: bool | None = None,
     ) -> int:
         """Record a charge on the disk, or refuse it; draw the noise only afterwards.
+
+        Several releases are one charge: all of them or none.
 
         Parameters
         ----------
@@ -214,6 +238,10 @@ class Ledger:
             A name for people.  It is stored as it is: put no data in it.
         releases : int
             How many releases with fresh noise.
+        same_secret : bool, optional
+            True says, of neighbours of another unit than the ledger's, that a change of the secret
+            is one of them, too; the history keeps that.  By default what the ledger was opened
+            with, which is False unless given.
 
         Returns
         -------
@@ -224,32 +252,21 @@ class Ledger:
         ------
         BudgetExceededError
             If the cap would be passed.  Nothing is recorded.
+        OtherUnitError
+            If the neighbours have another unit and nobody said that they are about the same
+            secret.  Nothing is recorded.
         """
-        losses = _losses_of(guarantee, releases)
-        key = guarantee.neighbours_key
-        body = {
-            "kind": "charge",
-            "time": now(),
-            "label": None if label is None else _text(label, "label"),
-            "losses": [[law, float(s).hex()] for law, s in guarantee.curve.losses()],
-            "neighbours": _text(guarantee.neighbours, "neighbours"),
-            "neighbours_key": key,
-            "fingerprint": _text(fingerprint, "fingerprint"),
-            "releases": int(releases),
-        }
+        losses = losses_of(guarantee, releases)
+        body = charge_event(guarantee, fingerprint, label, releases)
+        declared = self._declared(same_secret)
         with self._writing():
             state = self._state
-            if not state.allows(key, losses):
-                raise _exceeded(state, key, losses)
-            if state.neighbours and key not in state.neighbours:
-                warnings.warn(
-                    f"{self._path.name} now holds charges about several kinds of neighbours; each "
-                    "has the whole cap to itself, and nothing is promised about releases of one "
-                    "kind to neighbours of another: keep one ledger for each body of data",
-                    LedgerWarning,
-                    stacklevel=2,
-                )
-            return self._append(body)
+            own = state.is_own(guarantee.unit, guarantee.neighbours_key)
+            if not own and not declared:
+                raise other_unit(self._path.name, state, guarantee)
+            if not state.allows(losses):
+                raise exceeded(state, losses)
+            return self._append({**body, "same_secret": not own})
 
     def settle(self, entry: int) -> None:
         """Record that the release of a charge happened.
@@ -285,9 +302,12 @@ class Ledger:
         except LedgerError as error:
             return (str(error),)
         problems = [self._moved()] if state.place != place_of(self._path) else []
-        for key, text in state.neighbours.items():
-            if not state.allows(key, Counter()):
-                problems.append(f"the charges about {text!r} pass the cap")
+        if state.several_kinds:
+            problems.append(several_kinds(self._path.name))
+        if not state.allows(Counter()):
+            problems.append(
+                f"the charges pass the cap: ε = {state.spent():.6g} at δ = {state.delta:g}"
+            )
         return tuple(problems)
 
     def close(self) -> None:
@@ -309,13 +329,32 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({str(self._path)!r}, epsilon={self.epsilon!r}, delta={self.delta!r})"
+        return (
+            f"Ledger({str(self._path)!r}, epsilon={self.epsilon!r}, delta={self.delta!r}, "
+            f"protects={self.protects!r})"
+        )
+
+    def _declared(self, same_secret: bool | None) -> bool:
+        return self._same_secret if same_secret is None else _yes_or_no(same_secret, "same_secret")
 
     def _moved(self) -> str:
         return (
             f"{self._path} was moved or copied: if the other file is still charged, or this is an "
             "old backup, charges are missing here; if neither, call acknowledge_move()"
         )
+
+    def _name_or_refuse(self, protects: str | None) -> None:
+        """Write down whom a ledger of an older version protects; another name is refused."""
+        if protects is not None and self._state.protects == NOT_SAID:
+            with self._writing():
+                if self._state.protects == NOT_SAID:
+                    self._append({"kind": "protects", "time": now(), "protects": protects})
+            self._refresh()
+        if protects not in (None, self._state.protects):
+            raise LedgerError(
+                f"{self._path.name} protects {self._state.protects!r}, not {protects!r}: another "
+                "secret has a ledger of its own"
+            )
 
     def _refuse_other_caps(self, **given: float | None) -> None:
         for name, value in given.items():
@@ -361,6 +400,9 @@ class Ledger:
         """Hold the only right to write, knowing every event so far."""
         with self._transaction("IMMEDIATE") as connection:
             self._catch_up(connection)
+            if connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+                # an older affinedp would give other neighbours a cap of their own
+                connection.execute(f"PRAGMA user_version = {VERSION}")
             yield
 
     def _append(self, body: Mapping[str, Any]) -> int:
@@ -374,35 +416,17 @@ class Ledger:
         return number
 
 
-def _losses_of(guarantee: Guarantee, releases: int) -> Losses:
-    """What a guarantee costs; one without a promise is refused."""
-    if not isinstance(guarantee, Guarantee):
-        raise AffineDPError(f"a ledger charges a Guarantee, not {type(guarantee).__name__}")
-    if isinstance(releases, bool) or not isinstance(releases, numbers.Integral):
-        raise AffineDPError(f"releases must be a whole number, not {releases!r}")
-    if not 1 <= releases <= MOST_RELEASES:
-        raise AffineDPError(f"releases must be 1 to {MOST_RELEASES}, not {releases!r}")
-    _text(guarantee.neighbours_key, "neighbours_key")
-    losses = guarantee.curve.losses()
-    if guarantee.leak is not None or not losses or not all(math.isfinite(s) for _, s in losses):
-        raise BudgetExceededError(
-            "this guarantee promises nothing (some output has no noise): no budget allows it",
-            requested=math.inf,
-            remaining=0.0,
-        )
-    return multiplied(losses, int(releases))
+def _yes_or_no(value: bool, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise AffineDPError(f"{name} must be True or False, not {value!r}")
+    return value
 
 
-def _exceeded(state: State, key: str, losses: Losses) -> BudgetExceededError:
-    requested = spent_epsilon(losses, state.delta, state.adaptive)
-    remaining = max(0.0, state.epsilon - state.spent(key))
-    return BudgetExceededError(
-        f"this charge alone costs ε = {requested:.6g} at δ = {state.delta:g}, and together with "
-        f"the earlier ones it passes the cap ε = {state.epsilon:g}, of which {remaining:.6g} is "
-        "left for these neighbours; nothing was charged",
-        requested=requested,
-        remaining=remaining,
-    )
+def _checked_protects(value: str) -> str:
+    words = checked_text(value, "protects").strip()
+    if words in ("", NOT_SAID):
+        raise AffineDPError("protects must say whose budget it is, in words such as 'one person'")
+    return words
 
 
 def _real_path(path: str | os.PathLike[str]) -> Path:
@@ -413,17 +437,3 @@ def _real_path(path: str | os.PathLike[str]) -> Path:
     if not real.parent.is_dir():
         raise LedgerError(f"there is no directory {real.parent} for the ledger")
     return real
-
-
-def _text(value: str, name: str) -> str:
-    if not isinstance(value, str):
-        raise AffineDPError(f"{name} must be text, not {type(value).__name__}")
-    if not value and name != "label":
-        raise AffineDPError(f"{name} must not be empty")
-    if len(value) > MOST_TEXT[name]:
-        raise AffineDPError(f"{name} has {len(value)} characters, at most {MOST_TEXT[name]} fit")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise AffineDPError(f"{name} is not valid text at character {error.start}") from None
-    return value

@@ -9,20 +9,17 @@ itself and its predecessor.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import numbers
 import os
 import sqlite3
-import stat
 import sys
-import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,24 +27,50 @@ from typing import Any, Literal
 
 from affinedp.budget.filters import Losses, allows, multiplied, spent_epsilon
 from affinedp.errors import AffineDPError
+from affinedp.files.sqlite import (
+    BUILT,
+    SqliteKind,
+    building,
+    check_content,
+    has_its_tables,
+    open_existing,
+    put_into_place,
+    write_whole,
+)
+from affinedp.files.sqlite import refusals as refusals_of
 
 FORMAT = "affinedp ledger"
-VERSION = 1
+VERSION = 2  # 1 had a cap for each kind of neighbours; its charges all add up now
 APPLICATION_ID = 0x61644450  # "adDP"
 BUSY_SECONDS = 30.0
 MOST_RELEASES = 10**9
+NOT_SAID = "(not said)"  # what version 1 did not write down
 
 _SCHEMA = (
     "CREATE TABLE event (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL)",
     "CREATE TABLE ledger (header TEXT NOT NULL, events INTEGER NOT NULL, head TEXT NOT NULL)",
 )
 
-# The second where SQLite quotes damaged text in its message.
-_SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
-
 
 class LedgerError(AffineDPError):
     """A ledger that cannot be trusted or written: do not release."""
+
+
+LEDGER = SqliteKind(
+    noun="a ledger",
+    application_id=APPLICATION_ID,
+    schemas=dict.fromkeys(range(1, VERSION + 1), _SCHEMA),
+    journal="delete",
+    exclusive=False,
+    secret=False,
+    settings=("synchronous=EXTRA",),  # see the top of this file
+    busy_seconds=BUSY_SECONDS,
+    error=LedgerError,
+    damaged=LedgerError,
+    busy=f"another process has held it for {BUSY_SECONDS:g} s; try again",
+    full="the disk is full; nothing was charged",
+    otherwise="do not release",
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +88,12 @@ class LedgerEntry:
     losses : tuple of (str, float)
         Law and sensitivity of the scalar mechanisms that dominate one release.
     neighbours, neighbours_key : str
-        Whom the guarantee is about.
+        Whom the guarantee is about, in words and as a hash.
+    unit : str
+        What moves between these neighbours.
+    same_secret : bool
+        Whether they are of another unit than the ledger's, and the caller said that a change of
+        the secret is one of them too.
     fingerprint : str
         Which mechanism it was.
     releases : int
@@ -82,6 +110,8 @@ class LedgerEntry:
     neighbours_key: str
     fingerprint: str
     releases: int
+    unit: str = NOT_SAID
+    same_secret: bool = False
     status: Literal["charged", "released"] = "charged"
 
 
@@ -95,11 +125,13 @@ class State:
     adaptive: bool
     place: str
     head: str
+    protects: str = NOT_SAID
     events: int = 0
     problem: str = ""
     entries: dict[int, LedgerEntry] = field(default_factory=dict)
-    losses: dict[str, Losses] = field(default_factory=dict)
-    neighbours: dict[str, str] = field(default_factory=dict)
+    losses: Losses = field(default_factory=Counter)
+    unit: str | None = None  # that of the first charge that says one
+    first_key: str | None = None  # the neighbours of the first charge
 
     @classmethod
     def from_header(cls, header: str) -> State:
@@ -112,19 +144,27 @@ class State:
             bool(record["adaptive"]),
             str(record["place"]),
             hashlib.sha256(header.encode()).hexdigest(),
+            str(record.get("protects", NOT_SAID)),
         )
 
-    def allows(self, key: str, more: Losses) -> bool:
-        """Whether the cap holds with ``more`` charged to these neighbours."""
-        losses = self.losses.get(key, Counter()) + more
-        return allows(losses, self.epsilon, self.delta, self.adaptive)
+    def allows(self, more: Losses) -> bool:
+        """Whether the cap holds with ``more`` charged."""
+        return allows(self.losses + more, self.epsilon, self.delta, self.adaptive)
 
-    def spent(self, key: str) -> float:
-        """Return ε spent on these neighbours, at the cap's δ."""
-        losses = self.losses.get(key, Counter())
-        spent = spent_epsilon(losses, self.delta, self.adaptive)
+    def spent(self) -> float:
+        """Return ε spent, at the cap's δ."""
+        spent = spent_epsilon(self.losses, self.delta, self.adaptive)
         # rounded up it may pass a cap that holds
-        return min(spent, self.epsilon) if self.allows(key, Counter()) else spent
+        return min(spent, self.epsilon) if self.allows(Counter()) else spent
+
+    def is_own(self, unit: str, key: str) -> bool:
+        """Whether neighbours are of the ledger's unit, or the very ones of its first charge."""
+        return not self.entries or unit == self.unit or key == self.first_key
+
+    @property
+    def several_kinds(self) -> bool:
+        """Whether version 1 wrote down several kinds of neighbours, and nobody spoke since."""
+        return self.unit is None and len({e.neighbours_key for e in self.entries.values()}) > 1
 
     def catch_up(self, connection: sqlite3.Connection) -> str:
         """Take in the new events; return what is wrong, now or earlier, in words."""
@@ -132,7 +172,7 @@ class State:
         return self.problem
 
     def _catch_up(self, connection: sqlite3.Connection) -> str:
-        if not _has_our_tables(connection):
+        if not has_its_tables(LEDGER, connection):
             return "its tables are not those of a ledger"
         query = "SELECT number, body, hash FROM event WHERE number > ? ORDER BY number"
         for number, body, link in connection.execute(query, (self.events,)):
@@ -161,18 +201,26 @@ class State:
                 neighbours_key=str(body["neighbours_key"]),
                 fingerprint=str(body["fingerprint"]),
                 releases=int(body["releases"]),
+                unit=str(body.get("unit", NOT_SAID)),
+                same_secret=bool(body.get("same_secret", False)),
             )
             if not (losses and 1 <= entry.releases <= MOST_RELEASES):
                 raise ValueError("it charges nothing")
-            charged = multiplied(list(losses), entry.releases)
-            self.losses.setdefault(entry.neighbours_key, Counter()).update(charged)
-            self.neighbours.setdefault(entry.neighbours_key, entry.neighbours)
+            self.losses.update(multiplied(list(losses), entry.releases))
+            if self.first_key is None:
+                self.first_key = entry.neighbours_key
+            if self.unit is None and entry.unit != NOT_SAID:
+                self.unit = entry.unit
             self.entries[number] = entry
         elif kind == "release":
             entry = self.entries[body["entry"]]
             self.entries[entry.id] = replace(entry, status="released")
         elif kind == "move":
             self.place = str(body["place"])
+        elif kind == "protects":
+            if self.protects != NOT_SAID:
+                raise ValueError("it renames the secret")
+            self.protects = str(body["protects"])
         else:
             raise ValueError(f"unknown kind {kind!r}")
 
@@ -182,20 +230,9 @@ def chained(previous: str, number: int, body: str) -> str:
     return hashlib.sha256(f"{previous}\n{number}\n{body}".encode()).hexdigest()
 
 
-def _has_our_tables(connection: sqlite3.Connection) -> bool:
-    """Whether the file holds our tables and nothing else; a trigger could undo a charge."""
-    schema = connection.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
-    return schema == [(text,) for text in _SCHEMA]
-
-
 def read_ledger(path: Path, connection: sqlite3.Connection) -> State:
     """Read and verify everything."""
-    if not _has_our_tables(connection):
-        raise LedgerError(f"{path} cannot be trusted: its tables are not those of a ledger")
-    damage = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if damage != "ok":
-        reason = str(damage).splitlines()[-1]
-        raise LedgerError(f"{path} cannot be trusted: it is damaged ({reason})")
+    check_content(LEDGER, path, connection)
     headers = connection.execute("SELECT header FROM ledger").fetchall()
     try:
         ((header,),) = headers
@@ -208,131 +245,42 @@ def read_ledger(path: Path, connection: sqlite3.Connection) -> State:
     return state
 
 
-def create_file(path: Path, epsilon: float, delta: float, adaptive: bool) -> None:
+def create_file(path: Path, epsilon: float, delta: float, adaptive: bool, protects: str) -> None:
     """Make a complete ledger beside ``path`` and link it into place: never half a ledger.
 
     If another process was faster, its ledger stays.
     """
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be created: {error.strerror}") from None
-    os.close(handle)  # mkstemp lets only the owner read and write
-    try:
-        header = json.dumps(
-            {
-                "format": FORMAT,
-                "id": uuid.uuid4().hex,
-                "created": now(),
-                "epsilon": epsilon.hex(),
-                "delta": delta.hex(),
-                "adaptive": adaptive,
-                "place": place_of(path, Path(name)),
-            }
-        )
-        with refusals(path), closing(_connect(Path(name))) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            for text in _SCHEMA:
-                connection.execute(text)
+    with building(LEDGER, path) as folder:
+        if os.path.lexists(path):
+            return
+
+        def fill(connection: sqlite3.Connection) -> None:
+            header = json.dumps(
+                {
+                    "format": FORMAT,
+                    "id": uuid.uuid4().hex,
+                    "created": now(),
+                    "epsilon": epsilon.hex(),
+                    "delta": delta.hex(),
+                    "adaptive": adaptive,
+                    "protects": protects,
+                    "place": place_of(path, folder / BUILT),
+                }
+            )
             head = State.from_header(header).head
             connection.execute("INSERT INTO ledger VALUES (?, 0, ?)", (header, head))
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute("COMMIT")
-        try:
-            os.link(name, path)
-        except FileExistsError:
-            return
-        except OSError as error:
-            raise LedgerError(
-                f"{path} cannot be created ({error.strerror}): put it on a local disk whose file "
-                "system has hard links"
-            ) from None
-        sync_directory(path.parent)
-    finally:
-        Path(name).unlink(missing_ok=True)
+
+        put_into_place(LEDGER, write_whole(LEDGER, folder, path, fill), path)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Open a file that is a ledger; anything else is refused and left as it is."""
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be opened: {error.strerror}") from None
-    if not stat.S_ISREG(found.st_mode):
-        raise LedgerError(f"{path} is not a file")
-    if found.st_size == 0:
-        raise LedgerError(f"{path} is an empty file and no ledger; delete it if it never was one")
-    if not found.st_mode & 0o222 or not os.access(path, os.W_OK):
-        raise LedgerError(f"{path} is read-only: a charge could not be recorded")
-    _refuse_foreign(path)
-    with refusals(path):
-        connection = _connect(path)
-        try:
-            if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
-                raise LedgerError(f"{path} was changed to a write-ahead log by another program")
-            connection.execute("PRAGMA journal_mode = DELETE")
-        except BaseException:
-            connection.close()
-            raise
-    return connection
+    return open_existing(LEDGER, path)
 
 
-def _refuse_foreign(path: Path) -> None:
-    """Look at the marks of the format without locking, recovering or writing anything.
-
-    Through SQLite, since closing the file in any other way would drop this process's locks.
-    """
-    try:
-        with closing(_connect(path, "mode=ro&immutable=1")) as connection:
-            mark = connection.execute("PRAGMA application_id").fetchone()[0]
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-    except _SQLITE_ERRORS as error:
-        if _primary_code(error) == sqlite3.SQLITE_CORRUPT:
-            return  # perhaps only being written now: looked at again under a lock
-        raise LedgerError(f"{path} is not a ledger: {error}") from None
-    if mark != APPLICATION_ID:
-        raise LedgerError(f"{path} belongs to another program, or is damaged; it is left as it is")
-    if version > VERSION:
-        raise LedgerError(
-            f"{path} has version {version} of the format, this affinedp knows {VERSION}: install a "
-            "newer affinedp"
-        )
-    if version < 1:
-        raise LedgerError(f"{path} has no version of the format: it is damaged")
-
-
-def _connect(path: Path, options: str = "mode=rw") -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_SECONDS, isolation_level=None
-    )
-    # EXTRA: see the top of this file; fullfsync is the same for macOS
-    for setting in ("synchronous=EXTRA", "fullfsync=ON"):
-        connection.execute(f"PRAGMA {setting}")
-    # the file may come from a stranger
-    for setting in ("trusted_schema=OFF", "cell_size_check=ON"):
-        connection.execute(f"PRAGMA {setting}")
-    return connection
-
-
-@contextmanager
-def refusals(path: Path) -> Iterator[None]:
+def refusals(path: Path) -> AbstractContextManager[None]:
     """Turn SQLite's errors into refusals."""
-    try:
-        yield
-    except _SQLITE_ERRORS as error:
-        reasons = {
-            sqlite3.SQLITE_BUSY: f"another process has held it for {BUSY_SECONDS:g} s; try again",
-            sqlite3.SQLITE_FULL: "the disk is full; nothing was charged",
-            sqlite3.SQLITE_CORRUPT: f"it is damaged ({error})",
-            sqlite3.SQLITE_NOTADB: "it is not a ledger",
-        }
-        reason = reasons.get(_primary_code(error), f"{error}; do not release")
-        raise LedgerError(f"{path}: {reason}") from None
-
-
-def _primary_code(error: BaseException) -> int:
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+    return refusals_of(LEDGER, path)
 
 
 def identity_of(path: Path) -> tuple[int, int]:
@@ -347,21 +295,6 @@ def identity_of(path: Path) -> tuple[int, int]:
 def place_of(path: Path, file: Path | None = None) -> str:
     """Where the ledger is: a hash of its path, and its inode (a device may be renumbered)."""
     return f"{hashlib.sha256(os.fsencode(path)).hexdigest()}:{identity_of(file or path)[1]}"
-
-
-def sync_directory(directory: Path) -> None:
-    """Make sure that the names of new files in a directory are on the disk."""
-    try:
-        handle = os.open(directory, os.O_RDONLY)
-    except PermissionError:  # Windows, which has no such thing
-        return
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF):
-            raise LedgerError(f"{directory} cannot be written: {error.strerror}") from None
-    finally:
-        os.close(handle)
 
 
 def checked_cap(value: float, name: str, limit: float) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from affinedp.cli.control import (
+from affinedp.cli.broker_options import (
     Address,
     CaFile,
     CertFile,
@@ -20,10 +20,11 @@ from affinedp.cli.control import (
     PasswordFile,
     Tls,
     Username,
-    _attended,
-    _broker,
-    eavesdrop,
+    attended,
+    public_broker,
 )
+from affinedp.cli.eavesdrop import eavesdrop
+from affinedp.cli.options import SameSecret
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
@@ -63,6 +64,7 @@ def agent(
     bound: Annotated[float | None, typer.Option(help="Public bound on the size of values.")] = None,
     ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
+    same_secret: SameSecret = False,
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Draw again if the state is lost; needs a ledger.")
     ] = False,
@@ -95,20 +97,23 @@ def agent(
     from affinedp.consensus.agents.process import Meeting, run_agent
     from affinedp.wire.connection import Connection
 
-    public = _broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
+    public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     meeting = Meeting(public, topic)
     links = read_neighbours(neighbours, weight)
     noise = AgentNoise(law, epsilon, delta, mu, sigma, bound)
     value = None if value_file is None else read_value(value_file)
     is_new = not state.exists()
     with ExitStack() as stack:
-        stop = stack.enter_context(_attended())
+        stop = stack.enter_context(attended())
         if is_new:
             with Connection(public):  # nothing is drawn and charged in vain
                 pass
             if ledger is None:
                 logger.warning("agent %s: no ledger: nothing keeps count of this draw", name)
-        budget = None if ledger is None else stack.enter_context(Ledger(ledger, create=False))
+        budget = None
+        if ledger is not None:
+            opened_ledger = Ledger(ledger, create=False, same_secret=same_secret)
+            budget = stack.enter_context(opened_ledger)
         opened = stack.enter_context(
             Agent(
                 name,

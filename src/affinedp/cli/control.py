@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,9 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from affinedp.cli.broker_options import (
+    Address,
+    CaFile,
+    CertFile,
+    KeyFile,
+    PasswordFile,
+    Tls,
+    Username,
+    attended,
+    own_side_broker,
+    public_broker,
+)
+from affinedp.cli.eavesdrop import eavesdrop
+from affinedp.cli.options import SameSecret
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
-from affinedp.wire.broker import PASSWORD_VARIABLE, Broker, password_from
 
 if TYPE_CHECKING:
     from affinedp.control.loop.loop_file import LoopFile
@@ -28,15 +39,6 @@ control_app = typer.Typer(
 )
 
 Loop = Annotated[Path, typer.Argument(help="Loop file, TOML or JSON.", show_default=False)]
-Address = Annotated[str, typer.Option("--broker", help="Public broker, host:port.")]
-Username = Annotated[str | None, typer.Option(help="For the broker.")]
-PasswordFile = Annotated[
-    Path | None, typer.Option(help=f"Its first line is the password (or set {PASSWORD_VARIABLE}).")
-]
-Tls = Annotated[bool, typer.Option("--tls", help="Encrypt, and check the broker's certificate.")]
-CaFile = Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")]
-CertFile = Annotated[Path | None, typer.Option(help="Our own certificate, PEM.")]
-KeyFile = Annotated[Path | None, typer.Option(help="Its key, PEM.")]
 Linger = Annotated[float, typer.Option(help="Seconds to stay after the last step.", min=0.0)]
 
 
@@ -64,6 +66,7 @@ def gateway(
     state: Annotated[Path, typer.Option(help="State of this trajectory; secret, kept.")],
     ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
+    same_secret: SameSecret = False,
     measurement_error: Annotated[
         float | None, typer.Option(help="How far measurements may be off the equations.")
     ] = None,
@@ -102,11 +105,11 @@ def gateway(
     from affinedp.wire.connection import Connection
     from affinedp.wire.line import Place
 
-    public = _broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
-    inside = _own_side(public, in_broker, in_username, in_password_file, in_plain)
+    public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
+    inside = own_side_broker(public, in_broker, in_username, in_password_file, in_plain)
     loaded = TrajectoryMechanism.load(mechanism)
     with ExitStack() as stack:
-        stop = stack.enter_context(_attended())
+        stop = stack.enter_context(attended())
         if inside.address == public.address:
             logger.warning(
                 "gateway: measurements and noisy measurements share the broker at %s: who may "
@@ -121,7 +124,10 @@ def gateway(
                     pass
             if ledger is None:
                 logger.warning("gateway: no ledger was given: nothing keeps count of this draw")
-        budget = None if ledger is None else stack.enter_context(Ledger(ledger, create=False))
+        budget = None
+        if ledger is not None:
+            opened_ledger = Ledger(ledger, create=False, same_secret=same_secret)
+            budget = stack.enter_context(opened_ledger)
         opened = stack.enter_context(
             Gateway(
                 loaded,
@@ -168,9 +174,9 @@ def cloud(
     from affinedp.control.processes.cloud import run_cloud
     from affinedp.wire.line import Place
 
-    public = _broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
+    public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     read = read_loop(loop)
-    with _attended() as stop, _progress("cloud", read.horizon) as on_step:
+    with attended() as stop, _progress("cloud", read.horizon) as on_step:
         outcome = run_cloud(
             read.loop,
             read.horizon,
@@ -210,12 +216,12 @@ def plant(
     from affinedp.control.processes.plant import run_plant
     from affinedp.wire.line import Place
 
-    public = _broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
-    inside = _own_side(public, out_broker, out_username, out_password_file, out_plain)
+    public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
+    inside = own_side_broker(public, out_broker, out_username, out_password_file, out_plain)
     read = read_loop(loop)
     if not read.has_start:
         raise AffineDPError(f"{loop}: [plant] x0 is missing: where does the plant start?")
-    with _attended() as stop, _progress("plant", read.horizon) as on_step:
+    with attended() as stop, _progress("plant", read.horizon) as on_step:
         outcome = run_plant(
             read.loop,
             read.horizon,
@@ -230,25 +236,7 @@ def plant(
     _say("plant", outcome, read.horizon)
 
 
-@control_app.command()
-def eavesdrop(
-    log: Annotated[Path, typer.Option(help="Where the messages are written, as JSON lines.")],
-    broker: Address = "localhost:1883",
-    topics: Annotated[list[str] | None, typer.Option(help="What to listen to.")] = None,
-    username: Username = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    ca_file: CaFile = None,
-    cert_file: CertFile = None,
-    key_file: KeyFile = None,
-) -> None:
-    """Write down every message that a broker delivers, until Ctrl-C."""
-    from affinedp.control.processes.eavesdropper import eavesdrop as listen
-
-    public = _broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
-    with _attended() as stop:
-        count = listen(public, topics or ["#"], log, stop)
-    typer.echo(f"eavesdropper: {count} messages in {log}")
+control_app.command()(eavesdrop)
 
 
 def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> Any:
@@ -282,84 +270,6 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
         neighbours=read.neighbours,
         cost=read.loop if read.cost == "tracking" else None,
     )
-
-
-def _broker(
-    address: str,
-    username: str | None,
-    password_file: Path | None,
-    tls: bool,
-    ca_file: Path | None,
-    cert_file: Path | None,
-    key_file: Path | None,
-) -> Broker:
-    if password_file is not None and username is None:
-        raise AffineDPError("--password-file goes with --username")
-    return Broker.parse(
-        address,
-        username=username,
-        password=None if username is None else password_from(password_file),
-        tls=tls,
-        ca_file=ca_file,
-        cert_file=cert_file,
-        key_file=key_file,
-    )
-
-
-def _own_side(
-    public: Broker,
-    address: str | None,
-    username: str | None,
-    password_file: Path | None,
-    plain: bool,
-) -> Broker:
-    """The broker on the plant's side: the public one, or another with credentials of its own."""
-    if (username is None) != (password_file is None):
-        raise AffineDPError("the broker on the plant's side takes a username and a password file")
-    if address is None:
-        if username is not None or plain:
-            raise AffineDPError("options for the broker on the plant's side go with its address")
-        return public
-    own = {
-        "username": username,
-        "password": None if password_file is None else password_from(password_file),
-    }
-    if not public.tls or plain:
-        return Broker.parse(address, **own)
-    files = {name: getattr(public, name) for name in ("ca_file", "cert_file", "key_file")}
-    return Broker.parse(address, tls=True, **own, **files)
-
-
-@contextmanager
-def _attended() -> Iterator[threading.Event]:
-    """Log to standard error; Ctrl-C and SIGTERM set the event, a second Ctrl-C breaks off."""
-    stop = threading.Event()
-
-    def end(number: int, frame: Any) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.set()
-
-    handler = _OnStandardError()
-    package = logging.getLogger("affinedp")
-    before = package.level
-    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    package.addHandler(handler)
-    package.setLevel(logging.INFO)
-    try:
-        yield stop
-    finally:
-        package.removeHandler(handler)
-        package.setLevel(before)
-        for number, action in previous.items():
-            signal.signal(number, action)
-
-
-class _OnStandardError(logging.Handler):
-    """Lines on standard error as it is now: a progress bar puts them above itself."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(self.format(record), err=True)
 
 
 @contextmanager

@@ -10,11 +10,15 @@ import platform
 import shutil
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from importlib import metadata
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
+
+import typer
 
 from affinedp import __version__
+from affinedp.cli.exits import NOT_KEPT
+from affinedp.cli.options import AsJson
+from affinedp.cli.output import say_json, say_table
 from affinedp.errors import AffineDPError
 
 Status = Literal["fine", "missing", "problem"]
@@ -64,6 +68,23 @@ class Finding:
     detail: str
 
 
+def doctor(
+    broker: Annotated[
+        list[str] | None, typer.Option(help="A broker to try, host:port; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which extras, brokers and parallel backends are there (exit code 1: something amiss)."""
+    findings = diagnose(broker or ())
+    if as_json:
+        say_json([asdict(finding) for finding in findings])
+    else:
+        rows = ((found.area, found.what, found.status, found.detail) for found in findings)
+        say_table(("area", "what", "status", "detail"), rows)
+    if not healthy(findings):
+        raise typer.Exit(NOT_KEPT)
+
+
 def diagnose(brokers: Sequence[str] = ()) -> tuple[Finding, ...]:
     """Look at everything that affinedp can use, and say what is there.
 
@@ -110,6 +131,8 @@ def healthy(findings: Iterable[Finding]) -> bool:
 
 
 def _version(package: str) -> str | None:
+    from importlib import metadata  # slow to load, and nothing else needs it
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -132,7 +155,7 @@ def _circuit_cache() -> Finding:
     try:
         from affinedp.neighbours.circuits import compiled
 
-        place = compiled.cycles._cache.cache_path  # type: ignore[attr-defined]
+        place = compiled.column_side._cache.cache_path  # type: ignore[attr-defined]
     except Exception as error:  # numba and LLVM fail in many ways
         return Finding("core", "circuit search", "problem", f"numba does not load: {error}")
     if place is None:

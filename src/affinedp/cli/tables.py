@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from affinedp.budget.ledger import Ledger
+from affinedp.cli.pending import settled_in_the_end
 from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
+from affinedp.files.writing import write_text
 from affinedp.tables.refusals import closest
-from affinedp.tables.released import ReleasedTable
 from affinedp.tables.table_file import TableFile, read_table_release
+from affinedp.tables.table_release import ReleasedTable
 
 
 def release_file(
@@ -22,6 +23,7 @@ def release_file(
     ledger: Path | None = None,
     label: str | None = None,
     bound: float | None = None,
+    same_secret: bool = False,
     say: Callable[[str], object] = print,
 ) -> None:
     """Publish the table in a file as a table file says.
@@ -40,6 +42,8 @@ def release_file(
         For the ledger.
     bound : float, optional
         Public bound on the numbers, in place of the one in the file.
+    same_secret : bool
+        Whether a change of the ledger's secret is one of these neighbours, whatever their unit.
     say : callable
         Takes what is to be told, line by line.
     """
@@ -53,18 +57,15 @@ def release_file(
             raise AffineDPError(f"{path} cannot be written: no such folder")
     table = _labelled(read_table(data), read.index)
     limit = read.bound if bound is None else bound
-    if ledger is None:
-        released = read.release.release(table, bound=limit)
-    else:
-        with Ledger(ledger, create=False) as budget:
-            released = read.release.release(table, ledger=budget, label=label, bound=limit)
-            left = budget.remaining
-    write_table(released.table.reset_index() if read.index else released.table, output)
+    with settled_in_the_end(ledger, same_secret) as budget:
+        released = read.release.release(table, ledger=budget, label=label, bound=limit)
+        write_table(released.table.reset_index() if read.index else released.table, output)
+        left = None if budget is None else budget.remaining
     say(f"released {len(table):,} rows to {output}")
     _write_noise(released, read, _beside(output, read.noise), say)
     _write_report(released, _beside(output, read.report), say)
     say(str(released.guarantee))
-    if ledger is None:
+    if left is None:
         say("no ledger was given: nothing keeps count of this release")
     else:
         say(f"budget left: ε = {left:.6g}")
@@ -107,8 +108,5 @@ def _write_noise(
 def _write_report(released: ReleasedTable, path: Path | None, say: Callable[[str], object]) -> None:
     if path is None:
         return
-    try:
-        path.write_text(released.report().page(), encoding="utf-8")
-    except OSError as error:
-        raise AffineDPError(f"{path} cannot be written: {error.strerror}") from None
+    write_text(path, released.report().page())
     say(f"wrote a report to {path}")

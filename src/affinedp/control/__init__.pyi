@@ -6,5 +6,7 @@ from .trajectory.design import design_output_noise as design_output_noise
 from .trajectory.design import independent_output_noise as independent_output_noise
 from .trajectory.dynamics import Dynamics as Dynamics
 from .trajectory.dynamics import dynamics_of as dynamics_of
+from .trajectory.given_noise import verify_output_noise as verify_output_noise
+from .trajectory.given_noise import verify_trajectory_noise as verify_trajectory_noise
 from .trajectory.noise import IndependentOutputNoise as IndependentOutputNoise
 from .trajectory.noise import TrajectoryMechanism as TrajectoryMechanism

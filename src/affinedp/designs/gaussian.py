@@ -216,6 +216,16 @@ def at_the_limit(mechanism: Mechanism, limit: float) -> Mechanism:
     )
 
 
+def refuse_too_small(mechanism: Mechanism) -> None:
+    """Refuse a given basis that misses something which the query reveals about neighbours."""
+    if mechanism.guarantee.leak is not None:
+        bare = dict(mechanism.guarantee.summary())["leak"].partition(" (")[0]
+        raise AffineDPError(
+            f"basis does not span what the query reveals on the manifold: {bare} would come out "
+            "without noise. Add a column that covers it"
+        )
+
+
 def _algorithm_1(
     adjacency: Adjacency,
     query: Matrix,
@@ -229,6 +239,7 @@ def _algorithm_1(
     rank = chosen.shape[1]
     if covariance is None:
         unit = build(adjacency, query, chosen, np.eye(rank), "gaussian", names)
+        refuse_too_small(unit)
         return at_the_limit(unit, limit)
     given = real_array(covariance, "covariance", 2)
     if given.shape != (rank, rank) or np.abs(given - given.T).max() > 1e-12 * np.abs(given).max():
@@ -239,8 +250,7 @@ def _algorithm_1(
         raise AffineDPError("covariance is not positive definite") from None
     mechanism = build(adjacency, query, chosen, root, "gaussian", names)
     found = mechanism.guarantee
-    if found.leak is not None:
-        raise AffineDPError("basis does not span what the query reveals on the manifold")
+    refuse_too_small(mechanism)
     if found.sensitivity > limit * (1 + 1e-12):
         moves = dict(found.summary())["worst pair"]
         raise AffineDPError(

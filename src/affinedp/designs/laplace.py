@@ -13,6 +13,7 @@ from affinedp.designs.gaussian import (
     assemble,
     at_the_limit,
     largest_sensitivity,
+    refuse_too_small,
 )
 from affinedp.designs.laplace_strategy import LaplaceStrategy, least_laplace
 from affinedp.designs.separate import (
@@ -247,6 +248,5 @@ def _algorithm_2(
 ) -> Mechanism:
     chosen = given_basis(adjacency, query, basis)
     unit = build(adjacency, query, chosen, np.eye(chosen.shape[1]), "laplace", names)
-    if unit.guarantee.leak is not None:
-        raise AffineDPError("basis does not span what the query reveals on the manifold")
+    refuse_too_small(unit)
     return at_the_limit(unit, limit)

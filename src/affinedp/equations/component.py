@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.equations.elimination import balancing_units
+from affinedp.equations.elimination import EPS, balancing_units
+from affinedp.equations.modular_form import ModularForm
+from affinedp.equations.residues import Integers, inverses
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -29,6 +31,10 @@ class Component:
         Local positions of the basis and of the free entries.
     reduced : q×k matrix
         X of the row-equivalent form ``[I | X]``, sparse.
+    modular : ModularForm
+        X modulo primes, which says where it is zero.
+    error : float
+        About how much of X is rounding.
     """
 
     entries: IntArray
@@ -36,6 +42,8 @@ class Component:
     pivots: IntArray
     free: IntArray
     reduced: sparse.csr_array
+    modular: ModularForm
+    error: float = EPS
 
     @property
     def rank(self) -> int:
@@ -77,20 +85,51 @@ class Component:
             position[self.pivots],
             position[self.free[free]],
             self.reduced[:, free],
+            self.modular.part(np.arange(self.rank), np.flatnonzero(free)),
+            self.error,
         )
 
+    def modular_kernel(self) -> list[tuple[int, Integers]]:
+        """Every prime with the kernel basis modulo it, entries × free."""
+        found = []
+        for prime, reduced in self.modular.dense():
+            basis = np.zeros((len(self.entries), self.dim), dtype=np.int64)
+            basis[self.free] = np.eye(self.dim, dtype=np.int64)
+            basis[self.pivots] = -reduced % prime
+            found.append((prime, basis))
+        return found
 
-def parallel_columns(equations: sparse.csc_array) -> tuple[IntArray, FloatArray]:
-    """Group the columns that are multiples of each other: group and factor of each column."""
-    groups: dict[Any, int] = {}
-    group = np.zeros(equations.shape[1], dtype=np.intp)
-    factor = np.ones(equations.shape[1])
-    pointers = equations.indptr.tolist()
-    for j, (start, stop) in enumerate(pairwise(pointers)):
-        values = equations.data[start:stop]
-        if stop > start:
-            factor[j] = values[np.argmax(np.abs(values))]
-        # bit for bit: columns that are only nearly parallel are not
-        key = (equations.indices[start:stop].tobytes(), (values / factor[j]).tobytes())
-        group[j] = groups.setdefault(key, len(groups))
+    def modular_equations(self) -> list[tuple[int, Integers]]:
+        """Every prime with ``[I | X]`` modulo it, in the order of the entries."""
+        found = []
+        for prime, reduced in self.modular.dense():
+            rows = np.zeros((self.rank, len(self.entries)), dtype=np.int64)
+            rows[:, self.pivots] = np.eye(self.rank, dtype=np.int64)
+            rows[:, self.free] = reduced
+            found.append((prime, rows))
+        return found
+
+
+def parallel_columns(component: Component) -> tuple[IntArray, FloatArray]:
+    """Group the columns that are multiples of each other: group and factor of each column.
+
+    Whether they are is decided modulo the primes; the factor is the first coefficient.
+    """
+    n = len(component.entries)
+    keys: list[list[bytes]] = [[] for _ in range(n)]
+    for prime, residues in zip(component.modular.primes, component.modular.residues):
+        columns = residues.tocsc()
+        columns.sort_indices()
+        starts = columns.indptr[:-1]  # every free entry follows from some pivot
+        unit = np.repeat(inverses(columns.data[starts], prime), np.diff(columns.indptr))
+        scaled = columns.data * unit % prime
+        for j, (start, stop) in enumerate(pairwise(columns.indptr.tolist())):
+            place = columns.indices[start:stop].tobytes() + scaled[start:stop].tobytes()
+            keys[int(component.free[j])].append(place)
+        single = np.ones(1, dtype=scaled.dtype).tobytes()
+        for i, pivot in enumerate(component.pivots.tolist()):
+            keys[pivot].append(np.array([i], dtype=columns.indices.dtype).tobytes() + single)
+    groups: dict[tuple[bytes, ...], int] = {}
+    group = np.array([groups.setdefault(tuple(key), len(groups)) for key in keys], dtype=np.intp)
+    factor = np.asarray(component.equations.data[component.equations.indptr[:-1]], dtype=float)
     return group, factor

@@ -58,6 +58,10 @@ class Canonical:
         The relative pivot at which the rank was cut: 0 when the arithmetic was exact.
     error : float
         About how much of ``reduced`` is rounding, relatively: 0 when the arithmetic was exact.
+    exact_rows : tuple of mappings, or None
+        The rows of X in rational arithmetic, entry to coefficient, where they were computed so.
+    exact_offset : tuple of Fraction, or None
+        The offset in rational arithmetic.
     """
 
     pivots: IntArray
@@ -66,6 +70,8 @@ class Canonical:
     rows: IntArray
     tolerance: float
     error: float = 0.0
+    exact_rows: tuple[Mapping[int, Fraction], ...] | None = None
+    exact_offset: tuple[Fraction, ...] | None = None
 
 
 def eliminate_exactly(
@@ -83,12 +89,15 @@ def eliminate_exactly(
     free = np.setdiff1d(np.arange(n), pivots)
     place = {int(column): j for j, column in enumerate(free)}
     matrix = np.zeros((len(pivots), len(free)))
+    offset = tuple(tableau.rows[row].pop(n, Fraction(0)) for row, _ in order)
+    reduced = []
     for i, (row, column) in enumerate(order):
+        del tableau.rows[row][column]
+        reduced.append(tableau.rows[row])
         for j, value in tableau.rows[row].items():
-            if j not in (column, n):
-                matrix[i, place[j]] = in_float_range(value)
+            matrix[i, place[j]] = in_float_range(value)
     kept = np.sort(_indices(row for row, _ in order))
-    return Canonical(pivots, free, matrix, kept, 0.0), contradicting
+    return Canonical(pivots, free, matrix, kept, 0.0, 0.0, tuple(reduced), offset), contradicting
 
 
 def in_float_range(value: Fraction) -> float:
@@ -156,8 +165,13 @@ def eliminate_sparse(matrix: sparse.csr_array, tolerance: float | None) -> Canon
     return Canonical(pivots, free, reduced_matrix, kept, cut, RESIDUAL)
 
 
-def eliminate_dense(matrix: FloatArray, tolerance: float | None) -> Canonical:
-    """Canonical form of a dense matrix by pivoted QR of the equilibrated equations."""
+def eliminate_dense(
+    matrix: FloatArray, tolerance: float | None, keep_dust: bool = False
+) -> Canonical:
+    """Canonical form of a dense matrix by pivoted QR of the equilibrated equations.
+
+    What is zero up to rounding is set to zero, unless the caller can tell and keeps it.
+    """
     from scipy.linalg import qr, solve_triangular
 
     q, n = matrix.shape
@@ -172,7 +186,8 @@ def eliminate_dense(matrix: FloatArray, tolerance: float | None) -> Canonical:
     # rounding leaves dust where the exact solution has zeros, about eps times the condition
     condition = np.linalg.cond(triangle[:rank, :rank]) if rank else 1.0
     dust = 64 * EPS * max(float(condition), 4.0)
-    reduced[np.abs(reduced) <= dust] = 0.0
+    if not keep_dust:
+        reduced[np.abs(reduced) <= dust] = 0.0
     rows = np.sort(qr(scaled.T, mode="r", pivoting=True)[1][:rank])
     pivots, free = pivots.astype(np.intp), free.astype(np.intp)
     if tolerance is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.equations.component import Component
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -42,6 +43,57 @@ class Network:
     head: IntArray
     coefficient: FloatArray
     nodes: int
+
+
+def network_of(component: Component) -> Network | None:
+    """Return the graph behind the equations of a component, or None; decided exactly.
+
+    Floating point finds the graph.  That its cycles are the circuits is then a statement about the
+    reduced form X, whose entries must be ``±c_j / c_i``: it is checked modulo primes.
+
+    Parameters
+    ----------
+    component : Component
+        The component.
+    """
+    network = recognise_network(component.equations)
+    if network is None:
+        return None
+    signs = component.reduced.tocsr().copy()
+    signs.eliminate_zeros()
+    signs.sort_indices()
+    signs.data = np.sign(signs.data).astype(np.int64)
+    return network if all(_are_ratios(form, signs) for form in component.modular.pairs()) else None
+
+
+def _are_ratios(form: tuple[int, sparse.csr_array], signs: sparse.csr_array) -> bool:
+    """Whether X modulo a prime is ``sign_ij · c_j / c_i`` for some c."""
+    import scipy.sparse as sparse
+    from scipy.sparse.csgraph import breadth_first_order
+
+    prime, residues = form
+    ratio = residues.data * signs.data % prime
+    if np.all(ratio == 1):
+        return True
+    q, k = residues.shape
+    row = np.repeat(np.arange(q), np.diff(residues.indptr))
+    places = sparse.csr_array(
+        (np.arange(1, len(ratio) + 1), residues.indices, residues.indptr), shape=(q, k)
+    )
+    links = sparse.block_array([[None, places], [places.T, None]], format="csr")
+    order, before = breadth_first_order(links, 0, directed=False)
+    c = [0] * (q + k)
+    c[0] = 1
+    values = ratio.tolist()
+    where = {(i, j): v for i, j, v in zip(row.tolist(), residues.indices.tolist(), values)}
+    for node in order[1:].tolist():
+        parent = int(before[node])
+        if node >= q:  # c_j = ratio · c_i
+            c[node] = where[parent, node - q] * c[parent] % prime
+        else:
+            c[node] = pow(where[node, parent - q], -1, prime) * c[parent] % prime
+    scale = np.array(c, dtype=np.int64)
+    return bool(np.all(ratio * scale[row] % prime == scale[q + residues.indices]))
 
 
 def recognise_network(equations: sparse.csc_array) -> Network | None:

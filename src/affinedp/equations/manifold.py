@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,9 +33,11 @@ from affinedp.equations.elimination import (
     eliminate_sparse,
     in_float_range,
 )
+from affinedp.equations.modular_form import ModularForm, modular_form
 from affinedp.equations.text import LinearEquations, format_equation, parse_equations
 from affinedp.errors import (
     AffineDPError,
+    DoubtfulZeroError,
     IdentifiableEntriesError,
     InconsistentEquationsError,
 )
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 PublicEntries = Literal["refuse", "allow"]
-ExactRows = tuple[Mapping[int, Fraction], ...]
+ExactRow = Mapping[int, Fraction]
+ExactRows = tuple[ExactRow, ...]
 # coefficients and offsets
 ExactEquations = tuple[Sequence[Mapping[int, Fraction]], Sequence[Fraction]]
 
@@ -51,6 +55,10 @@ ExactEquations = tuple[Sequence[Mapping[int, Fraction]], Sequence[Fraction]]
 # elimination takes well under a second.
 EXACT_COEFFICIENTS = 20_000
 EXACT_WORK = 400_000
+# The same for doubles of full length, whose products are long numbers.
+EXACT_FLOAT_WORK = 5_000
+# The same where floating point is known to be mistaken about a zero.
+EXACT_WORK_IN_DOUBT = 50_000
 # A float with at most this many significant decimal digits is taken as that decimal.
 EXACT_DIGITS = 12
 # Text equations with more places than this make a sparse matrix.
@@ -72,7 +80,8 @@ class AffineManifold:
         Coefficients.  Integers and short decimals are taken as exact rationals.
     b : array_like, shape (q,), optional
         Offsets; zero if not given.  May be a public *causal* function of what was
-        already released (feedback): the promises then still hold.
+        already released (feedback): the promises then still hold
+        (:meth:`affinedp.Mechanism.in_steps` releases such data).
     names : sequence of str, optional
         One name per entry; ``x1``, ``x2``, … if not given.
     public_entries : {"refuse", "allow"}
@@ -189,7 +198,7 @@ class AffineManifold:
         elif is_sparse(matrix):
             canonical = eliminate_sparse(matrix, rank_tolerance)
         else:
-            canonical = eliminate_dense(np.asarray(matrix), rank_tolerance)
+            canonical = eliminate_dense(np.asarray(matrix), rank_tolerance, keep_dust=True)
         self._canonical = canonical
         self._matrix: Matrix = matrix[canonical.rows]
         self._offsets: FloatArray = offsets[canonical.rows]
@@ -197,6 +206,8 @@ class AffineManifold:
             tuple(exact[0][i] for i in canonical.rows) if exact is not None else None
         )
         self._check_consistent(matrix, offsets, contradicting)
+        if canonical.exact_rows is None:
+            self._certify_zeros()
         if public_entries == "refuse":
             self._refuse_identifiable()
 
@@ -243,6 +254,37 @@ class AffineManifold:
         return self._canonical
 
     @cached_property
+    def modular(self) -> ModularForm:
+        """The reduced form modulo primes: where it is zero is certain."""
+        return modular_form(self._matrix, self._exact, self._canonical)
+
+    def exact_column(self, entry: int) -> dict[int, Fraction]:
+        """Return the coefficients of one entry, by equation, as rationals.
+
+        A short decimal is that decimal; any other double is the exact number that it is.
+
+        Parameters
+        ----------
+        entry : int
+            Position of the entry.
+        """
+        return self._exact_columns[entry]
+
+    @cached_property
+    def _exact_columns(self) -> list[dict[int, Fraction]]:
+        columns: list[dict[int, Fraction]] = [{} for _ in range(self.n)]
+        if self._exact is not None:
+            for i, row in enumerate(self._exact):
+                for j, value in row.items():
+                    if value:
+                        columns[j][i] = value
+            return columns
+        known: dict[float, Fraction] = {}
+        for i, j, value in zip(*(part.tolist() for part in _nonzeros(self._matrix))):
+            columns[j][i] = known.setdefault(value, Fraction(value))
+        return columns
+
+    @cached_property
     def public_entries(self) -> tuple[str, ...]:
         """Names of the entries that the equations alone reveal."""
         return tuple(self._names[i] for i in self._identifiable())
@@ -251,7 +293,9 @@ class AffineManifold:
     def point(self) -> FloatArray:
         """One public point of the manifold, computed from D and b alone."""
         x = np.zeros(self.n)
-        if len(self._canonical.pivots):
+        if self._canonical.exact_offset is not None:
+            x[self._canonical.pivots] = [_rounded(-b) for b in self._canonical.exact_offset]
+        elif self._offsets.any():
             x[self._canonical.pivots] = self._solve_basis(-self._offsets)
         return x
 
@@ -417,6 +461,42 @@ class AffineManifold:
                 entries,
             )
 
+    def _certify_zeros(self) -> None:
+        """See to it that the reduced form is zero exactly where the equations say so.
+
+        Now that the rank is known it is computed again in rational arithmetic, if that is not too
+        much work; otherwise it keeps its rounding, but no zero is mistaken.
+        """
+        canonical = self._canonical
+        work = self._matrix.shape[0] * float(_nonzeros(self._matrix)[2].size)
+        if work <= EXACT_FLOAT_WORK:
+            canonical = self._reduced_exactly()
+        form = modular_form(self._matrix, self._exact, canonical)
+        if not form.agrees(canonical.reduced) and work <= EXACT_WORK_IN_DOUBT:
+            canonical = self._reduced_exactly()
+            form = modular_form(self._matrix, self._exact, canonical)
+        elif not form.agrees(canonical.reduced) and not is_sparse(canonical.reduced):
+            certain = np.where(form.residues[0].toarray() != 0, canonical.reduced, 0.0)
+            canonical = replace(canonical, reduced=certain)
+        if not form.agrees(canonical.reduced):
+            raise DoubtfulZeroError(
+                "some coefficients of the reduced equations cannot be told from zero in floating "
+                "point. Round the coefficients to a few digits, or give them as integers, "
+                "decimals or text: those are exact",
+                canonical.error,
+            )
+        self._canonical = canonical
+        self.__dict__["modular"] = form
+
+    def _reduced_exactly(self) -> Canonical:
+        """The canonical form of the independent equations in rational arithmetic."""
+        rows = self._exact or _transposed(self._exact_columns, self._matrix.shape[0])
+        offsets = [Fraction(value) for value in self._offsets.tolist()]
+        exact, _ = eliminate_exactly(rows, offsets, self.n)
+        if len(exact.rows) < len(rows):
+            return self._canonical
+        return replace(exact, rows=self._canonical.rows, tolerance=self._canonical.tolerance)
+
     def _solve_basis(self, right: FloatArray, transposed: bool = False) -> FloatArray:
         """Solve with the square basis ``D[:, pivots]`` (or its transpose)."""
         basis: Any = self._matrix[:, self._canonical.pivots]
@@ -442,6 +522,10 @@ class AffineManifold:
             return
         left = dense(matrix[dropped][:, self._canonical.pivots])
         factors = self._solve_basis(left.T, transposed=True) if len(kept) else left.T
+        # an equation that takes no part comes out with a factor that is rounding of the others
+        size = dense(abs(self._matrix).max(axis=1)).reshape(-1, 1)
+        share = np.abs(factors) * size
+        factors = np.where(share > 1e-13 * share.max(axis=0, initial=0.0), factors, 0.0)
         residual = offsets[dropped] - factors.T @ self._offsets
         scale = np.abs(offsets[dropped]) + np.abs(factors.T) @ np.abs(self._offsets)
         wrong = np.abs(residual) > ON_MANIFOLD * scale
@@ -463,12 +547,7 @@ class AffineManifold:
 
 def _rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
     """The rows as exact rationals if every coefficient is an integer or a short decimal."""
-    if is_sparse(matrix):
-        entries = matrix.tocoo()
-        row, column, values = entries.row, entries.col, entries.data
-    else:
-        row, column = np.nonzero(matrix)
-        values = matrix[row, column]
+    row, column, values = _nonzeros(matrix)
     if len(values) > EXACT_COEFFICIENTS:
         return None
     rows: list[dict[int, Fraction]] = [{} for _ in range(matrix.shape[0])]
@@ -482,6 +561,33 @@ def _rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
             exact[value] = Fraction(text)
         rows[i][j] = exact[value]
     return rows
+
+
+def _nonzeros(matrix: Matrix) -> tuple[IntArray, IntArray, FloatArray]:
+    """Rows, columns and values of the nonzero coefficients."""
+    if is_sparse(matrix):
+        entries = matrix.tocoo()
+        kept = entries.data != 0
+        return entries.row[kept], entries.col[kept], entries.data[kept]
+    row, column = np.nonzero(matrix)
+    return row, column, matrix[row, column]
+
+
+def _transposed(columns: Sequence[Mapping[int, Fraction]], count: int) -> list[ExactRow]:
+    rows: list[dict[int, Fraction]] = [{} for _ in range(count)]
+    for j, column in enumerate(columns):
+        for i, value in column.items():
+            rows[i][j] = value
+    return list(rows)
+
+
+def _rounded(value: Fraction) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise AffineDPError(
+            "the point of the manifold is too large for floating point: rescale the entries"
+        ) from None
 
 
 def _cheap_exactly(rows: Sequence[Mapping[int, Fraction]]) -> bool:

@@ -1,33 +1,48 @@
-"""Data files of the command line: CSV and Parquet, columns by name."""
+"""Data files of the command line: CSV and Parquet, columns by name and nothing beside them."""
 
 from __future__ import annotations
 
 import os
-import tempfile
+import warnings
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from affinedp.errors import AffineDPError, MissingExtraError
+import numpy as np
 
-MOST_BYTES = 4_000_000_000
+from affinedp.arrays import NOT_KEPT, says_decimal
+from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.files.visible import check_names, visible
+from affinedp.files.writing import replacing
+
+MOST_BYTES = 2_000_000_000
+# A cell of text takes a hundred bytes, a column some thousand.
+MOST_CELLS = 20_000_000
+MOST_COLUMNS = 100_000
+# Numbers of so few characters have at most 15 digits, which every double keeps.
+SHORT = 15
 
 
 def read_table(path: Path) -> Any:
     """Read a CSV or Parquet file into a DataFrame, or refuse it with one clear sentence.
 
+    Only columns are read: no index, attributes or other notes that a writer left in the file.
+    A number that double precision would change is refused.
+
     Parameters
     ----------
     path : Path
-        ``.csv`` or ``.parquet``.
+        ``.csv`` or ``.parquet``; at most 20 million cells.
     """
     pandas = _pandas()
     kind = _kind(path)
     try:
         if path.stat().st_size > MOST_BYTES:
             raise AffineDPError(f"{path.name} is too large")
-        if kind == ".csv":
-            return pandas.read_csv(path, skipinitialspace=True, float_precision="round_trip")
-        return pandas.read_parquet(path)
+        if not path.is_file():
+            raise AffineDPError(f"{path} is not a file")
+        _check_size(path, *(_csv_size(path) if kind == ".csv" else _parquet_size(path)))
+        frame = _read_csv(pandas, path) if kind == ".csv" else _read_parquet(path)
     except OSError as error:
         raise AffineDPError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -36,13 +51,106 @@ def read_table(path: Path) -> Any:
         raise MissingExtraError("pyarrow", "tables") from None
     except AffineDPError:
         raise
-    except Exception as error:  # pandas and pyarrow raise many kinds for malformed files
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise AffineDPError(f"{path.name} is not a valid {kind[1:]} file: {reason}") from None
+    except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
+        reason = visible(str(error).splitlines()[0][:200])  # lines and counts, no values
+        raise AffineDPError(f"{path.name} is not a valid csv file: {reason}") from None
+    except Exception as error:  # pyarrow raises many kinds, and may quote what it read
+        reason = type(error).__name__
+        raise AffineDPError(f"{path.name} is not a valid {kind[1:]} file ({reason})") from None
+    check_names(frame.columns, path.name)
+    return frame
+
+
+def _read_csv(pandas: Any, path: Path) -> Any:
+    with warnings.catch_warnings():
+        # rows longer than the header: pandas would drop what is too much
+        warnings.simplefilter("error", pandas.errors.ParserWarning)
+        table = pandas.read_csv(
+            path, skipinitialspace=True, float_precision="round_trip", index_col=False
+        )
+        header = pandas.read_csv(path, skipinitialspace=True, header=None, nrows=1, dtype=str)
+        names = header.iloc[0].dropna()
+        if names.duplicated().any():  # pandas would give the second one another name
+            twice = visible(str(names[names.duplicated()].iloc[0]))
+            raise AffineDPError(f"{path.name} has two columns with the name {twice!r}")
+        places = [i for i, kind in enumerate(table.dtypes) if kind.kind == "f"]
+        if places:
+            texts = pandas.read_csv(
+                path,
+                skipinitialspace=True,
+                index_col=False,
+                usecols=places,
+                dtype=str,
+                keep_default_na=False,
+            )
+            _refuse_changed(table.iloc[:, places], texts, path)
+    return table
+
+
+def _refuse_changed(table: Any, texts: Any, path: Path) -> None:
+    """Refuse numbers that became other numbers when they were read."""
+    for name in table.columns:
+        column = texts[name].fillna("").str.strip()
+        doubtful = (column.str.len() > SHORT) | column.str.contains("e", case=False)
+        for row in np.flatnonzero(doubtful & table[name].notna()):
+            if not _kept(float(table[name].iat[row]), column.iat[row]):
+                raise AffineDPError(
+                    f"{path.name}: row {row} (counting from 0), column {name!r} {NOT_KEPT}: round "
+                    "it, or choose a larger unit"
+                )
+
+
+def _kept(double: float, text: str) -> bool:
+    try:
+        return says_decimal(double, Decimal(text))
+    except InvalidOperation:
+        return True  # no plain decimal: infinity in words, which is refused later
+
+
+def _read_parquet(path: Path) -> Any:
+    from pyarrow import parquet
+
+    columns = parquet.read_table(path).replace_schema_metadata(None)
+    # integers with gaps stay integers
+    return columns.to_pandas(integer_object_nulls=True)
+
+
+def _csv_size(path: Path) -> tuple[int, int]:
+    """Cells and columns that a file may have at most: every one ends in a comma or a line."""
+    cells, columns, in_header = 0, 0, True
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            if b"\0" in block:  # pandas would drop what follows in the cell
+                raise AffineDPError(f"{path.name} is not text: it has a zero byte")
+            cells += sum(map(block.count, (b",", b"\n", b"\r")))
+            if in_header:
+                first, end, _ = block.lstrip(b"\r\n").partition(b"\n")
+                columns += first.count(b",")
+                in_header = not end
+    return cells, columns + 1
+
+
+def _parquet_size(path: Path) -> tuple[int, int]:
+    """What the file says about itself: a few bytes may stand for many rows."""
+    from pyarrow import parquet
+
+    about = parquet.read_metadata(path)
+    unpacked = sum(about.row_group(place).total_byte_size for place in range(about.num_row_groups))
+    if unpacked > MOST_BYTES:
+        raise AffineDPError(f"{path.name} is too large when unpacked")
+    return about.num_rows * about.num_columns, about.num_columns
+
+
+def _check_size(path: Path, cells: int, columns: int) -> None:
+    for count, most, what in ((cells, MOST_CELLS, "cells"), (columns, MOST_COLUMNS, "columns")):
+        if count > most:
+            raise AffineDPError(f"{path.name} has more than {most:,} {what}, more than are read")
 
 
 def write_table(frame: Any, path: Path) -> None:
-    """Write a DataFrame as CSV or Parquet, at once or not at all.
+    """Write the columns of a DataFrame as CSV or Parquet, at once or not at all.
+
+    Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.
 
     Parameters
     ----------
@@ -52,16 +160,26 @@ def write_table(frame: Any, path: Path) -> None:
         ``.csv`` or ``.parquet``.
     """
     kind = _kind(path)
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        os.close(handle)
-        if kind == ".csv":
-            frame.to_csv(temporary, index=False)
-        else:
-            frame.to_parquet(temporary, index=False)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise AffineDPError(f"{path} cannot be written: {error.strerror or error}") from None
+    with replacing(path) as part:
+        try:
+            if kind == ".csv":
+                frame.to_csv(part, index=False)
+            else:
+                _write_parquet(frame, part)
+        except OSError:
+            raise
+        except ImportError:
+            raise MissingExtraError("pyarrow", "tables") from None
+        except Exception as error:  # pyarrow raises many kinds for what it cannot hold
+            reason = visible(str(error)[:200])
+            raise AffineDPError(f"{path} cannot be written: {reason}") from None
+
+
+def _write_parquet(frame: Any, path: Path) -> None:
+    from pyarrow import Table, parquet
+
+    columns = Table.from_pandas(frame, preserve_index=False)
+    parquet.write_table(columns.replace_schema_metadata(None), path)
 
 
 def check_writable(path: Path) -> None:

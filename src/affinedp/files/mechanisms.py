@@ -7,12 +7,7 @@ from the noise, so that an altered one is too.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,10 +17,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, is_sparse
+from affinedp.arrays import is_sparse
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import AffineDPError
+from affinedp.files import documents, writing
+from affinedp.files.packing import StorageError as StorageError
+from affinedp.files.packing import exact_number, product
+from affinedp.files.packing import packed as packed
+from affinedp.files.packing import unpacked as unpacked
+from affinedp.files.values import shown
+from affinedp.files.visible import check_names, check_texts
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.curves import GaussianCurve, LaplaceCurve
@@ -39,14 +41,10 @@ Kind = TypeVar("Kind", bound=MechanismRecord)
 FORMAT = "affinedp mechanism"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
 VERSION = 1
-MOST_BYTES = 2_000_000_000
-MOST_NUMBERS = 200_000_000
+MOST_BYTES = 1_000_000_000  # nearly all of it base64, which takes about as much memory again
+MOST_VALUES = 5_000_000
 # A guarantee that is computed again differs by rounding only.
 AGREEMENT = 1e-9
-
-
-class StorageError(AffineDPError):
-    """A mechanism file that cannot be trusted."""
 
 
 def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
@@ -60,6 +58,8 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
         Where to.
     """
     guarantee = mechanism.guarantee
+    for names in (mechanism.manifold.names, mechanism.output_names):
+        check_names(names, f"{path.name} is not written")
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -110,25 +110,29 @@ def refusals(path: Path) -> Iterator[None]:
         raise StorageError(f"{path.name}: {error}") from None
     except AffineDPError as error:
         raise StorageError(f"{path.name} does not describe a mechanism: {error}") from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         raise StorageError(
             f"{path.name} does not describe a mechanism ({type(error).__name__}: {error})"
         ) from None
+    except MemoryError:
+        raise StorageError(f"{path.name} describes more than the memory holds") from None
 
 
 def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> Kind:
     manifold = _manifold(document["manifold"])
     adjacency = _adjacency(document["adjacency"], manifold)
-    query, basis, root = (unpacked(document[key]) for key in ("query", "basis", "root"))
-    names = tuple(document["outputs"])
+    names = _names(document["outputs"], "outputs")
+    most = max(len(names), manifold.n)
+    query, basis, root = (unpacked(document[key], most) for key in ("query", "basis", "root"))
     law = document["law"]
     if law not in ("gaussian", "laplace"):
         raise StorageError(f"the law {law!r} is not known")
     outputs = len(names)
     if query.shape != (outputs, manifold.n) or basis.shape[0] != outputs:
         raise StorageError("the query and the noise do not fit the names of the outputs")
-    if root.shape[0] != basis.shape[1] or not all(isinstance(name, str) for name in names):
+    if basis.ndim != 2 or root.ndim != 2 or root.shape[0] != basis.shape[1]:
         raise StorageError("the noise matrices do not fit together")
+    noise = product(basis, root)
     weights = document["certificate"]
     certificate = None if weights is None else unpacked(weights)
     stated = document["guarantee"]
@@ -138,22 +142,48 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     elif certificate is not None:
         if law != "gaussian":
             raise StorageError("a certificate proves Gaussian noise only")
-        guarantee = certified_promise(adjacency, basis @ root, query, names, certificate)
+        guarantee = certified_promise(adjacency, noise, query, names, certificate)
     else:
-        guarantee = promise_of(adjacency, basis @ root, query, law, names)
-    if reverify and not guarantee.sensitivity <= sensitivity * (1 + AGREEMENT):
+        guarantee = promise_of(adjacency, noise, query, law, names)
+    check_stated(sensitivity, guarantee)
+    gap = checked_gap(document["gap"])
+    notes = tuple(str(note) for note in document["notes"])
+    return kind(
+        adjacency, query, basis, root, law, guarantee, names,
+        gap, notes, certificate,
+    )  # fmt: skip
+
+
+def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
+    """Refuse a file whose noise promises less than the file says.
+
+    Parameters
+    ----------
+    sensitivity : float
+        What the file states.
+    guarantee : Guarantee
+        What its noise gives.
+    """
+    if not guarantee.sensitivity <= sensitivity * (1 + AGREEMENT):
         raise StorageError(
             f"the file states a sensitivity of {sensitivity!r}, but its noise gives "
             f"{guarantee.sensitivity!r}: the file was altered, or made by something else"
         )
-    gap = document["gap"]
-    if gap is not None and not 0 <= float(gap) < np.inf:
+
+
+def checked_gap(gap: Any) -> float | None:
+    """Return the gap that a file states, which is possible at least.
+
+    Parameters
+    ----------
+    gap : float or None
+        As it stands in the file.
+    """
+    if gap is None:
+        return None
+    if not 0 <= float(gap) < np.inf:
         raise StorageError(f"a gap of {gap} is not possible")
-    notes = tuple(str(note) for note in document["notes"])
-    return kind(
-        adjacency, query, basis, root, law, guarantee, names,
-        None if gap is None else float(gap), notes, certificate,
-    )  # fmt: skip
+    return float(gap)
 
 
 def promise_on_trust(
@@ -175,6 +205,7 @@ def promise_on_trust(
         output_names=names,
         method=str(stated["method"]),
         neighbours_key=adjacency.key,
+        unit=adjacency.unit,
     )
     warning = "read from a file and NOT verified again: it is as good as the file"
     return replace(guarantee, warnings=(warning,))
@@ -195,98 +226,54 @@ def _manifold_record(manifold: AffineManifold) -> dict[str, Any]:
 
 
 def _manifold(record: Mapping[str, Any]) -> AffineManifold:
-    names, offsets = list(record["names"]), unpacked(record["b"])
+    names, offsets = list(_names(record["names"], "names")), unpacked(record["b"])
     if "D" in record:
         tolerance = float(record["rank_tolerance"]) or None
-        return AffineManifold(unpacked(record["D"]), offsets, names, "allow", tolerance)
-    rows = tuple({int(j): Fraction(v) for j, v in row.items()} for row in record["rows"])
+        coefficients = unpacked(record["D"], max(len(names), len(offsets)))
+        return AffineManifold(coefficients, offsets, names, "allow", tolerance)
+    rows = tuple({_column(j): exact_number(v) for j, v in row.items()} for row in record["rows"])
     exact = LinearEquations(tuple(names), rows, tuple(Fraction(float(value)) for value in offsets))
     return AffineManifold.from_equations(exact, public_entries="allow")
 
 
+def _names(record: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(record, list) or not all(isinstance(name, str) for name in record):
+        raise StorageError(f"{where} must be a list of texts")
+    check_names(record, where)
+    return tuple(record)
+
+
+def _column(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise StorageError(f"{shown(text)} is not the number of a column")
+    return int(text)
+
+
 def _adjacency_record(adjacency: Adjacency) -> dict[str, Any]:
     if isinstance(adjacency, CircuitAdjacency):
-        return {"kind": "circuits", "mu": packed(adjacency.mu)}
+        return {"kind": "circuits", "mu": packed(adjacency.mu), "unit": adjacency.unit}
     if isinstance(adjacency, FreeSetAdjacency):
         sets = [list(entries) for entries in adjacency.free_sets]
-        return {"kind": "free sets", "sets": sets, "mu": packed(adjacency.mu)}
+        mu = packed(adjacency.mu)
+        return {"kind": "free sets", "sets": sets, "mu": mu, "unit": adjacency.unit}
     if isinstance(adjacency, DirectionAdjacency):
-        return {"kind": "directions", "directions": packed(adjacency.directions(10**9))}
+        moves = packed(adjacency.directions(10**9))
+        return {"kind": "directions", "directions": moves, "unit": adjacency.unit}
     raise AffineDPError(f"an adjacency of type {type(adjacency).__name__} cannot be saved")
 
 
 def _adjacency(record: Mapping[str, Any], manifold: AffineManifold) -> Adjacency:
-    kind = record["kind"]
+    kind, unit = record["kind"], record.get("unit")  # older files do not say it
     if kind == "circuits":
-        return CircuitAdjacency(manifold, unpacked(record["mu"]))
+        return CircuitAdjacency(manifold, unpacked(record["mu"]), unit=unit)
     if kind == "free sets":
-        return FreeSetAdjacency(manifold, record["sets"], unpacked(record["mu"]))
+        return FreeSetAdjacency(manifold, record["sets"], unpacked(record["mu"]), unit=unit)
     if kind == "directions":
-        return DirectionAdjacency(manifold, unpacked(record["directions"]))
+        return DirectionAdjacency(manifold, unpacked(record["directions"]), unit=unit)
     raise StorageError(f"neighbours of the kind {kind!r} are not known")
 
 
-# ---------------------------------------------------------------------- arrays
-
-
-def packed(array: Matrix) -> dict[str, Any]:
-    """Shape, data and hash of a dense or sparse array."""
-    if is_sparse(array):
-        entries = array.tocoo()
-        data = np.stack([entries.row, entries.col, entries.data])
-        return {"shape": list(array.shape), "sparse": True, **_encoded(data)}
-    return {"shape": list(np.shape(array)), "sparse": False, **_encoded(np.asarray(array))}
-
-
-def _encoded(array: FloatArray) -> dict[str, str]:
-    raw = np.ascontiguousarray(array, dtype="<f8").tobytes()
-    return {"data": base64.b64encode(raw).decode(), "sha256": hashlib.sha256(raw).hexdigest()}
-
-
-def unpacked(record: Mapping[str, Any]) -> Any:
-    """Return the array of a record, checked against its hash."""
-    shape = tuple(int(size) for size in record["shape"])
-    if any(size < 0 for size in shape) or len(shape) > 2:
-        raise StorageError(f"an array of shape {shape} is not possible")
-    try:
-        raw = base64.b64decode(record["data"], validate=True)
-    except (binascii.Error, ValueError):
-        raise StorageError("an array is not valid base64") from None
-    if hashlib.sha256(raw).hexdigest() != record["sha256"]:
-        raise StorageError("an array does not match its hash: the file is damaged")
-    values = np.frombuffer(raw, dtype="<f8").astype(np.float64)
-    if not np.all(np.isfinite(values)):
-        raise StorageError("an array holds numbers that are not finite")
-    if not record["sparse"]:
-        if int(np.prod(shape)) != len(values):
-            raise StorageError(f"an array of shape {shape} cannot have {len(values)} numbers")
-        return values.reshape(shape)
-    import scipy.sparse as sparse
-
-    if len(shape) != 2 or max(shape) > MOST_NUMBERS or len(values) % 3:
-        raise StorageError(f"a sparse array of shape {shape} is not possible")
-    row, column, data = values.reshape(3, -1)
-    return sparse.csr_array((data, (row.astype(np.int64), column.astype(np.int64))), shape=shape)
-
-
 # ---------------------------------------------------------------------- files
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write to a file beside it and move that into place, so that no half file is left."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise StorageError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def format_of(path: Path) -> str:
@@ -300,17 +287,37 @@ def format_of(path: Path) -> str:
     return str(_parsed(path).get("format", ""))
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text at once or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        Where to.
+    text : str
+        What.
+    """
+    try:
+        writing.write_text(path, text)
+    except AffineDPError as error:
+        raise StorageError(str(error)) from None
+
+
 def _parsed(path: Path) -> Mapping[str, Any]:
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise StorageError(f"{path.name} is too large to be a mechanism")
-        text = path.read_text(encoding="utf-8")
+        text = documents.read_bytes(path, "it", MOST_BYTES).decode("utf-8")
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise StorageError(f"{path.name} is not a mechanism: it is not text") from None
+    except AffineDPError as error:
+        raise StorageError(f"{path.name} is not a mechanism: {error}") from None
     try:
-        document = json.loads(text)
+        documents.check_values(text, MOST_VALUES)
+        document = documents.from_json(text)
+        check_texts(document, text)
+    except AffineDPError as error:
+        raise StorageError(f"{path.name} is not a mechanism: {error}") from None
     except (ValueError, RecursionError):
         raise StorageError(f"{path.name} is not a mechanism, or only a part of one") from None
     if not isinstance(document, dict):
@@ -327,9 +334,11 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
         hint = f", but something that {reader} reads" if reader else ""
         raise StorageError(f"{path.name} is not a file of the kind {form!r}{hint}")
     version = document.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if type(version) is not int or version < 1:
+        raise StorageError(f"{path.name} has no version of the format: {shown(version)}")
+    if version > VERSION:
         raise StorageError(
-            f"{path.name} has version {version!r} of the format, this affinedp knows {VERSION}: "
-            "install a newer affinedp"
+            f"{path.name} has version {shown(version)} of the format, this affinedp knows "
+            f"{VERSION}: install a newer affinedp"
         )
     return document

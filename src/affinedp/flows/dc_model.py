@@ -58,11 +58,14 @@ class SolvedNetwork:
         Flow of every branch, in MW.
     injections : array
         Net injection of every node, in MW.
+    injecting : tuple of tuples of int
+        For every node, the buses behind it at which an injecting element is in service.
     """
 
     network: FlowNetwork
     flows: FloatArray
     injections: FloatArray
+    injecting: tuple[tuple[int, ...], ...]
 
 
 def solve(net: Any) -> SolvedNetwork:
@@ -84,8 +87,9 @@ def solve(net: Any) -> SolvedNetwork:
     labels = _branch_names(copied, len(branch))
     running = np.flatnonzero(matrices["internal"]["branch_is"])
     elements = _from_elements(matrices, bus)
-    private = _nodes_with(copied, INJECTING, place, nodes)
-    shunted = _nodes_with(copied, ("shunt",), place, nodes)
+    injecting = _buses_with(copied, INJECTING, place, nodes)
+    private = np.array([bool(buses) for buses in injecting], dtype=np.bool_)
+    shunted = np.array([bool(b) for b in _buses_with(copied, ("shunt",), place, nodes)])
     _refuse_unexplained(names, (elements != 0) | ((bus[:, GS] != 0) & ~shunted), ~private)
     injected = elements - bus[:, GS]
     base = float(matrices["baseMVA"])
@@ -105,7 +109,7 @@ def solve(net: Any) -> SolvedNetwork:
         positions=_positions(copied, place, nodes),
         left_out=tuple(labels[i] for i in np.setdiff1d(np.arange(len(branch)), running)),
     )
-    return SolvedNetwork(network, branch[running, PF], injected)
+    return SolvedNetwork(network, branch[running, PF], injected, injecting)
 
 
 def _solved_copy(net: Any) -> Any:
@@ -209,19 +213,19 @@ def _refuse_unexplained(
         )
 
 
-def _nodes_with(
+def _buses_with(
     net: Any, kinds: tuple[str, ...], place: Mapping[Hashable, int], nodes: int
-) -> NDArray[np.bool_]:
-    """Whether an element of these kinds is in service at each node."""
-    found = np.zeros(nodes, dtype=np.bool_)
+) -> tuple[tuple[int, ...], ...]:
+    """The buses of each node at which an element of these kinds is in service."""
+    found: list[set[int]] = [set() for _ in range(nodes)]
     for kind in kinds:
         table = net.get(kind)
         if table is None or len(table) == 0:
             continue
         for bus in table.bus[table.in_service.astype(bool)]:
             if int(bus) in place:
-                found[place[int(bus)]] = True
-    return found
+                found[place[int(bus)]].add(int(bus))
+    return tuple(tuple(sorted(buses)) for buses in found)
 
 
 def _positions(net: Any, place: Mapping[Hashable, int], nodes: int) -> FloatArray | None:

@@ -39,7 +39,7 @@ class InjectionAdjacency(DirectionAdjacency):
     """
 
     def __init__(self, manifold: AffineManifold, directions: ArrayLike, words: str) -> None:
-        super().__init__(manifold, directions)
+        super().__init__(manifold, directions, unit="one injection of a flow network")
         self._words = words
 
     @property

@@ -6,21 +6,26 @@ an element that is not understood cannot go unnoticed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.equations.manifold import PublicEntries
 from affinedp.errors import AffineDPError
 from affinedp.flows.dc_model import SolvedNetwork, solve
+from affinedp.flows.flow_network import listed
 from affinedp.flows.manifold import FlowManifold, Laws, build
 
 # The solved flows must obey the equations this well, relative to the largest of them.
 AGREES = 1e-9
 ROUNDING = 1e-13
+# A public injection has at most so many decimals (in MW), and pandapower adds less than this to it.
+DECIMALS = 8
+STRAY = 1e-9
 
 
 def from_pandapower(
@@ -50,7 +55,10 @@ def from_pandapower(
         does.  ``"balance"``: node balance alone; the promise then does not hold against someone
         who knows the reactances.
     public_injections : iterable of bus numbers
-        Buses whose injection is public; its value is that of the solved net.
+        Buses whose injection is public; its value is that of the solved net, to 8 decimals (a
+        public slack takes the exact rest of its island).  Where closed
+        switches make several buses one node, all of them that have loads or generators must be
+        named: their injections are one number.
     public_entries : {"refuse", "allow"}
         What to do with flows that follow from public injections alone.
 
@@ -77,14 +85,64 @@ def from_pandapower(
         raise AffineDPError("public_injections is a list of bus numbers")
     declared = tuple(public_injections)
     public = np.array([network.position_of(bus) for bus in declared], dtype=np.intp)
+    _refuse_fused(solved, declared, public)
     given = network.public_injection.copy()
-    given[public] = solved.injections[public]
+    given[public] = [_public_value(solved, int(node)) for node in public]
     network = replace(
         network, private=np.setdiff1d(network.private, public), public_injection=given
     )
     flow = build(network, laws, declared, public_entries)
     _check(flow, solved)
     return flow
+
+
+def _refuse_fused(solved: SolvedNetwork, declared: Sequence[Hashable], public: IntArray) -> None:
+    """Refuse to make public what was not named: buses that are one node have one injection."""
+    for bus, node in zip(declared, public):
+        others = [f"bus {one}" for one in solved.injecting[node] if one not in declared]
+        if others:
+            raise AffineDPError(
+                f"closed switches make bus {bus} one node with {listed(others)}, whose loads or "
+                "generators would become public with it. Name those buses in public_injections, "
+                f"too, or leave bus {bus} out"
+            )
+
+
+def _public_value(solved: SolvedNetwork, node: int) -> float:
+    """The injection of a node that is public, without a trace of the private ones.
+
+    A slack bus takes the rest of its island: the sum of the others as decimals, which depends on
+    nothing else than itself.
+    """
+    network = solved.network
+    if node not in network.references:
+        return float(_recorded(solved, node))
+    island = np.flatnonzero(network.island == network.island[node])
+    shared = [i for i in island.tolist() if i in network.references]
+    if len(shared) > 1:
+        raise AffineDPError(
+            f"the injection at {network.nodes[node]} cannot be public: several slack buses "
+            f"({listed([network.nodes[i] for i in shared])}) share what is left, and the digits of "
+            "that share depend on private injections. Leave it private"
+        )
+    return float(-sum(_recorded(solved, int(i)) for i in island if i != node))
+
+
+def _recorded(solved: SolvedNetwork, node: int) -> Fraction:
+    """The injection of a node as people recorded it.
+
+    pandapower adds loads along the list of buses and takes differences, so that the last bits of
+    one bus depend on the loads of all others (3.1999999999999886 for 3.2).
+    """
+    value = float(solved.injections[node])
+    decimal = round(Fraction(value), DECIMALS)
+    if abs(value - float(decimal)) > STRAY:
+        raise AffineDPError(
+            f"the injection at {solved.network.nodes[node]} has more than {DECIMALS} decimals, so "
+            "its digits cannot be told from the rounding of others, which are private. Round the "
+            "loads and generators, or declare fewer injections public"
+        )
+    return decimal
 
 
 def dc_flows(flow: FlowManifold, net: Any) -> FloatArray:
@@ -139,8 +197,8 @@ def _check(flow: FlowManifold, solved: SolvedNetwork) -> FloatArray:
     if not np.all(off <= allowed):
         worst = int(np.argmax(off))
         raise AffineDPError(
-            f"the solved DC flow has {solution[worst]:.6g} MW for {manifold.names[worst]}, where "
-            f"the equations say {x[worst]:.6g} MW: the net holds an element that is not understood "
-            "here, or other reactances, taps, shunts or public injections than the manifold"
+            f"the solved DC flow has another value for {manifold.names[worst]} than the equations: "
+            "the net holds an element that is not understood here, or other reactances, taps, "
+            "shunts or public injections than the manifold"
         )
     return x

@@ -7,9 +7,12 @@ guarantees about different neighbours never mix.
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,17 +21,34 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array, real_matrix
 from affinedp.equations.manifold import ON_MANIFOLD, AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.neighbours.definition import (
+    NeighbourAnswer,
+    among_directions,
+    among_free_sets,
+)
+from affinedp.neighbours.exchange import exact_directions, exchange_work
+from affinedp.neighbours.norms import (
+    EPS,
+    TIED,
+    as_float,
+    column_norms,
+    first_largest,
+    in_integers,
+    largest_norm,
+    overflow,
+)
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-EPS = float(np.finfo(float).eps)
-# Norms that differ by less than this share are equal: the direction that came first is shown.
-TIED = 1e-11
 TINY_COEFFICIENT = 1e-6
 DENSE_NUMBERS = 4e8
-# Products up to which a norm is computed in rational arithmetic.
-EXACT_PRODUCTS = 4_000
+# Rational operations up to which the directions of free sets are computed exactly.
+EXACT_EXCHANGES = 200_000
+# A bound closer than this to the value that was found is the value up to rounding.
+ONLY_ROUNDING = 1e-9
+# A set whose kernel rows have a smaller condition is free, whatever rounding does.
+WELL_CONDITIONED = 1e10
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,7 @@ class Adjacency(ABC):
     """Directions in which neighbours on a manifold may differ."""
 
     manifold: AffineManifold
+    _unit: str | None = None
 
     @property
     @abstractmethod
@@ -91,6 +112,15 @@ class Adjacency(ABC):
     @abstractmethod
     def key(self) -> str:
         """A hash that is equal only for the same neighbours on the same manifold."""
+
+    @property
+    def unit(self) -> str:
+        """What moves between neighbours, in a few words: not how far, nor by which equations.
+
+        A ledger adds up releases with the same unit without asking.  Where nobody said it, only
+        these very neighbours have it.
+        """
+        return self._unit or f"neighbours {self.key[:12]}"
 
     @abstractmethod
     def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
@@ -150,6 +180,68 @@ class Adjacency(ABC):
         return np.hstack(found) if found else np.zeros((self.manifold.n, 0))
 
     @abstractmethod
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether x and y are neighbours, decided in rational arithmetic, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations.  A float is read as the decimal that it prints
+            as; integers, ``Decimal``, ``Fraction`` and texts such as ``"1/3"`` as they are.
+            (Neighbours whose *records* are off by rounding are what ``bound`` of
+            :meth:`affinedp.Mechanism.release` is for.)
+
+        Returns
+        -------
+        NeighbourAnswer
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold.from_equations(["east + west = total"])
+        >>> print(adp.CircuitAdjacency(M).are_neighbours([3, 4, 7], [2, 5, 7]))
+        neighbours: east moves by 1, at most μ = 1; of the free {east, total} no other; west follows
+        >>> print(adp.FreeSetAdjacency(M, [["east", "west"]]).are_neighbours([3, 4, 7], [2, 5, 7]))
+        no neighbours: more than one entry of the free set {east, west} moves: east, west
+        >>> one_moves = adp.DirectionAdjacency(M, [[1], [-1], [0]])
+        >>> print(one_moves.are_neighbours([3, 4, 7], [1, 6, 7]))
+        no neighbours: the difference is 2 times direction 1 (counting from 1), more than once
+        """
+
+    def sensitivity_by_entry(
+        self, matrix: ArrayLike | sparse.sparray, norm: Norm
+    ) -> tuple[Sensitivity, ...]:
+        """Return the largest norm of ``matrix @ v`` over the neighbours that one entry makes.
+
+        With ``matrix = Λ⁺F`` these are the paper's Δ_i (times μ_i), whose largest is
+        :meth:`sensitivity`: they say which entry sets the noise.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+
+        Returns
+        -------
+        tuple of Sensitivity
+            One per entry; 0 for an entry that never moves first.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold([[1, -4]])                  # Example 1 of the paper, k = 4
+        >>> found = adp.CircuitAdjacency(M).sensitivity_by_entry([[1, 0], [0, 1]], norm=1)
+        >>> [one.value for one in found]                       # 1 + 1/k and 1 + k
+        [1.25, 5.0]
+        """
+        raise AffineDPError(
+            "given directions do not say which entry moves first, so there is no sensitivity by "
+            "entry. Ask for sensitivity, or use CircuitAdjacency or FreeSetAdjacency"
+        )
+
+    @abstractmethod
     def span(self) -> Matrix:
         """Return vectors, about as long as neighbours differ, that span all directions."""
 
@@ -184,6 +276,9 @@ class FreeSetAdjacency(Adjacency):
         Each a set of ``manifold.dim`` entries (names or positions) that determine x.
     mu : float or array_like, shape (n,)
         How far an entry moves, one number or one per entry.
+    unit : str, optional
+        What moves between neighbours, in a few words, for a ledger; unless given, sets of the
+        same names have the same unit.
 
     Examples
     --------
@@ -199,16 +294,24 @@ class FreeSetAdjacency(Adjacency):
         manifold: AffineManifold,
         free_sets: Sequence[Sequence[int | str]],
         mu: float | ArrayLike = 1.0,
+        *,
+        unit: str | None = None,
     ) -> None:
         self.manifold = manifold
         self._mu = checked_mu(mu, manifold.n)
+        self._unit = checked_unit(unit)
         if isinstance(free_sets, str) or not isinstance(free_sets, Sequence) or manifold.dim == 0:
             raise AffineDPError("free_sets must be a list of sets of entries that determine x")
         self._sets = tuple(_entry_positions(manifold, entries) for entries in free_sets)
         if not self._sets:
             raise AffineDPError("free_sets is empty: give at least one set of free entries")
         for entries in self._sets:
-            self._coordinates(entries)
+            if not self._is_free(entries):
+                names = ", ".join(manifold.names[i] for i in entries)
+                raise AffineDPError(
+                    f"the entries {names} are not free together: the equations tie them to each "
+                    "other (or do so within rounding). Choose entries that determine x"
+                )
 
     @property
     def mu(self) -> FloatArray:
@@ -227,6 +330,12 @@ class FreeSetAdjacency(Adjacency):
         return f"one entry of {sets} moves by at most {mu_words(self._mu)}"
 
     @property
+    def unit(self) -> str:
+        """What moves between neighbours: one entry of these sets, known by their names."""
+        names = sorted(sorted(self.manifold.names[i] for i in entries) for entries in self._sets)
+        return self._unit or f"one entry of the free sets {hashed(repr(names))[:12]}"
+
+    @property
     def key(self) -> str:
         """A hash that is equal only for the same neighbours on the same manifold."""
         sets = sorted({tuple(sorted(s.tolist())) for s in self._sets})
@@ -243,13 +352,15 @@ class FreeSetAdjacency(Adjacency):
         count = len(self._sets) * self.manifold.dim
         if count > limit:
             raise TooManyCircuitsError(f"there are {count:,} directions", count, limit)
+        work = 0.0
         for entries in self._sets:
-            coordinates, _ = self._coordinates(entries)
-            yield np.asarray(self.manifold.kernel @ coordinates)
+            work += exchange_work(self.manifold.canonical, entries)
+            exactly = work <= EXACT_EXCHANGES and self._is_rational
+            yield self._exact_block(entries) if exactly else self._block(entries)[0]
 
     def span(self) -> Matrix:
         """Return the directions of the first set, which span the kernel."""
-        return np.asarray(self.manifold.kernel @ self._coordinates(self._sets[0])[0])
+        return next(iter(self.blocks(len(self._sets) * self.manifold.dim)))
 
     def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
         """Return the largest norm of ``matrix @ v`` over the directions of the chosen sets.
@@ -263,35 +374,127 @@ class FreeSetAdjacency(Adjacency):
         """
         check_norm(norm)
         checked = self.checked_matrix(matrix)
-        image = dense(checked @ self.manifold.kernel)
-        best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
-        for entries in self._sets:
-            coordinates, condition = self._coordinates(entries)
-            lengths = column_norms(image @ coordinates, norm)
-            spread = column_norms(np.abs(image) @ np.abs(coordinates), norm)
-            upper = (
-                lengths + (8 * len(entries) * EPS + self.manifold.kernel_error) * condition * spread
-            )
-            place = first_largest(lengths)
-            direction = np.asarray(self.manifold.kernel @ coordinates[:, place])
-            warnings = tiny_coefficient(direction, self.manifold.names)
-            value, high = float(lengths[place]), float(upper.max())
-            best = best.worse(Sensitivity(value, high, True, "", direction, warnings))
-        return replace(best, method=f"{len(self._sets)} free sets, closed form")
+        found = [self._measured(checked, entries, norm) for entries in self._sets]
+        # the sets that may be the worst in view of rounding are measured again, exactly
+        certain, work = 0.0, 0.0
+        for place in sorted(range(len(found)), key=lambda p: -found[p].upper):
+            entries = self._sets[place]
+            work += exchange_work(self.manifold.canonical, entries)
+            if found[place].upper <= certain or work > EXACT_EXCHANGES or not self._is_rational:
+                break
+            found[place] = self._measured_exactly(checked, entries, norm)
+            certain = max(certain, found[place].value)
+        best = found[0]
+        for other in found[1:]:
+            best = best.worse(other)
+        exact = best.upper <= best.value * (1 + ONLY_ROUNDING)
+        warnings = tiny_coefficient(best.direction, self.manifold.names)
+        method = f"{len(self._sets)} free sets, closed form"
+        return replace(best, exact=exact, method=method, warnings=warnings)
 
-    def _coordinates(self, entries: IntArray) -> tuple[FloatArray, float]:
-        """Kernel coordinates of the set's scaled directions, and the condition of the set."""
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether one entry of a chosen set makes x and y neighbours, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
+        """
+        return among_free_sets(self.manifold, self._sets, self._mu, x, y)
+
+    def sensitivity_by_entry(
+        self, matrix: ArrayLike | sparse.sparray, norm: Norm
+    ) -> tuple[Sensitivity, ...]:
+        """Return the largest norm of ``matrix @ v`` over the neighbours that one entry makes.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return tuple(
+            still(self.manifold.n) if mu is None else self._only(mu).sensitivity(matrix, norm)
+            for mu in alone(self._mu, {int(i) for entries in self._sets for i in entries})
+        )
+
+    def _only(self, mu: FloatArray) -> FreeSetAdjacency:
+        """The same sets with another μ; those in which nothing moves are left out."""
+        other = copy(self)
+        other._mu = mu
+        other._sets = tuple(entries for entries in self._sets if mu[entries].any())
+        return other
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _is_rational(self) -> bool:
+        return self.manifold.canonical.exact_rows is not None
+
+    def _is_free(self, entries: IntArray) -> bool:
+        """Whether the entries determine x; decided exactly where that is not too much work."""
+        if self._condition(entries) < WELL_CONDITIONED:
+            return True
+        cheap = exchange_work(self.manifold.canonical, entries) <= EXACT_EXCHANGES
+        if not (self._is_rational and cheap):
+            return False
+        return exact_directions(self.manifold.canonical, entries) is not None
+
+    def _square(self, entries: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The kernel's rows of the set, each divided by its largest entry, and those."""
         square = dense(self.manifold.kernel[entries])
         size = np.abs(square).max(axis=1, initial=0.0)
-        condition = np.inf if np.any(size == 0) else np.linalg.cond(square / size[:, None])
-        if not condition < 1e10:
-            names = ", ".join(self.manifold.names[i] for i in entries)
-            raise AffineDPError(
-                f"the entries {names} are not free together: the equations tie them to each other "
-                "(or do so within rounding). Choose entries that determine x"
-            )
-        inverse = np.linalg.inv(square / size[:, None]) / size
-        return inverse * self._mu[entries], float(condition)
+        return square / np.where(size > 0, size, 1.0)[:, None], size
+
+    def _condition(self, entries: IntArray) -> float:
+        square, size = self._square(entries)
+        return math.inf if np.any(size == 0) else float(np.linalg.cond(square))
+
+    def _block(self, entries: IntArray) -> tuple[FloatArray, float]:
+        """The set's scaled directions in floating point, and about their relative error."""
+        condition = self._condition(entries)
+        if not condition < WELL_CONDITIONED:
+            return self._exact_block(entries), 4 * EPS
+        square, size = self._square(entries)
+        coordinates = np.linalg.inv(square) / size * self._mu[entries]
+        error = (8 * len(entries) * EPS + self.manifold.kernel_error) * condition
+        return np.asarray(self.manifold.kernel @ coordinates), error
+
+    def _exact_vectors(self, entries: IntArray) -> list[dict[int, Fraction]]:
+        found = exact_directions(self.manifold.canonical, entries)
+        assert found is not None  # checked when it was given
+        return [
+            {j: value * Fraction(float(self._mu[i])) for j, value in found[i].items()}
+            for i in entries.tolist()
+        ]
+
+    def _exact_block(self, entries: IntArray) -> FloatArray:
+        block = np.zeros((self.manifold.n, len(entries)))
+        for k, vector in enumerate(self._exact_vectors(entries)):
+            for j, value in vector.items():
+                block[j, k] = as_float(value)
+        return block
+
+    def _measured(self, matrix: Matrix, entries: IntArray, norm: Norm) -> Sensitivity:
+        """What one set amounts to in floating point."""
+        vectors, error = self._block(entries)
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = column_norms(matrix @ vectors, norm)
+            spread = column_norms(abs(matrix) @ np.abs(vectors), norm)
+            upper = lengths + (error + 2 * self.manifold.n * EPS) * spread
+        if not np.all(np.isfinite(upper)):
+            raise overflow()
+        place = first_largest(lengths)
+        direction = vectors[:, place]
+        return Sensitivity(float(lengths[place]), float(upper.max()), True, "", direction)
+
+    def _measured_exactly(self, matrix: Matrix, entries: IntArray, norm: Norm) -> Sensitivity:
+        """What one set amounts to, from its directions in rational arithmetic."""
+        vectors = self._exact_vectors(entries)
+        block = self._exact_block(entries)
+        largest = largest_norm(matrix, block, norm, lambda k: in_integers(vectors[k]))
+        return Sensitivity(largest.value, largest.upper, True, "", block[:, largest.place])
 
 
 class DirectionAdjacency(Adjacency):
@@ -303,6 +506,9 @@ class DirectionAdjacency(Adjacency):
         The public equations.
     directions : array_like, shape (n, K)
         Columns in ``ker D``: x and x' are neighbours if they differ by at most one of them.
+    unit : str, optional
+        What moves between neighbours, in a few words, for a ledger.  Columns of numbers do not
+        say it: unless given, only the same columns have the same unit.
 
     Examples
     --------
@@ -312,8 +518,11 @@ class DirectionAdjacency(Adjacency):
     2.0
     """
 
-    def __init__(self, manifold: AffineManifold, directions: ArrayLike) -> None:
+    def __init__(
+        self, manifold: AffineManifold, directions: ArrayLike, *, unit: str | None = None
+    ) -> None:
         self.manifold = manifold
+        self._unit = checked_unit(unit)
         vectors = real_array(directions, "directions", 2)
         if vectors.shape[0] != manifold.n or vectors.shape[1] == 0:
             raise AffineDPError(
@@ -337,9 +546,24 @@ class DirectionAdjacency(Adjacency):
         return f"{count} given direction{'s' if count > 1 else ''}"
 
     @property
+    def unit(self) -> str:
+        """What moves between neighbours, as it was given."""
+        return self._unit or f"the given directions {self.key[:12]}"
+
+    @property
     def key(self) -> str:
         """A hash that is equal only for the same neighbours on the same manifold."""
         return hashed("directions", self.manifold.fingerprint, self._directions)
+
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether x and y differ by at most one of the directions, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
+        """
+        return among_directions(self.manifold, self._directions, x, y)
 
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
         """Yield the directions.
@@ -371,20 +595,23 @@ class DirectionAdjacency(Adjacency):
         check_norm(norm)
         checked: Any = self.checked_matrix(matrix)
         vectors = self._directions
-        lengths = column_norms(checked @ vectors, norm)
-        spread = column_norms(abs(checked) @ np.abs(vectors), norm)
-        upper = lengths + 2 * self.manifold.n * EPS * spread
-        place = first_largest(lengths)
+        largest = largest_norm(
+            checked, vectors, norm, lambda k: in_integers(_entries(vectors[:, k]))
+        )
         return Sensitivity(
-            float(lengths[place]),
-            float(upper.max()),
-            True,
+            largest.value,
+            largest.upper,
+            largest.upper <= largest.value * (1 + ONLY_ROUNDING),
             f"{vectors.shape[1]} directions, closed form",
-            vectors[:, place].copy(),
+            vectors[:, largest.place].copy(),
         )
 
 
 # ---------------------------------------------------------------------- shared pieces
+
+
+def _entries(vector: FloatArray) -> dict[int, Fraction]:
+    return {int(i): Fraction(float(vector[i])) for i in np.flatnonzero(vector)}
 
 
 def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
@@ -399,6 +626,30 @@ def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
     if np.any(values < 0) or not np.any(values > 0):
         raise AffineDPError("mu must be positive (zero for some entries at most)")
     return values
+
+
+def alone(mu: FloatArray, entries: Container[int]) -> Iterator[FloatArray | None]:
+    """Yield, for every entry, the μ of that entry alone; None where it never moves first."""
+    for i, reach in enumerate(mu):
+        only = np.zeros_like(mu)
+        only[i] = reach
+        yield only if reach and i in entries else None
+
+
+def still(n: int) -> Sensitivity:
+    """Return the sensitivity to an entry that never moves first."""
+    return Sensitivity(0.0, 0.0, True, "does not move first", np.zeros(n))
+
+
+def checked_unit(unit: str | None) -> str | None:
+    """Return what moves between neighbours, if it was said, in words that a ledger can keep."""
+    if unit is None:
+        return None
+    if not isinstance(unit, str) or not unit.isprintable() or not 0 < len(unit.strip()) <= 200:
+        raise AffineDPError(
+            f"unit must say in a few words what moves between neighbours, not {unit!r:.60}"
+        )
+    return unit.strip()
 
 
 def mu_words(mu: FloatArray) -> str:
@@ -447,18 +698,6 @@ def _entry_positions(manifold: AffineManifold, entries: Sequence[int | str]) -> 
             f"manifold), not {len(set(found))}"
         )
     return np.array(sorted(found), dtype=np.intp)
-
-
-def column_norms(matrix: FloatArray, norm: Norm) -> FloatArray:
-    """Return the norm of every column, also where its square leaves the range of floats."""
-    largest = np.abs(matrix).max(axis=0, initial=0.0)
-    unit = np.where(largest > 0, largest, 1.0)
-    return np.asarray(np.linalg.norm(matrix / unit, ord=norm, axis=0) * unit)
-
-
-def first_largest(values: FloatArray) -> int:
-    """Return the place of the largest value; of those equal up to rounding, the first."""
-    return int(np.flatnonzero(values >= values.max() * (1 - TIED))[0])
 
 
 def tiny_coefficient(direction: FloatArray, names: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -15,25 +16,36 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense
 from affinedp.equations.component import Component, parallel_columns
 from affinedp.equations.manifold import AffineManifold
-from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import (
-    EPS,
     Adjacency,
     Sensitivity,
+    alone,
     check_norm,
     checked_mu,
-    column_norms,
-    first_largest,
+    checked_unit,
     hashed,
     mu_words,
+    still,
     tiny_coefficient,
 )
 from affinedp.neighbours.circuits.ask import (
     WAYS_OUT,
     Leading,
-    exact_circuit,
+    count_circuits,
     list_circuits,
     worst_circuits,
+)
+from affinedp.neighbours.circuits.prepare import Marks
+from affinedp.neighbours.circuits.rational import exact_circuit, farthest, null_vector
+from affinedp.neighbours.definition import NeighbourAnswer, among_circuits
+from affinedp.neighbours.norms import (
+    EPS,
+    ExactMatrix,
+    as_float,
+    first_largest,
+    norm_with_bound,
+    overflow,
 )
 from affinedp.progress import Progress
 
@@ -41,8 +53,10 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 DENSE_NUMBERS = 4e8
-# Products up to which a norm is computed in rational arithmetic.
-EXACT_PRODUCTS = 4_000
+# Entries up to which a circuit of long doubles is computed in rational arithmetic.
+LONG_CIRCUIT = 30
+# What moves between neighbours, in the words that a ledger knows it by.
+DEFINITION_4 = "one free entry of any basis (Definition 4)"
 # A circuit that scores less than this share of the worst one cannot be worse in truth.
 CLEARLY_LESS = 1 - 1e-6
 
@@ -60,6 +74,9 @@ class CircuitAdjacency(Adjacency):
     mu : float or array_like, shape (n,)
         How far an entry moves, one number or one per entry.  An entry with μ = 0 does not
         move first but may follow; to make it public, add the equation.
+    unit : str, optional
+        What moves between neighbours, in a few words, for a ledger; unless given, all neighbours
+        of Definition 4 have the same unit, whatever the equations.
 
     Examples
     --------
@@ -68,9 +85,16 @@ class CircuitAdjacency(Adjacency):
     5.0
     """
 
-    def __init__(self, manifold: AffineManifold, mu: float | ArrayLike = 1.0) -> None:
+    def __init__(
+        self,
+        manifold: AffineManifold,
+        mu: float | ArrayLike = 1.0,
+        *,
+        unit: str | None = None,
+    ) -> None:
         self.manifold = manifold
         self._mu = checked_mu(mu, manifold.n)
+        self._unit = checked_unit(unit) or DEFINITION_4
 
     @property
     def mu(self) -> FloatArray:
@@ -113,7 +137,7 @@ class CircuitAdjacency(Adjacency):
             for component in self.bound_components:
                 local = checked[:, component.entries]
                 mu = self._mu[component.entries]
-                kept = _interchangeable(component, local, norm, mu)
+                kept = _interchangeable(component, local, mu)
                 part = component.restricted(kept)
                 image = _dense_rows(local[:, kept])
                 leading = worst_circuits(part, image, norm, mu[kept], progress)
@@ -122,13 +146,42 @@ class CircuitAdjacency(Adjacency):
                 best = best.worse(self._evaluate(part, image, norm, leading))
         return replace(best, method="; ".join(sorted(methods)) or best.method)
 
+    def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
+        """Return whether Definition 4 calls x and y neighbours, and why.
+
+        Parameters
+        ----------
+        x, y : sequences of numbers
+            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
+        """
+        return among_circuits(self.manifold, self._mu, x, y)
+
+    def sensitivity_by_entry(
+        self, matrix: ArrayLike | sparse.sparray, norm: Norm
+    ) -> tuple[Sensitivity, ...]:
+        """Return the paper's Δ_i times μ_i, one per entry; each is a search of its own.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        movable = {int(i) for component in self.manifold.components for i in component}
+        found = []
+        for mu in alone(self._mu, movable):
+            other = copy(self)  # what was prepared from the equations alone is kept
+            other._mu = self._mu if mu is None else mu
+            found.append(still(self.manifold.n) if mu is None else other.sensitivity(matrix, norm))
+        return tuple(found)
+
     def count(self) -> int:
         """Return the number of circuits, up to sign."""
         with Progress("counting the circuits") as progress:
             total = len(self.loose_entries)
             for component in self.bound_components:
-                n = len(component.entries)
-                total += worst_circuits(component, np.zeros((0, n)), 2, np.ones(n), progress).count
+                total += count_circuits(component, progress)
         return total
 
     def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
@@ -150,7 +203,8 @@ class CircuitAdjacency(Adjacency):
         with Progress("listing the circuits") as progress:
             for component in self.bound_components:
                 mu = self._mu[component.entries]
-                for circuits in list_circuits(component, left, progress):
+                for listed, suspects in list_circuits(component, left, progress):
+                    circuits = np.vstack([listed, self._computed(component, suspects)])
                     left -= len(circuits)
                     block = np.zeros((self.manifold.n, len(circuits)))
                     block[component.entries] = (circuits * _farthest(circuits, mu)[:, None]).T
@@ -197,13 +251,20 @@ class CircuitAdjacency(Adjacency):
             free = [int(i) for i in entries if int(i) in free_rank]
             columns = sparse.csc_array(equations[:, entries])
             rows = np.unique(columns.indices)
-            part = reduced[[pivot_rank[i] for i in pivots]][:, [free_rank[i] for i in free]]
             columns = sparse.csc_array(columns[rows])
             columns.eliminate_zeros()
             columns.sort_indices()
+            rows_of = np.array([pivot_rank[i] for i in pivots], dtype=np.intp)
+            columns_of = np.array([free_rank[i] for i in free], dtype=np.intp)
             found.append(
                 Component(
-                    entries, columns, position[pivots], position[free], sparse.csr_array(part)
+                    entries,
+                    columns,
+                    position[pivots],
+                    position[free],
+                    sparse.csr_array(reduced[rows_of][:, columns_of]),
+                    self.manifold.modular.part(rows_of, columns_of),
+                    max(canonical.error, EPS),
                 )
             )
         return tuple(found)
@@ -242,57 +303,139 @@ class CircuitAdjacency(Adjacency):
         on those that are.
         """
         best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
+        exact = ExactMatrix.of(matrix)
+        kernel = self._integer_kernel(component)
+
+        def measured(support: IntArray, circuit: FloatArray | None = None) -> Sensitivity:
+            if circuit is not None and kernel is None and len(support) > LONG_CIRCUIT:
+                return self._refined(component, matrix, norm, circuit)
+            values = self._exact_values(component, support, kernel)
+            return self._measured(component, matrix, exact, norm, values)
+
+        for marks in leading.suspects:
+            best = best.worse(measured(np.flatnonzero(marks)))
         drift = 64 * EPS
         evaluated = 0
         for circuit, score in zip(leading.circuits, leading.scores):
             if score < CLEARLY_LESS * best.value:
                 break
             evaluated += 1
-            step, value, upper = self._measure(component, matrix, norm, circuit)
-            direction = np.zeros(self.manifold.n)
-            direction[component.entries] = step
-            warnings = tiny_coefficient(direction, self.manifold.names)
-            best = best.worse(Sensitivity(value, upper, True, "", direction, warnings))
-            if value > 0:
-                drift = max(drift, abs(score - value) / value)
-        if leading.count > evaluated > 0:
+            found = measured(np.flatnonzero(circuit), circuit)
+            best = best.worse(found)
+            if found.value > 0:
+                drift = max(drift, abs(score - found.value) / found.value)
+        if leading.count > evaluated + len(leading.suspects):
             others = max(leading.left_out, *leading.scores[evaluated:], 0.0) * (1 + 4 * drift)
-            best = replace(best, upper=max(best.upper, others))
+            # where the search's scores are that far off, the worst may be another circuit
+            certain = drift <= 1 - CLEARLY_LESS or others <= best.value
+            best = replace(best, upper=max(best.upper, others), exact=best.exact and certain)
         return best
 
-    def _measure(
-        self, component: Component, matrix: FloatArray, norm: Norm, circuit: FloatArray
-    ) -> tuple[FloatArray, float, float]:
-        """The scaled circuit, the norm of its image, and what that is at most."""
-        support = np.flatnonzero(circuit)
+    def _measured(
+        self,
+        component: Component,
+        matrix: FloatArray,
+        exact: ExactMatrix | None,
+        norm: Norm,
+        values: dict[int, int],
+    ) -> Sensitivity:
+        """What a circuit amounts to that is known in integers, up to its scale."""
         mu = self._mu[component.entries]
-        if self.manifold.exact_rows is None:
-            refined, error = _refined(component, circuit)
-            step = refined * _farthest(refined[None], mu)[0]
-            value, upper = _norm_with_bound(matrix, step, norm)
-            return step, value, upper * (1 + error)
-        exact = exact_circuit(self._local_exact_rows(component), support)
+        far = farthest(list(values.values()), mu[list(values)].tolist())
+        step = np.zeros(len(mu))
+        for i, value in values.items():
+            step[i] = as_float(far * value)
         if exact is None:
-            raise AffineDPError(
+            return self._found(component, step, *norm_with_bound(matrix, step, norm))
+        return self._found(component, step, *exact.norm(values, far, norm))
+
+    def _refined(
+        self, component: Component, matrix: FloatArray, norm: Norm, circuit: FloatArray
+    ) -> Sensitivity:
+        """What a long circuit of long doubles amounts to, with a bound for its rounding."""
+        refined, error = _refined(component, circuit)
+        step = refined * _farthest(refined[None], self._mu[component.entries])[0]
+        value, upper = norm_with_bound(matrix, step, norm)
+        return self._found(component, step, value, upper * (1 + error))
+
+    def _found(
+        self, component: Component, step: FloatArray, value: float, upper: float
+    ) -> Sensitivity:
+        if not upper < math.inf:
+            raise overflow()
+        direction = np.zeros(self.manifold.n)
+        direction[component.entries] = step
+        warnings = tiny_coefficient(direction, self.manifold.names)
+        return Sensitivity(value, upper, True, "", direction, warnings)
+
+    def _exact_values(
+        self, component: Component, support: IntArray, kernel: list[dict[int, int]] | None
+    ) -> dict[int, int]:
+        """The circuit with these entries in integers, up to its scale.
+
+        From the equations of its entries, or from the kernel's rows of all others: whichever is
+        shorter.
+        """
+        fixed = len(component.entries) - len(support)
+        exact: list[int] | None
+        if kernel is None or len(support) ** 2 < fixed * component.dim:
+            columns = [self.manifold.exact_column(int(component.entries[i])) for i in support]
+            exact = exact_circuit(columns)
+        else:
+            exact = _from_kernel(kernel, support, component.dim)
+        if exact is None:
+            raise DoubtfulZeroError(
                 "a neighbour direction found in floating point is none in exact arithmetic; "
                 "the coefficients differ too much in size. Rescale the entries, or use "
-                "FreeSetAdjacency or DirectionAdjacency"
+                "FreeSetAdjacency or DirectionAdjacency",
+                0.0,
             )
-        farthest = max(Fraction(float(mu[i])) / abs(value) for i, value in exact.items())
-        moved = {i: farthest * value for i, value in exact.items()}
-        step = np.zeros(len(circuit))
-        for i, move in moved.items():
-            step[i] = float(move)
-        if matrix.shape[0] * len(support) > EXACT_PRODUCTS:
-            return step, *_norm_with_bound(matrix, step, norm)
-        return step, *_exact_norm(matrix, moved, norm)
+        return dict(zip(support.tolist(), exact))
 
-    def _local_exact_rows(self, component: Component) -> list[dict[int, Any]]:
-        rows = self.manifold.exact_rows
-        assert rows is not None
-        place = {int(i): p for p, i in enumerate(component.entries)}
-        local = ({place[j]: row[j] for j in row if j in place} for row in rows)
-        return [row for row in local if row]
+    def _integer_kernel(self, component: Component) -> list[dict[int, int]] | None:
+        """The kernel of a component times an integer, where it is rational: free place to value."""
+        exact = self.manifold.canonical.exact_rows
+        if exact is None:
+            return None
+        place = {int(component.entries[f]): c for c, f in enumerate(component.free)}
+        pivots = component.entries[component.pivots].tolist()
+        rows = [
+            {place[j]: v for j, v in exact[self._pivot_rank[i]].items() if j in place}
+            for i in pivots
+        ]
+        unit = math.lcm(*(v.denominator for row in rows for v in row.values()))
+        kernel: list[dict[int, int]] = [{} for _ in component.entries]
+        for c, f in enumerate(component.free.tolist()):
+            kernel[f] = {c: unit}
+        for p, row in zip(component.pivots.tolist(), rows):
+            kernel[p] = {c: -v.numerator * (unit // v.denominator) for c, v in row.items()}
+        return kernel
+
+    @cached_property
+    def _pivot_rank(self) -> dict[int, int]:
+        return {int(p): i for i, p in enumerate(self.manifold.canonical.pivots)}
+
+    def _computed(self, component: Component, suspects: Marks) -> FloatArray:
+        """The circuits with these entries as rows of floats, their largest entries 1."""
+        kernel = self._integer_kernel(component) if len(suspects) else None
+        rows = np.zeros(suspects.shape)
+        for row, marks in zip(rows, suspects):
+            exact = self._exact_values(component, np.flatnonzero(marks), kernel)
+            largest = max(map(abs, exact.values()))
+            for i, value in exact.items():
+                row[i] = as_float(Fraction(value, largest))
+        return rows
+
+
+def _from_kernel(kernel: list[dict[int, int]], support: IntArray, dim: int) -> list[int] | None:
+    """The vector of the kernel that moves these entries only, or None."""
+    inside = set(support.tolist())
+    fixed = [row for i, row in enumerate(kernel) if i not in inside]
+    coordinates = null_vector(fixed, dim)
+    if coordinates is None:
+        return None
+    moved = [sum(v * coordinates[c] for c, v in kernel[i].items()) for i in support.tolist()]
+    return moved if all(moved) else None
 
 
 def _farthest(circuits: FloatArray, mu: FloatArray) -> FloatArray:
@@ -300,18 +443,6 @@ def _farthest(circuits: FloatArray, mu: FloatArray) -> FloatArray:
     size = np.abs(circuits)
     ratio = np.divide(mu, size, out=np.zeros_like(size), where=size > 0)
     return np.asarray(ratio.max(axis=1))
-
-
-def _norm_with_bound(matrix: FloatArray, vector: FloatArray, norm: Norm) -> tuple[float, float]:
-    """The norm of ``matrix @ vector``, and what it is at most in view of rounding.
-
-    Products and sums are carried in extended precision, so what remains is the rounding
-    of the vector itself (a few eps per entry, also in its scale) and of the result.
-    """
-    wide = matrix.astype(np.longdouble) @ vector.astype(np.longdouble)
-    value = float(np.abs(wide).sum() if norm == 1 else np.sqrt((wide * wide).sum()))
-    spread = float(np.linalg.norm(np.abs(matrix) @ np.abs(vector), ord=norm))
-    return value, value * (1 + 2 * EPS) + 4 * EPS * spread
 
 
 def _refined(component: Component, circuit: FloatArray) -> tuple[FloatArray, float]:
@@ -341,62 +472,36 @@ def _refined(component: Component, circuit: FloatArray) -> tuple[FloatArray, flo
     return refined, 4 * EPS
 
 
-def _exact_norm(
-    matrix: FloatArray, vector: Mapping[int, Fraction], norm: Norm
-) -> tuple[float, float]:
-    """The norm in rational arithmetic (floats are rational), and the next float not below it."""
-    total = Fraction(0)
-    for row in matrix[:, list(vector)].tolist():
-        entry = sum((Fraction(a) * v for a, v in zip(row, vector.values()) if a), Fraction(0))
-        total += abs(entry) if norm == 1 else entry * entry
-    try:
-        value = upper = float(total) if norm == 1 else _square_root(total)
-    except OverflowError:
-        return math.inf, math.inf
-    while Fraction(upper) ** norm < total:
-        upper = math.nextafter(upper, math.inf)
-    return value, upper
-
-
 def _diagonal(values: FloatArray) -> Any:
     import scipy.sparse as sparse
 
     return sparse.csr_array(sparse.diags_array(values))
 
 
-def _square_root(square: Fraction) -> float:
-    """The square root of a rational number of any size, to the last bit or next to it."""
-    if square == 0:
-        return 0.0
-    # 120 bits or more in the integer root, whatever the size of the number
-    shift = 120 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2
-    scaled = square * Fraction(2) ** (2 * shift)
-    return math.ldexp(math.isqrt(scaled.numerator // scaled.denominator), -shift)
-
-
-def _interchangeable(
-    component: Component, columns: sparse.csc_array, norm: Norm, mu: FloatArray
-) -> IntArray:
+def _interchangeable(component: Component, columns: sparse.csc_array, mu: FloatArray) -> IntArray:
     """Entries that remain when parallel, interchangeable ones are dropped.
 
     Entries whose columns in D are parallel replace each other in every circuit.  If the norm
     and μ cannot tell them apart either, two of them stand for all (two, because a pair of
     them is a circuit too).
     """
-    group, factor = parallel_columns(component.equations)
+    group, factor = parallel_columns(component)
     if group.max() + 1 == len(group):
         return np.arange(len(group))
-    factor = factor / np.exp2(np.rint(np.log2(np.abs(factor).max())))
+    # entries fold only if their factors differ by powers of two: then nothing below is rounded
+    mantissa, exponent = np.frexp(factor)
+    factor = np.ldexp(np.sign(mantissa), exponent - int(exponent.max()))
     touched = np.bincount(columns.indices, minlength=columns.shape[0])
     basis = set(component.pivots.tolist())
     seen: dict[Any, int] = {}
     keep = []
     for j, (start, stop) in enumerate(zip(columns.indptr[:-1], columns.indptr[1:])):
         rows, values = columns.indices[start:stop], columns.data[start:stop] / factor[j]
-        alone = touched[rows] == 1  # rows that only this entry touches count by their norm
-        own = column_norms(values[alone][:, None], norm)[0] if alone.any() else 0.0
+        alone = touched[rows] == 1  # rows that only this entry touches count by their size
+        own = np.sort(np.abs(values[alone])).tobytes()
         shared = (rows[~alone].tobytes(), (values[~alone] + 0.0).tobytes())
-        key = (int(group[j]), shared, float(own), float(mu[j] * abs(factor[j])))
+        scale = float(abs(mantissa[j])), float(mu[j] * abs(factor[j]))
+        key = (int(group[j]), shared, own, scale)
         seen[key] = seen.get(key, 0) + 1
         if seen[key] <= 2 or j in basis:
             keep.append(j)

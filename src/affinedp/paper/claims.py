@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Verdict = Literal["agrees", "corrected", "added"]
@@ -44,3 +45,23 @@ def verdict_of(agrees: bool) -> Verdict:
 
 def _text(value: float | str | None) -> str:
     return f"{value:.6g}" if isinstance(value, float | int) else value or "–"
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What a part of the paper gave.
+
+    Attributes
+    ----------
+    part, title : str
+        Its name and what it is about.
+    claims : tuple of Claim
+        Every number beside ours.
+    figures : tuple of Path
+        What was drawn.
+    """
+
+    part: str
+    title: str
+    claims: tuple[Claim, ...]
+    figures: tuple[Path, ...]

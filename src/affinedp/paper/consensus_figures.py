@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.consensus.protocol.readouts import READOUTS
-from affinedp.paper.consensus import DELTA, LINKS, STEPS, VALUES, Setting
 from affinedp.paper.drawing import (
     BLUE,
     GREEN,
@@ -21,6 +20,7 @@ from affinedp.paper.drawing import (
     write_figures,
 )
 from affinedp.paper.large_network import EPSILON, SNAPSHOTS, Convergence
+from affinedp.paper.ten_agents import DELTA, LINKS, STEPS, VALUES, Setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

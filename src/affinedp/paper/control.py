@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from affinedp.control.trajectory.design import design_output_noise
-from affinedp.control.trajectory.neighbours import trajectory_neighbours
-from affinedp.control.trajectory.noise import TrajectoryMechanism
+from affinedp.control.trajectory.given_noise import verify_trajectory_noise
 from affinedp.paper.claims import Claim, verdict_of
 from affinedp.paper.vehicle import (
     DELTA,
@@ -157,9 +156,7 @@ def _velocities(runs: int, seed: int) -> list[Claim]:
 def _epsilon_of_both() -> float:
     """The ε of the paper's noise if velocities are private too: infinite."""
     noise = design_output_noise(VEHICLE, HORIZON, EPSILON, DELTA, mu=POSITIONS)
-    everyone = trajectory_neighbours(noise.dynamics, 1.0, "time-local")
-    again = TrajectoryMechanism(everyone, noise.guarantee, noise.root).mechanism()
-    return again.guarantee.epsilon(DELTA)
+    return verify_trajectory_noise(VEHICLE, HORIZON, noise.noise_matrix).epsilon(DELTA)
 
 
 def figures(out: Path, runs: int = 1000, seed: int = 0) -> list[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from affinedp.paper.parts import Reproduced
+from affinedp.paper.claims import Reproduced
 
 SOURCE = "Ren, Wang, Yuan, Shi, “Differential Privacy on Affine Manifolds”"
 

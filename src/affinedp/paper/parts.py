@@ -6,38 +6,20 @@ import importlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from affinedp.errors import AffineDPError
-from affinedp.paper.claims import Claim
+from affinedp.files.writing import write_text
+from affinedp.paper.claims import Reproduced
+from affinedp.paper.page import page
 
 PARTS = {
     "examples": "Examples 1 and 2",
     "control": "Section V: private cloud control",
     "consensus": "Section VI: private average consensus",
 }
-
-
-@dataclass(frozen=True)
-class Reproduced:
-    """What a part of the paper gave.
-
-    Attributes
-    ----------
-    part, title : str
-        Its name and what it is about.
-    claims : tuple of Claim
-        Every number beside ours.
-    figures : tuple of Path
-        What was drawn.
-    """
-
-    part: str
-    title: str
-    claims: tuple[Claim, ...]
-    figures: tuple[Path, ...]
 
 
 def parts_named(name: str) -> list[str]:
@@ -92,10 +74,8 @@ def reproduce(
             figures = tuple(module.figures(out))
         found.append(Reproduced(part, PARTS[part], claims, figures))
     if out is not None:
-        from affinedp.paper.page import page
-
-        _write(out / "results.json", _results(found))
-        _write(out / "report.html", page(found))
+        write_text(out / "results.json", _results(found))
+        write_text(out / "report.html", page(found))
     return found
 
 
@@ -109,13 +89,6 @@ def _results(found: list[Reproduced]) -> str:
         for one in found
     }
     return json.dumps(document, ensure_ascii=False, indent=1)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AffineDPError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,9 @@ class Guarantee:
         What a careful reader should know.
     neighbours_key : str
         A hash of the neighbours; guarantees compose only if it is the same.
+    unit : str
+        What moves between neighbours, in a few words: a
+        :class:`~affinedp.budget.ledger.Ledger` adds up what has the same unit without asking.
     """
 
     law: str
@@ -68,6 +71,7 @@ class Guarantee:
     method: str = ""
     warnings: tuple[str, ...] = ()
     neighbours_key: str = field(default="", repr=False)
+    unit: str = field(default="", repr=False)
 
     def epsilon(self, delta: float = 0.0) -> float:
         """Return the ε that is promised at this δ; inf if there is none.
@@ -278,6 +282,7 @@ def compose(guarantees: Sequence[Guarantee]) -> Guarantee:
         method=f"{len(parts)} releases composed",
         warnings=tuple(dict.fromkeys(w for part in parts for w in part.warnings)),
         neighbours_key=first.neighbours_key,
+        unit=first.unit,
     )
 
 

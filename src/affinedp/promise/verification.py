@@ -21,8 +21,9 @@ from affinedp.arrays import (
 )
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.adjacency import Adjacency, column_norms
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.norms import column_norms
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.guarantee import Guarantee
 
@@ -156,6 +157,7 @@ def promise_of(
         "law": law,
         "neighbours": adjacency.neighbours,
         "neighbours_key": adjacency.key,
+        "unit": adjacency.unit,
         "names": adjacency.manifold.names,
         "output_names": output_names,
     }
@@ -380,7 +382,10 @@ def _whiten_block(noise: FloatArray, query: Matrix) -> Whitened:
     if not largest.any():
         raise AffineDPError("noise_matrix is zero: there is no noise")
     # squares of tiny or huge noise must not leave the range of floating point
-    size = largest * np.linalg.norm(noise / np.where(largest > 0, largest, 1.0), axis=0)
+    with np.errstate(over="ignore"):
+        size = largest * np.linalg.norm(noise / np.where(largest > 0, largest, 1.0), axis=0)
+    if not math.isfinite(float(size.sum())):  # LAPACK might never return
+        raise AffineDPError("the noise is too large for double precision: choose another unit")
     full = bool(np.all(size > 0))
     if full:
         left, values, right = _singular_values(noise / size)
@@ -423,7 +428,11 @@ def find_leak(whitened: Whitened, query: Matrix, adjacency: Adjacency) -> FloatA
     """Return a combination of outputs with no noise in which neighbours differ, or None."""
     if not whitened.ranges:
         return None
-    moved = moved_outputs(query, adjacency)
+    return _uncovered(whitened, moved_outputs(query, adjacency))
+
+
+def _uncovered(whitened: Whitened, moved: FloatArray) -> FloatArray | None:
+    """A combination of outputs without noise in which some of these vectors are not zero."""
     for rows, covered in whitened.ranges:
         whole = moved[rows]
         bare = whole - covered @ (covered.T @ whole)
@@ -431,11 +440,24 @@ def find_leak(whitened: Whitened, query: Matrix, adjacency: Adjacency) -> FloatA
         relative = bare[:, size > 0] / size[size > 0]
         if relative.size == 0 or np.abs(relative).max() <= max(LEAK, 32 * whitened.error):
             continue
-        combination = np.zeros(query.shape[0])
+        combination = np.zeros(len(moved))
         combination[rows] = np.linalg.svd(relative, full_matrices=False)[0][:, 0]
         combination[np.abs(combination) < 1e-9 * np.abs(combination).max()] = 0.0
         return combination
     return None
+
+
+def covers(whitened: Whitened, outputs: FloatArray) -> bool:
+    """Whether the noise reaches every combination of outputs that these vectors span.
+
+    Parameters
+    ----------
+    whitened : Whitened
+        The query in units of the noise.
+    outputs : array, shape (m, k)
+        Vectors of outputs, in the units in which the noise was whitened.
+    """
+    return _uncovered(whitened, outputs) is None
 
 
 def _normalised(vector: FloatArray) -> FloatArray:

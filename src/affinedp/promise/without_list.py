@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.equations.incidence import Network, recognise_network
+from affinedp.equations.incidence import Network, network_of
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
@@ -91,6 +91,7 @@ def certified_promise(
         method="certified bound",
         warnings=_assumption(float(certificate[0])),
         neighbours_key=adjacency.key,
+        unit=adjacency.unit,
     )
 
 
@@ -131,7 +132,7 @@ def unlisted_parts(
         for i in adjacency.loose_entries
     ]
     for component in adjacency.bound_components:
-        network = recognise_network(component.equations)
+        network = network_of(component)
         if imbalance is None and network is None:
             raise TooManyCircuitsError(
                 f"the circuits of a component with {len(component.entries)} entries cannot be "

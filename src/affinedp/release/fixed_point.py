@@ -63,15 +63,15 @@ class FixedPoint:
             total = total + np.ldexp(limb, i * self.bits)
         return np.asarray(np.ldexp(total, self.exponent))
 
-    def times(self, steps: FloatArray) -> BigIntegers:
+    def times(self, steps: FloatArray | BigIntegers) -> BigIntegers:
         """Return ``matrix @ steps`` without its scale, exactly, as Python integers.
 
         Parameters
         ----------
         steps : array, shape (k, columns)
-            Integer-valued floats of any size.
+            Integer-valued floats of any size, or Python integers.
         """
-        data = _limbs(steps, self.bits)
+        data = _limbs(steps, self.bits) if steps.dtype != object else _cut(steps, self.bits)
         total: BigIntegers = np.zeros((self.limbs[0].shape[0], steps.shape[1]), dtype=object)
         for level in range(len(self.limbs) + len(data) - 1):
             # at most a thousand products below 2^53 each: they fit in 64 bits
@@ -96,3 +96,34 @@ def _limbs(values: FloatArray, bits: int) -> list[FloatArray]:
         limb = np.ldexp(size, -start) - np.ldexp(above, bits)
         limbs.append(sign * np.floor(limb))
     return limbs
+
+
+def _cut(values: BigIntegers, bits: int) -> list[FloatArray]:
+    """Signed limbs of Python integers, lowest first."""
+    length = max((abs(value).bit_length() for value in values.ravel()), default=0)
+    if length > LARGEST:
+        raise AffineDPError("a number is too large for exact arithmetic; rescale the data")
+    sign = np.where(values < 0, -1.0, 1.0)
+    size: BigIntegers = np.asarray(abs(values), dtype=object)
+    mask = (1 << bits) - 1
+    return [
+        sign * ((size >> start) & mask).astype(np.float64)
+        for start in range(0, max(length, 1), bits)
+    ]
+
+
+def shifted(values: BigIntegers, exponent: int) -> BigIntegers:
+    """Return the integers times ``2**exponent``, rounded to integers (halves up).
+
+    Parameters
+    ----------
+    values : array of Python integers
+        What is scaled.
+    exponent : int
+        By which power of two.
+    """
+    if exponent >= 0:
+        return values * (1 << exponent)
+    half = 1 << (-exponent - 1)
+    rounded: BigIntegers = (values + half) >> -exponent
+    return rounded

@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Norm, dense, real_array
 from affinedp.errors import AffineDPError
-from affinedp.promise.verification import whiten
+from affinedp.promise.shared import SharedPart, shared_part
+from affinedp.promise.verification import output_units, whiten
 from affinedp.promise.without_list import longest_move
 from affinedp.record import MechanismRecord
-from affinedp.release.fixed_point import BigIntegers, FixedPoint
+from affinedp.release.combinations import Combinations, seen_combinations
+from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint, shifted
 
 # The noise lives on multiples of 2^-GRID_BITS of its own scale.
 GRID_BITS = 56
 # All that rounding adds to the sensitivity may be this share of it; the noise is made larger by
 # the same share.
 SHARE = 2.0**-30
+# A bias that cannot be ruled out stays below this share of the noise.
+BIAS = 2.0**-20
+# What is left of the coordinates is as small as noise, or is taken out once more.
+SMALL = 2.0**16
+ROUNDS = 4
 MOST_NUMBERS = 2e8
+HUGE = 1e290
 EPS = float(np.finfo(float).eps)
 
 
@@ -31,18 +39,29 @@ EPS = float(np.finfo(float).eps)
 class Plan:
     """Everything about releases of a mechanism that is public: made once, used for all rows.
 
+    With t the hidden coordinates of x, ``z = coordinates @ t`` is what noise is added to.
+
     Attributes
     ----------
-    free : array of int
-        The entries of x that are read; the others follow from the equations.
-    coordinates : FixedPoint, shape (p, k)
-        From steps of the free entries to grid steps of z.
+    free, hidden : arrays of int
+        The entries of x that are read (the others follow from the equations), and those of
+        them that noise hides.
+    shared : SharedPart or None
+        What neighbours have in common and is published as it is; None where noise hides all.
+    combinations : Combinations or None
+        t as combinations of the hidden entries; None where t are the hidden entries.
+    coordinates : FixedPoint, shape (p, r)
+        From steps of t to grid steps of z.
     step_exponent : int
-        Free entries are read on the grid ``2**step_exponent``.
+        t is read on the grid ``2**step_exponent``.
     noise_factor : float
         How much larger than unit the noise is, for all that rounding adds.
-    offset, spread : arrays
-        Published is ``offset + spread @ z̃``.
+    offset, kernel, slope, spread : arrays
+        F x_p, F K, the outputs per unit of t, and Λ.
+    back : array, shape (r, p)
+        From z to t, nearly.
+    largest : float
+        Data beyond this is refused.
     law : str
         Law of the noise.
     bound : float or None
@@ -50,30 +69,62 @@ class Plan:
     """
 
     free: IntArray
-    origin: FloatArray
+    hidden: IntArray
+    shared: SharedPart | None
+    combinations: Combinations | None
     coordinates: FixedPoint
     step_exponent: int
     noise_factor: float
     offset: FloatArray
+    kernel: FloatArray
+    slope: FloatArray
     spread: FloatArray
+    back: FloatArray
+    largest: float
     law: str
     bound: float | None
 
+    @property
+    def scale(self) -> int:
+        """The scale of the noise, in grid steps."""
+        return math.ceil(Fraction(self.noise_factor) * (1 << GRID_BITS))
+
     def grid_steps(self, points: FloatArray) -> BigIntegers:
         """Return z on the noise's grid, exactly, one column per row of ``points``."""
-        steps = np.rint(np.ldexp(points[:, self.free], -self.step_exponent)).T
-        origin = np.rint(np.ldexp(self.origin, -self.step_exponent))[:, None]
-        product = self.coordinates.times(steps) - self.coordinates.times(origin)
-        shift = -(self.coordinates.exponent + self.step_exponent + GRID_BITS)
-        if shift <= 0:
-            return product * (1 << -shift)
-        half = 1 << (shift - 1)
-        return (product + half) >> shift
+        entries = points[:, self.hidden].T
+        if self.combinations is None:
+            return self._grid(np.rint(np.ldexp(entries, -self.step_exponent)))
+        return self._grid(self.combinations.steps(entries, self.step_exponent))
+
+    def _grid(self, steps: FloatArray | BigIntegers) -> BigIntegers:
+        exponent = self.coordinates.exponent + self.step_exponent + GRID_BITS
+        return shifted(self.coordinates.times(steps), exponent)
+
+    def shared_outputs(self, points: FloatArray) -> FloatArray:
+        """Return what is published without noise: equal for neighbours, bit for bit."""
+        if self.shared is None:
+            return self.offset
+        return np.asarray(self.offset + self.shared.values(points[:, self.free]) @ self.kernel.T)
 
     def publish(self, noisy: BigIntegers) -> FloatArray:
-        """Return the outputs from noisy grid steps: public quantities and nothing else."""
-        scaled = np.ldexp(noisy.astype(np.float64), -GRID_BITS)
-        return np.asarray(self.offset + (self.spread @ scaled).T)
+        """Return the outputs from noisy grid steps: public quantities and nothing else.
+
+        ``slope @ t̂ + spread @ (z̃ − coordinates @ t̂)`` has the same mean for every t̂ in exact
+        arithmetic.  A t̂ near t makes the second term as small as noise, so that the rounding of
+        Λ⁺ does not grow with the data.
+        """
+        estimate = np.zeros((self.slope.shape[1], noisy.shape[1]))
+        left = noisy
+        for _ in range(ROUNDS):
+            small = np.ldexp(left.astype(np.float64), -GRID_BITS)
+            if np.abs(small).max(initial=0.0) <= SMALL * self.noise_factor:
+                break
+            estimate = estimate + np.rint(np.ldexp(self.back @ small, -self.step_exponent))
+            left = noisy - self._grid(estimate)
+        small = np.ldexp(left.astype(np.float64), -GRID_BITS)
+        return np.asarray(
+            (self.slope @ np.ldexp(estimate, self.step_exponent) + self.spread @ small).T
+        )
 
 
 def checked_bound(bound: float | None) -> float | None:
@@ -103,75 +154,196 @@ def plan_of(mechanism: MechanismRecord, bound: float | None) -> Plan:
         If given, |x| is at most this, and neighbours may be off by the rounding of double
         precision; otherwise recorded neighbours differ exactly as the adjacency says.
     """
-    guarantee = mechanism.guarantee
+    guarantee, manifold = mechanism.guarantee, mechanism.manifold
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
         raise AffineDPError("this mechanism promises nothing; nothing is released with it")
     noise = dense(mechanism.noise_matrix)
     if float(noise.size) > MOST_NUMBERS:
         raise AffineDPError("the noise matrix is too large to release with")
-    manifold = mechanism.manifold
     free = manifold.canonical.free
-    # Λ⁺F in coordinates of the free entries: one row per noise
-    coordinates = dense(whiten(noise, mechanism.query).query @ manifold.kernel)
-    p, k = coordinates.shape
-    one_per_noise = float(p) if mechanism.law == "laplace" else math.sqrt(p)
-    room = guarantee.sensitivity * SHARE / 8
-    moves = _longest_move(mechanism, free)
+    shared = shared_part(mechanism.adjacency, mechanism.query, mechanism.noise_matrix)
+    if shared is not None and bound is not None:
+        raise AffineDPError(
+            "some combinations are published without noise because neighbours agree in them "
+            "exactly; with bound= they agree up to rounding only. Leave out bound, or protect "
+            "these combinations too (see Mechanism.published_without_noise)"
+        )
+    kernel = dense(mechanism.query @ manifold.kernel)
+    slope, hidden = kernel, free
+    if shared is not None:
+        slope, hidden = kernel @ shared.spread(len(free)), free[shared.hidden]
+    combinations = seen_combinations(mechanism, slope, shared)
+    if combinations is not None:
+        slope = slope[:, combinations.places]
+    along = dense(manifold.kernel)
+    if shared is not None:
+        along = along @ shared.spread(len(free))
+    if combinations is not None:
+        along = along[:, combinations.places]
+    unit = output_units(mechanism.query, mechanism.adjacency)
+    whitened = whiten(unit @ mechanism.noise_matrix, unit @ mechanism.query)
+    # Λ⁺F is known up to this, here and where the guarantee was computed
+    relative = 2 * whitened.error + 2 * (manifold.n + len(free)) * EPS
+    doubt = relative * float((np.abs(dense(whitened.query)) @ np.abs(along)).max())
+    return _with_grids(
+        mechanism, dense(whitened.query @ along), doubt, slope, noise, bound,
+        free=free, hidden=hidden, shared=shared, combinations=combinations, kernel=kernel,
+    )  # fmt: skip
+
+
+def _with_grids(
+    mechanism: MechanismRecord,
+    coordinates: FloatArray,
+    doubt: float,
+    slope: FloatArray,
+    noise: FloatArray,
+    bound: float | None,
+    *,
+    free: IntArray,
+    hidden: IntArray,
+    shared: SharedPart | None,
+    combinations: Combinations | None,
+    kernel: FloatArray,
+) -> Plan:
+    """The plan whose grids add little to the sensitivity, and whose noise pays for them."""
+    law, sensitivity = mechanism.law, mechanism.guarantee.sensitivity
+    p, r = coordinates.shape
+    back = _left_inverse(slope, noise)
+    moves, certain = _longest_move(mechanism, coordinates, back, combinations, hidden)
+    one_per_noise = float(p) if law == "laplace" else math.sqrt(p)
+    room = sensitivity * SHARE / 8
     fixed = FixedPoint.rounded(coordinates, _exponent_below(room / (one_per_noise * moves)))
-    # a step of every free entry moves z by at most this
-    gain = _norm(np.abs(fixed.values()).sum(axis=1), mechanism.law) * (1 + k * EPS)
+    # what is drawn on differs from Λ⁺F by its own rounding and by that of Λ⁺F
+    total = sensitivity + one_per_noise * (math.ldexp(1.0, fixed.exponent) + doubt) * moves
+    # a step of every coordinate moves z by at most this
+    gain = _norm(np.abs(fixed.values()).sum(axis=1), law) * (1 + r * EPS)
     step_exponent = _exponent_below(room / gain)
-    total = _drawn_sensitivity(mechanism, fixed, free)
-    total += gain * math.ldexp(1.0, step_exponent) + one_per_noise * math.ldexp(1.0, -GRID_BITS)
+    total += 2 * gain * math.ldexp(1.0, step_exponent)
+    total += one_per_noise * math.ldexp(1.0, -GRID_BITS)
+    weight = 1.0 if combinations is None else combinations.weight
     if bound is not None:
-        total += 2 * gain * bound * EPS
+        total += 2 * gain * weight * bound * EPS
+    factor = max(1.0, total / sensitivity) * (1 + SHARE)
+    # noisy integers and outputs must be doubles, also at 2^14 times the scale of the noise
+    reach = max(math.ldexp(1.0, GRID_BITS), float(np.abs(noise).sum(axis=1).max()))
+    if not factor * reach < 2.0**1010:
+        raise AffineDPError(
+            "the noise is too large for double precision: change the units"
+            if bound is None
+            else f"no noise covers rounding in data of size {bound:g}: give a smaller bound"
+        )
+    largest = _largest(slope, coordinates, noise, mechanism, factor, certain)
+    room_for_steps = math.ldexp(1.0, min(LARGEST // 2 + step_exponent, 1000))
     return Plan(
         free=free,
-        origin=manifold.point[free],
+        hidden=hidden,
+        shared=shared,
+        combinations=combinations,
         coordinates=fixed,
         step_exponent=step_exponent,
-        noise_factor=max(1.0, total / guarantee.sensitivity) * (1 + SHARE),
-        offset=np.asarray(mechanism.query @ manifold.point).ravel(),
+        noise_factor=factor,
+        offset=np.asarray(mechanism.query @ mechanism.manifold.point).ravel(),
+        kernel=kernel,
+        slope=slope,
         spread=noise,
-        law=mechanism.law,
+        back=back,
+        largest=min(largest, room_for_steps) / weight,
+        law=law,
         bound=bound,
     )
 
 
-def _drawn_sensitivity(mechanism: MechanismRecord, fixed: FixedPoint, free: IntArray) -> float:
-    """The sensitivity of the fixed-point coordinates, which are what is really drawn on.
+def _left_inverse(slope: FloatArray, noise: FloatArray) -> FloatArray:
+    """A matrix that takes z to t nearly: ``slope⁺ Λ``."""
+    alone = (slope != 0).sum(axis=1) == 1
+    rows = np.flatnonzero(alone)
+    place = np.argmax(slope[rows] != 0, axis=1)
+    found, first = np.unique(place, return_index=True)
+    if len(found) == slope.shape[1]:  # some outputs are the coordinates themselves
+        chosen = rows[first]
+        return np.asarray(noise[chosen] / slope[chosen, found][:, None])
+    size = np.abs(slope).max(axis=1, initial=0.0)
+    unit = np.where(size > 0, size, 1.0)[:, None]
+    return np.asarray(np.linalg.pinv(slope / unit) @ (noise / unit))
 
-    Where the circuits cannot be searched, the certified one plus all that rounding can add.
+
+def _longest_move(
+    mechanism: MechanismRecord,
+    coordinates: FloatArray,
+    back: FloatArray,
+    combinations: Combinations | None,
+    hidden: IntArray,
+) -> tuple[float, bool]:
+    """How far t moves between neighbours at most, in the 1-norm; and whether z determines t.
+
+    If ``back @ coordinates`` is near the identity, then ``‖t‖ ≤ ‖back‖ ‖coordinates @ t‖`` up to
+    that nearness, and the guarantee bounds ``‖coordinates @ t‖``.
     """
-    values = fixed.values()
-    selection = _selection(free, mechanism.manifold.n)
-    if mechanism.certificate is None:
-        norm: Norm = 1 if mechanism.law == "laplace" else 2
-        return mechanism.adjacency.sensitivity(values @ selection, norm).upper * (1 + 4 * EPS)
-    rounding = np.full(len(values), math.ldexp(1.0, fixed.exponent) + 1e-12 * np.abs(values).max())
-    extra = _norm(rounding, mechanism.law) * _longest_move(mechanism, free)
-    return mechanism.guarantee.sensitivity + extra
-
-
-def _longest_move(mechanism: MechanismRecord, free: IntArray) -> float:
-    """How far the free entries of neighbours are apart at most, in the 1-norm."""
+    r = coordinates.shape[1]
+    terms = 4 * (r + len(coordinates)) * EPS * (np.abs(back) @ np.abs(coordinates))
+    off = np.abs(back @ coordinates - np.eye(r)) + terms
+    departure = float(off.sum(axis=0).max(initial=0.0))
+    if departure < 0.5:
+        if mechanism.law == "laplace":
+            size = float(np.abs(back).sum(axis=0).max())
+        else:
+            size = float(np.linalg.norm(back, axis=1).sum())
+        # the guarantee is about coordinates that differ by rounding; the factor 2 pays for it
+        return 2 * size * mechanism.guarantee.sensitivity / (1 - departure), True
+    if combinations is not None:
+        raise AffineDPError(
+            "the noise is too ill-conditioned to release with: some outputs have far more noise "
+            "than others. Rescale the outputs, or release them apart"
+        )
     if mechanism.certificate is not None:
-        return longest_move(mechanism.adjacency, mechanism.certificate)
-    selection = _selection(free, mechanism.manifold.n)
-    return mechanism.adjacency.sensitivity(selection, 1).upper
+        return longest_move(mechanism.adjacency, mechanism.certificate), False
+    selection = _selection(hidden, mechanism.manifold.n)
+    return mechanism.adjacency.sensitivity(selection, 1).upper, False
+
+
+def _largest(
+    slope: FloatArray,
+    coordinates: FloatArray,
+    noise: FloatArray,
+    mechanism: MechanismRecord,
+    factor: float,
+    certain: bool,
+) -> float:
+    """Up to which size data is published without a bias that could be seen.
+
+    Where z determines t the bias is a rounding error of the outputs.  Elsewhere it grows with the
+    data, by how much ``Λ Λ⁺ F K`` and ``F K`` differ.
+    """
+    most = float(np.abs(coordinates).sum(axis=1).max() + np.abs(slope).sum(axis=1).max())
+    largest = HUGE / max(most, 1.0)
+    if certain:
+        return largest
+    wide = np.longdouble
+    off = np.abs(slope - noise.astype(wide) @ coordinates.astype(wide)).astype(float)
+    off += 2 * EPS * np.abs(slope)
+    deviation = factor * np.sqrt(mechanism.expected_squared_errors)
+    seen = off.sum(axis=1) > 0
+    if not seen.any():
+        return largest
+    return min(largest, BIAS * float((deviation[seen] / off[seen].sum(axis=1)).min()))
 
 
 def _norm(vector: FloatArray, law: str) -> float:
-    return float(np.linalg.norm(vector, ord=1 if law == "laplace" else 2)) * (1 + 8 * EPS)
+    order: Norm = 1 if law == "laplace" else 2
+    return float(np.linalg.norm(vector, ord=order)) * (1 + 8 * EPS)
 
 
-def _selection(free: IntArray, n: int) -> Any:
+def _selection(entries: IntArray, n: int) -> FloatArray:
     import scipy.sparse as sparse
 
-    k = len(free)
-    return sparse.csr_array((np.ones(k), (np.arange(k), free)), shape=(k, n))
+    k = len(entries)
+    return sparse.csr_array((np.ones(k), (np.arange(k), entries)), shape=(k, n))  # type: ignore[no-any-return]
 
 
 def _exponent_below(size: float) -> int:
     """The largest e with 2^e at most ``size``."""
+    if not 0 < size < math.inf:
+        raise AffineDPError(
+            "the noise and the data differ too much in size to release with: change their units"
+        )
     return math.frexp(size)[1] - 1

@@ -7,21 +7,20 @@ the noisy integers alone.  docs/explanation/floating-point.md gives the argument
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.budget.charges import Rows, charged_releases
 from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import ON_MANIFOLD
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
-from affinedp.release.fixed_point import BigIntegers
-from affinedp.release.integer_noise import integer_sampler
-from affinedp.release.plan import GRID_BITS, Plan
+from affinedp.release.plan import Plan
 from affinedp.release.reading import read_points
+from affinedp.release.sampler import draw_integers
 
 
 class OffManifoldError(AffineDPError):
@@ -45,6 +44,7 @@ def publish(
     *,
     ledger: Ledger | None = None,
     label: str | None = None,
+    rows: Rows | None = None,
 ) -> Any:
     """Publish the query of ``x`` with the mechanism's noise; see :meth:`Mechanism.release`.
 
@@ -60,43 +60,49 @@ def publish(
         Charged before any noise is drawn.
     label : str, optional
         For the ledger.
+    rows : {"same", "different"}, optional
+        Whom the rows are about; needed for several rows and a ledger.
     """
     points, wrap = read_points(mechanism, x)
-    _check(mechanism, points, plan.bound)
-    steps = plan.grid_steps(points)
+    _check(mechanism, plan, points)
+    releases = 1
+    if ledger is not None or rows is not None:
+        releases = charged_releases(len(points), rows)
+    steps, shared = plan.grid_steps(points), plan.shared_outputs(points)
     entry = None
     if ledger is not None:
-        entry = ledger.charge(mechanism.guarantee, fingerprint=mechanism.fingerprint, label=label)
-    noisy = steps + _noise(plan, steps.shape)
-    published = plan.publish(noisy)
+        entry = ledger.charge(
+            mechanism.guarantee,
+            fingerprint=mechanism.fingerprint,
+            label=label,
+            releases=releases,
+        )
+    noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
+    published = shared + plan.publish(noisy)
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return wrap(published)
 
 
-def _noise(plan: Plan, shape: tuple[int, ...]) -> BigIntegers:
-    """Integer noise of the plan's scale, independent of any data."""
-    count = shape[0] * shape[1]
-    if count == 0:
-        return np.zeros(shape, dtype=object)
-    sampler = integer_sampler(plan.law, math.ldexp(plan.noise_factor, GRID_BITS), count)
-    drawn: BigIntegers = np.array(sampler([0] * count), dtype=object)
-    return drawn.reshape(shape)
-
-
-def _check(mechanism: MechanismRecord, points: FloatArray, bound: float | None) -> None:
+def _check(mechanism: MechanismRecord, plan: Plan, points: FloatArray) -> None:
     """Refuse data off the manifold, or beyond the declared bound."""
     if points.shape[0] == 0:
         raise AffineDPError("there are no rows to release")
-    if bound is not None and np.abs(points).max() > bound:
+    if plan.bound is not None and np.abs(points).max() > plan.bound:
         raise AffineDPError("some entry of x is larger than the declared bound")
+    if np.abs(points).max(initial=0.0) > plan.largest:
+        raise AffineDPError(
+            f"some entry of x is beyond {plan.largest:.1e}, up to which data is released exactly "
+            "with this noise. Nothing was released; change the units, or release fewer "
+            "combinations at once"
+        )
     residual = mechanism.manifold.residual(points)
     bad = np.flatnonzero((residual > ON_MANIFOLD).any(axis=1))
     if len(bad):
         worst = int(np.argmax(residual[bad[0]]))
         equation = mechanism.manifold.equations()[worst]
         raise OffManifoldError(
-            f"row {bad[0]} (counting from 0) does not obey {equation} (relative residual "
-            f"{residual[bad[0], worst]:.1e}); {len(bad)} rows in all. Nothing was released",
+            f"row {bad[0]} (counting from 0) does not obey {equation}; {len(bad)} rows in all. "
+            "Nothing was released",
             [int(i) for i in bad],
         )

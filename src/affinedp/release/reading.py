@@ -1,14 +1,18 @@
-"""Data in, results out: arrays and pandas objects as rows of doubles, and back."""
+"""Data in, results out: arrays and pandas objects as rows of doubles, and back.
+
+Data that doubles do not hold is refused.  Of a pandas object only the labels come back, which are
+public: not its types, attributes or class.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray, exact_doubles
 from affinedp.errors import AffineDPError
+from affinedp.files.frames import fresh_index
 from affinedp.record import MechanismRecord
 
 
@@ -18,11 +22,11 @@ def read_points(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
     outputs = mechanism.output_names
     if hasattr(x, "columns") and hasattr(x, "index"):  # a pandas DataFrame
         values = _by_name(x, list(x.columns), names)
-        return values, lambda y: type(x)(y, index=x.index, columns=list(outputs))
+        return values, lambda y: _frame(y, x.index, outputs)
     if hasattr(x, "index") and hasattr(x, "to_frame"):  # a pandas Series
         values = _by_name(x.to_frame().T, list(x.index), names)
-        return values, lambda y: type(x)(y[0], index=list(outputs), name=x.name)
-    array = _finite(x)
+        return values, lambda y: _series(y[0], outputs, x.name)
+    array = exact_doubles(x, "x")
     if array.ndim not in (1, 2) or array.shape[-1] != len(names):
         raise AffineDPError(
             f"x has shape {array.shape}, but must have {len(names)} entries (or rows of them)"
@@ -49,13 +53,17 @@ def _by_name(frame: Any, given: list[Any], names: tuple[str, ...]) -> FloatArray
         if kind not in "iufO" or bool(columns[name].isna().any()):
             what = "missing values" if kind in "iufO" else f"values of type {columns[name].dtype}"
             raise AffineDPError(f"column {name!r} has {what}")
-    return _finite(columns.to_numpy(dtype=object))
+    return np.column_stack([exact_doubles(columns[name], f"column {name!r}, x") for name in names])
 
 
-def _finite(x: ArrayLike) -> FloatArray:
-    array = real_array(x, "x")
-    given = np.asarray(x)
-    # an integer that a double cannot hold would be changed silently
-    if given.dtype.kind in "iu" and np.abs(array).max(initial=0.0) > 2.0**53:
-        raise AffineDPError("x holds integers beyond 2^53, which double precision cannot hold")
-    return array
+def _frame(values: FloatArray, index: Any, outputs: tuple[str, ...]) -> Any:
+    import pandas
+
+    return pandas.DataFrame(values, index=fresh_index(index), columns=list(outputs))
+
+
+def _series(values: FloatArray, outputs: tuple[str, ...], name: Any) -> Any:
+    """One row; its name is the label of that row in the table that it was taken from."""
+    import pandas
+
+    return pandas.Series(values, index=list(outputs), name=name)

@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import (
+    LARGEST_WHOLE,
+    NOT_KEPT,
+    FloatArray,
+    IntArray,
+    is_number,
+    nearest_doubles,
+)
 from affinedp.equations.text import parse_equations
 from affinedp.errors import MissingExtraError
-from affinedp.tables.description import TableRelease
+from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError, closest, listed, row_words, same
-
-# Beyond this a double holds no fractions, and whole numbers are no longer exact.
-LARGEST = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,12 @@ class Roles:
         return frozenset((*self.private, *self.known))
 
 
-def roles_of(description: TableRelease, table: Any) -> Roles:
+def roles_of(description: TableDescription, table: Any) -> Roles:
     """Return what each column is, or refuse a table whose columns do not fit the description.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         What was said about the table.
     table : DataFrame
         Only its shape and names are looked at.
@@ -111,7 +115,7 @@ def _sound_columns(table: Any) -> list[str]:
     return names
 
 
-def _mentioned(description: TableRelease) -> list[str]:
+def _mentioned(description: TableDescription) -> list[str]:
     """Columns that occur in equations between columns."""
     found = list(parse_equations(list(description.equations or [])).names)
     for total, splits in split_totals(description.totals or {}):
@@ -146,7 +150,7 @@ def split_totals(totals: Any) -> list[tuple[str, tuple[str, ...]]]:
     return pairs
 
 
-def _label_columns(description: TableRelease) -> list[str]:
+def _label_columns(description: TableDescription) -> list[str]:
     """Columns that say which rows belong together."""
     found: list[str] = []
     if isinstance(description.hierarchy, str):
@@ -196,59 +200,56 @@ def numbers_of(
 
 
 def _numbers(table: Any, name: str, rows: IntArray) -> FloatArray:
-    if getattr(table[name].dtype, "kind", "O") not in "iuf":
-        raise _wrong_type(table, name)
     column = table[name].iloc[rows]
     index = table.index[rows] if len(rows) < len(table) else table.index
 
-    def first(bad: Any) -> str:
-        return row_words(index, int(np.argmax(bad)))
+    def refusal(bad: Any, what: str, way_out: str = "") -> TableError:
+        row = row_words(index, int(np.argmax(bad)))
+        times = int(bad.sum())
+        count = "once" if times == 1 else f"{times:,} times"
+        return TableError(f"{row}: {name!r} {what} ({count} in this column){way_out}", row, name)
 
     missing = np.asarray(column.isna())
     if missing.any():
-        row = first(missing)
-        raise TableError(
-            f"{row}: {name!r} is missing ({_count(missing)} in this column). Fill it in, drop the "
-            "row, or name the column in unknown if its equations determine it",
-            row,
-            name,
+        raise refusal(
+            missing,
+            "is missing",
+            ". Fill it in, drop the row, or name the column in unknown if its equations determine "
+            "it",
         )
-    values = column.to_numpy(dtype=np.float64)
+    values, changed = nearest_doubles(_as_given(column, index, name))
+    if changed.any():
+        raise refusal(changed, NOT_KEPT, ". Round it, or publish it in larger units")
     infinite = ~np.isfinite(values)
     if infinite.any():
-        row = first(infinite)
-        raise TableError(
-            f"{row}: {name!r} is infinite ({_count(infinite)} in this column)", row, name
-        )
-    large = np.abs(values) > LARGEST
+        raise refusal(infinite, "is infinite")
+    large = np.abs(values) > LARGEST_WHOLE
     if large.any():
-        row = first(large)
-        raise TableError(
-            f"{row}: {name!r} is beyond 2^53, where double precision is not exact. Publish it in "
-            "larger units",
-            row,
-            name,
+        raise refusal(
+            large,
+            "is beyond 2^53, where double precision is not exact",
+            ". Publish it in larger units",
         )
-    return np.asarray(values)
+    return values
 
 
-def _wrong_type(table: Any, name: str) -> TableError:
-    """Say what a column holds that is no number, and where it first shows."""
-    column = table[name]
-    row, example = "", ""
-    for position, value in enumerate(column.tolist()):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            row = row_words(table.index, position)
-            example = f": {row} has {str(value)[:40]!r}"
-            break
-    return TableError(
-        f"column {name!r} does not hold numbers but {column.dtype}{example}. Convert it (astype), "
+def _as_given(column: Any, index: Any, name: str) -> NDArray[Any]:
+    """The numbers of a column in a type that changes none of them, or a refusal."""
+    kind = getattr(column.dtype, "kind", "O")
+    if kind in "iuf":
+        plain = isinstance(column.dtype, np.dtype)
+        return np.asarray(column.to_numpy(dtype=None if plain else f"{kind}8"))
+    row, found = "", ""
+    if kind == "O":
+        items = np.asarray(column.to_numpy(dtype=object))
+        place = next((i for i, item in enumerate(items) if not is_number(item)), None)
+        if place is None:
+            return items
+        row = row_words(index, place)
+        found = f": {row} has a value of type {type(items[place]).__name__}"
+    raise TableError(
+        f"column {name!r} does not hold numbers but {column.dtype}{found}. Convert it (astype), "
         "or name it in public if it is a label",
         row,
         name,
     )
-
-
-def _count(places: Any) -> str:
-    count = int(places.sum())
-    return "once" if count == 1 else f"{count:,} times"

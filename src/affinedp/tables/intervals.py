@@ -9,7 +9,8 @@ from scipy import special
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
-from affinedp.tables.description import Law, number
+from affinedp.promise.verification import Law
+from affinedp.tables.description import number
 
 # Terms of the Fourier series; what is left out is bounded and counted against the coverage.
 TERMS = 4096

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.tables.columns import Roles, roles_of
-from affinedp.tables.description import TableRelease
+from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError, label_words, listed, row_words
 from affinedp.tables.relations import (
     Relation,
@@ -125,9 +125,19 @@ class Layout:
         values : array, shape (rows, columns)
             The columns of numbers.
         """
-        points = values if self.row_names is None else values.reshape(1, -1)
-        extra = [points[:, list(parts)].sum(axis=1) for parts in self.sums]
+        points = self.cell_points(values)
+        extra = [decimal_sums(points[:, list(parts)]) for parts in self.sums]
         return np.column_stack([points, *extra]) if extra else points
+
+    def cell_points(self, values: FloatArray) -> FloatArray:
+        """Return the entries that are cells, one row per data set.
+
+        Parameters
+        ----------
+        values : array, shape (rows, columns)
+            The columns of numbers.
+        """
+        return values if self.row_names is None else values.reshape(1, -1)
 
     def by_column(self, values: Mapping[str, float], default: float, what: str) -> FloatArray:
         """Return one number per private entry from numbers by column.
@@ -151,12 +161,37 @@ class Layout:
         return np.array([float(each[entry % len(each)]) for entry in self.private])
 
 
-def layout_of(description: TableRelease, table: Any) -> Layout:
+def decimal_sums(values: FloatArray) -> FloatArray:
+    """Return the sum of each row, of the decimals that its numbers are written as.
+
+    A sum of doubles rounds on the way, and how it rounds depends on every one of them; the sum of
+    the decimals depends on nothing else than itself.
+
+    Parameters
+    ----------
+    values : array, shape (rows, numbers)
+        Finite numbers.
+
+    Examples
+    --------
+    >>> decimal_sums(np.array([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]]))
+    array([0.6, 0.6])
+    """
+    sums = []
+    for row in values.tolist():
+        if all(value.is_integer() for value in row):
+            sums.append(float(sum(int(value) for value in row)))
+        else:
+            sums.append(float(sum(Fraction(repr(value)) for value in row)))
+    return np.array(sums)
+
+
+def layout_of(description: TableDescription, table: Any) -> Layout:
     """Return the entries and equations of a table; its private numbers are not looked at.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         What was said about the table.
     table : DataFrame
         Its names and labels are used.
@@ -178,7 +213,7 @@ def layout_of(description: TableRelease, table: Any) -> Layout:
 
 
 def _together(
-    description: TableRelease,
+    description: TableDescription,
     table: Any,
     roles: Roles,
     columns: tuple[str, ...],
@@ -231,7 +266,7 @@ def _together(
     )
 
 
-def _row_groups(description: TableRelease, table: Any) -> tuple[RowGroup, ...]:
+def _row_groups(description: TableDescription, table: Any) -> tuple[RowGroup, ...]:
     groups: list[RowGroup] = []
     if isinstance(description.hierarchy, str):
         groups += parent_groups(table, description.hierarchy)
@@ -246,7 +281,7 @@ def _row_groups(description: TableRelease, table: Any) -> tuple[RowGroup, ...]:
     return tuple(groups)
 
 
-def _private_rows(description: TableRelease, table: Any) -> NDArray[np.bool_]:
+def _private_rows(description: TableDescription, table: Any) -> NDArray[np.bool_]:
     place = row_places(table.index)
     private = np.ones(len(table), dtype=bool)
     for label in description.public_rows:
@@ -258,7 +293,7 @@ def _private_rows(description: TableRelease, table: Any) -> NDArray[np.bool_]:
     return private
 
 
-def _row_names(description: TableRelease, table: Any) -> tuple[str, ...]:
+def _row_names(description: TableDescription, table: Any) -> tuple[str, ...]:
     """Different words for every row: its place in the hierarchy, or its label."""
     labels: list[str] = []
     if description.hierarchy is not None and not isinstance(description.hierarchy, str):

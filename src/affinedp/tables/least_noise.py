@@ -16,10 +16,10 @@ from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.without_list import certified_promise
-from affinedp.tables.description import TableRelease
+from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
+from affinedp.tables.level_weights import symmetric_noise
 from affinedp.tables.refusals import TableError
-from affinedp.tables.symmetric import symmetric_noise
 
 # Directions times dimensions up to which noise is designed for every direction by itself.
 MOST_LISTED = {"gaussian": 2e5, "laplace": 5e4}
@@ -28,13 +28,13 @@ MARGIN = 1e-12
 
 
 def least_noise(
-    description: TableRelease, layout: Layout, adjacency: Adjacency, weights: FloatArray | None
+    description: TableDescription, layout: Layout, adjacency: Adjacency, weights: FloatArray | None
 ) -> Mechanism:
     """Return noise of small expected squared error that keeps the promise for one data set.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         Law, ε and δ.
     layout : Layout
         The levels of the entries.

@@ -18,10 +18,14 @@ from affinedp.tables.lattice import Integers, Lattice, kernel_lattice
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError
 
-# Larger multiples than this would not be exact in doubles together with the noise.
+# Larger multiples than this are not exact in doubles: they are found in whole numbers of any size.
 MOST_STEPS = 2.0**50
 # Noise beyond this many standard deviations does not happen.
 FAR = 1e3
+# Each pass leaves 10⁻¹⁰ or less of a large number, so a few are enough for any double.
+PASSES = 50
+# What 64-bit integers hold, with room for the numbers themselves, which stay below 2^53.
+MOST_WHOLE = 2.0**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,47 +60,74 @@ class Multiples:
         origin : array of int, shape (data sets, private entries)
             Public points in steps, from :meth:`origin`.
         """
+        size = np.abs(points) / float(self.step) + np.abs(origin).astype(float)
+        amplified = np.abs(np.linalg.solve(self.triangle, self.orthogonal.T))
+        large = np.maximum(size.max(axis=1), (size @ amplified.T).max(axis=1)) > MOST_STEPS
+        if not large.any():
+            return self._in_doubles(points, origin)
+        found = np.empty(origin.shape, dtype=object)
+        if not large.all():
+            found[~large] = self._in_doubles(points[~large], origin[~large])
+        for place in np.flatnonzero(large):
+            found[place] = self._in_whole_numbers(points[place], origin[place])
+        return found
+
+    def _in_doubles(self, points: FloatArray, origin: Integers) -> Integers:
+        """The nearest plane for many points at once, none of them large."""
         basis = self.lattice.basis
         target = points / float(self.step) - origin.astype(float)
         chosen = np.zeros((basis.shape[1], len(points)), dtype=np.int64)
         # twice: what is left after the first time is small, and so is its rounding
         for _ in range(2):
-            left = self.orthogonal.T @ (target - (basis @ chosen).T).T
-            for j in range(basis.shape[1] - 1, -1, -1):
-                times = np.rint(left[j] / self.triangle[j, j])
-                left[: j + 1] -= np.outer(self.triangle[: j + 1, j], times)
-                chosen[j] += times.astype(np.int64)
+            chosen += self._times(target - (basis @ chosen).T).astype(np.int64)
         return np.asarray(origin.astype(np.int64) + (basis @ chosen).T)
 
-    def refuse_too_fine(
-        self, points: FloatArray, origin: Integers, deviations: FloatArray, layout: Layout
-    ) -> None:
-        """Refuse numbers so large against the step that multiples would not be exact.
+    def _in_whole_numbers(self, point: FloatArray, origin: Integers) -> Integers:
+        """The nearest plane for one point of any size: what is left is computed exactly."""
+        basis = self.lattice.basis.astype(object)
+        target = [Fraction(x) / self.step - int(o) for x, o in zip(point.tolist(), origin)]
+        moved = np.zeros(len(target), dtype=object)
+        for _ in range(PASSES):
+            left = np.array([float(t - m) for t, m in zip(target, moved)])
+            times = self._times(left[None])[:, 0]
+            if not times.any():
+                break
+            moved = moved + basis @ np.array([int(t) for t in times], dtype=object)
+        return np.asarray(moved + np.array([int(o) for o in origin], dtype=object))
+
+    def _times(self, target: FloatArray) -> FloatArray:
+        """How often each column of the basis goes into each point, from the last to the first."""
+        left = self.orthogonal.T @ target.T
+        times = np.zeros_like(left)
+        for j in range(len(left) - 1, -1, -1):
+            times[j] = np.rint(left[j] / self.triangle[j, j])
+            left[: j + 1] -= np.outer(self.triangle[: j + 1, j], times[j])
+        return times
+
+    def refuse_too_much_noise(self, deviations: FloatArray, layout: Layout) -> None:
+        """Refuse noise that goes beyond what 64-bit integers hold.
 
         Parameters
         ----------
-        points : array, shape (data sets, private entries)
-            The private numbers.
-        origin : array of int, shape (data sets, private entries)
-            The public points.
         deviations : array
             Noise on each entry.
         layout : Layout
             For the entries' names.
         """
-        size = np.abs(points).max(axis=0) + FAR * deviations
-        size = size / float(self.step) + np.abs(origin).max(axis=0).astype(float)
-        coordinates = np.abs(np.linalg.solve(self.triangle, self.orthogonal.T)) @ size
-        if max(float(size.max()), float(coordinates.max())) > MOST_STEPS:
-            name = layout.names[int(np.argmax(size))]
+        if self.step.denominator == 1 and FAR * float(deviations.max()) > MOST_WHOLE:
+            name = layout.names[int(np.argmax(deviations))]
             raise TableError(
-                f"{name!r} holds numbers too large to be published as multiples of round_to = "
-                f"{float(self.step):g}; choose a coarser one"
+                f"the noise on {name!r} is too large for whole numbers of 64 bits: publish in "
+                "larger units"
             )
 
-    def values(self, steps: Integers) -> FloatArray:
-        """Return the multiples as floats, each the nearest there is."""
-        return np.asarray(steps * self.step.numerator / self.step.denominator)
+    def values(self, steps: Integers) -> Integers | FloatArray:
+        """Return the multiples: int64 where the step is whole, else each the nearest double."""
+        small = float(np.abs(steps).max()) * self.step.numerator < MOST_STEPS
+        exact = steps.astype(np.int64 if small else object) * self.step.numerator
+        if self.step.denominator == 1:
+            return np.asarray(exact.astype(np.int64))
+        return np.asarray((exact / self.step.denominator).astype(np.float64))
 
     @property
     def variances(self) -> FloatArray:
@@ -122,8 +153,10 @@ class Multiples:
         """
         entries = np.flatnonzero(~layout.is_private)
         in_steps = public / float(self.step)
-        whole = np.rint(in_steps)
-        off = np.abs(in_steps - whole) > 1e-9 * np.maximum(1.0, np.abs(in_steps))
+        whole = np.rint(in_steps).astype(object)
+        for row, column in np.argwhere(np.abs(in_steps) > MOST_STEPS).tolist():
+            whole[row, column] = round(Fraction(repr(float(public[row, column]))) / self.step)
+        off = np.abs(in_steps - whole.astype(float)) > 1e-9 * np.maximum(1.0, np.abs(in_steps))
         if off.any():
             place = int(entries[int(np.argwhere(off)[0][1])])
             name = layout.name(place) if place < layout.cells else "a public sum"
@@ -131,7 +164,10 @@ class Multiples:
                 f"{name!r} is public but no multiple of round_to = {float(self.step):g}, so no "
                 "such multiples obey the equations"
             )
-        amount = {int(entry): whole[:, i].astype(np.int64) for i, entry in enumerate(entries)}
+        amount = {
+            int(entry): np.array([int(one) for one in whole[:, i]], dtype=object)
+            for i, entry in enumerate(entries)
+        }
         right = np.zeros((len(public), len(layout.relations)), dtype=object)
         for i, (relation, scale) in enumerate(zip(layout.relations, self.scales)):
             constant = relation.offset * scale / self.step
@@ -142,7 +178,7 @@ class Multiples:
             right[:, i] -= constant.numerator
             for entry, value in relation.coefficients.items():
                 if entry in amount:
-                    right[:, i] -= amount[entry].astype(object) * int(value * scale)
+                    right[:, i] -= amount[entry] * int(value * scale)
         found = self.lattice.solve(right)
         if found is None:
             raise TableError(

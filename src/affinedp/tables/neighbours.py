@@ -16,10 +16,13 @@ from affinedp.equations.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.tables.description import TableRelease, number
+from affinedp.tables.description import TableDescription, number
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError, listed
 
+# What moves between neighbours, in the words that a ledger knows it by.
+CELL_UNIT = "one cell of a table that is no total"
+SWAP_UNIT = "two people of a table exchange places"
 MOST_SWAPS = 200_000
 MOST_NUMBERS = 1e8
 
@@ -51,12 +54,14 @@ def manifold_of(layout: Layout) -> AffineManifold:
         ) from None
 
 
-def adjacency_of(description: TableRelease, layout: Layout, manifold: AffineManifold) -> Adjacency:
+def adjacency_of(
+    description: TableDescription, layout: Layout, manifold: AffineManifold
+) -> Adjacency:
     """Return the neighbours that were asked for.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         Says which.
     layout, manifold : Layout, AffineManifold
         The private entries.
@@ -68,13 +73,13 @@ def adjacency_of(description: TableRelease, layout: Layout, manifold: AffineMani
     if description.neighbours == "cells":
         return _cell_adjacency(manifold, _basic_cells(description, layout, manifold), mu)
     if description.neighbours == "swaps":
-        return DirectionAdjacency(manifold, _swap_directions(layout, mu))
+        return DirectionAdjacency(manifold, _swap_directions(layout, mu), unit=SWAP_UNIT)
     return CircuitAdjacency(manifold, mu)
 
 
 def _cell_adjacency(manifold: AffineManifold, cells: list[int], mu: FloatArray) -> Adjacency:
     """One cell moves and the rest follows: exactly, where it follows by whole numbers."""
-    free = FreeSetAdjacency(manifold, [cells], mu)
+    free = FreeSetAdjacency(manifold, [cells], mu, unit=CELL_UNIT)
     moves = FreeSetAdjacency(manifold, [cells]).directions()
     whole = np.rint(moves)
     equations: Any = manifold.D
@@ -84,10 +89,14 @@ def _cell_adjacency(manifold: AffineManifold, cells: list[int], mu: FloatArray) 
         or (equations != np.rint(equations)).sum()
         or np.abs(equations @ whole).max(initial=0.0)
     )
-    return DirectionAdjacency(manifold, whole * mu[sorted(cells)]) if fits else free
+    if not fits:
+        return free
+    return DirectionAdjacency(manifold, whole * mu[sorted(cells)], unit=CELL_UNIT)
 
 
-def _basic_cells(description: TableRelease, layout: Layout, manifold: AffineManifold) -> list[int]:
+def _basic_cells(
+    description: TableDescription, layout: Layout, manifold: AffineManifold
+) -> list[int]:
     """Private entries that determine all others: what is no total, or the named columns."""
     width = len(layout.columns)
     chosen = description.cells

@@ -7,20 +7,20 @@ from dataclasses import replace
 
 from affinedp.mechanism import Mechanism
 from affinedp.promise.guarantee import Guarantee, compose
-from affinedp.tables.broken import replaced_entries
-from affinedp.tables.description import TableRelease
+from affinedp.tables.broken_totals import replaced_entries
+from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import listed
 
 
 def table_guarantee(
-    description: TableRelease, layout: Layout, mechanism: Mechanism, releases: int
+    description: TableDescription, layout: Layout, mechanism: Mechanism, releases: int
 ) -> Guarantee:
     """Return the guarantee of one release of the whole table.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         What was said about the table.
     layout : Layout
         Its entries.
@@ -49,12 +49,12 @@ def table_guarantee(
     )
 
 
-def charge_words(description: TableRelease, layout: Layout) -> str:
+def charge_words(description: TableDescription, layout: Layout) -> str:
     """Return who counts as a neighbour in one data set: what a ledger writes down.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         What was said about the table.
     layout : Layout
         Its entries.
@@ -66,12 +66,12 @@ def charge_words(description: TableRelease, layout: Layout) -> str:
     return f"in a row about them, {_move_words(description)}{kept}"
 
 
-def neighbour_words(description: TableRelease, layout: Layout, releases: int) -> str:
+def neighbour_words(description: TableDescription, layout: Layout, releases: int) -> str:
     """Return who counts as a neighbour.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         What was said about the table.
     layout : Layout
         Its entries.
@@ -89,7 +89,7 @@ def neighbour_words(description: TableRelease, layout: Layout, releases: int) ->
     return f"{text}; {public} the same in both and not protected" if public else text
 
 
-def _move_words(description: TableRelease) -> str:
+def _move_words(description: TableDescription) -> str:
     sizes = description.mu
     size = "its column's μ" if isinstance(sizes, Mapping) else f"μ = {float(sizes):g}"
     if description.neighbours == "cells":
@@ -105,7 +105,7 @@ def _move_words(description: TableRelease) -> str:
     )
 
 
-def _public_words(description: TableRelease, layout: Layout) -> str:
+def _public_words(description: TableDescription, layout: Layout) -> str:
     parts = []
     if layout.roles.known:
         parts.append(f"public columns ({listed(layout.roles.known)})")
@@ -116,7 +116,7 @@ def _public_words(description: TableRelease, layout: Layout) -> str:
     return f"{' and '.join(parts)} are" if parts else ""
 
 
-def _warnings(description: TableRelease, layout: Layout) -> tuple[str, ...]:
+def _warnings(description: TableDescription, layout: Layout) -> tuple[str, ...]:
     replaced = replaced_entries(description, layout)
     if not replaced:
         return ()

@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.tables.broken import repaired, replaced_entries
+from affinedp.tables.broken_totals import broken_list, repaired, replaced_entries, residuals
 from affinedp.tables.columns import numbers_of
-from affinedp.tables.description import TableRelease, number
-from affinedp.tables.layout import Layout
+from affinedp.tables.description import TableDescription, number
+from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.refusals import TableError
 
 
 def read_points(
-    description: TableRelease, layout: Layout, table: Any, bound: float | None = None
+    description: TableDescription, layout: Layout, table: Any, bound: float | None = None
 ) -> FloatArray:
     """Return the numbers of every data set, sound and on the equations, or refuse them.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         Says what is adjusted, or computed instead of read.
     layout : Layout
         The entries of the table.
@@ -48,6 +48,27 @@ def read_points(
         limit = number(bound, "bound")
         if not 0 < limit < math.inf:
             raise TableError(f"bound must be positive, not {bound}")
-        if np.abs(points[:, layout.private]).max() > limit:
-            raise TableError("some number is larger than the declared bound")
+        beyond = np.abs(points[:, layout.private]) > limit
+        if beyond.any():
+            name = layout.names[int(np.argwhere(beyond)[0][1])]
+            raise TableError(f"a number of {name!r} is larger than the declared bound", "", name)
     return points
+
+
+def broken_totals(description: TableDescription, table: Any) -> Any:
+    """Return every broken equation of a table; see :meth:`TableRelease.check`.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was said about the table.
+    table : DataFrame
+        The private table.
+    """
+    import pandas
+
+    layout = layout_of(description, table)
+    points = layout.points(numbers_of(table, layout.columns))
+    found, amounts = broken_list(layout, residuals(layout, points), table.index)
+    rows = [(one.row, one.equation, off) for one, off in zip(found, amounts)]
+    return pandas.DataFrame(rows, columns=["row", "equation", "off"])

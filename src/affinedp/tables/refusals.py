@@ -1,4 +1,7 @@
-"""Refusals about tables, in the words of rows and columns, and those words."""
+"""Refusals about tables, in the words of rows and columns, and those words.
+
+They go to whoever holds the data.  They say where and what to do; no private number is in them.
+"""
 
 from __future__ import annotations
 
@@ -40,20 +43,17 @@ class BrokenTotal:
         The row (or the column, for an equation between rows) in words.
     equation : str
         The equation.
-    off : float
-        Left side minus right side.
     """
 
     row: str
     equation: str
-    off: float
 
 
 class BrokenTotalsError(TableError):
     """A table whose numbers do not obey its equations.
 
-    The message and ``broken`` show differences between private numbers: they are for whoever
-    holds the data, not for publication.
+    Which rows break which equations is for whoever holds the data, not for publication; by how
+    much is only in what :meth:`TableRelease.check` returns.
 
     Attributes
     ----------

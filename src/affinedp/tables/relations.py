@@ -9,7 +9,7 @@ from typing import Any
 
 from affinedp.equations.text import format_equation, parse_equations
 from affinedp.tables.columns import split_totals
-from affinedp.tables.description import TableRelease
+from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import row_words, same
 from affinedp.tables.row_groups import RowGroup
 
@@ -39,7 +39,7 @@ class Relation:
     total: int | None = None
 
 
-def column_relations(description: TableRelease, columns: Sequence[str]) -> Iterator[Relation]:
+def column_relations(description: TableDescription, columns: Sequence[str]) -> Iterator[Relation]:
     """Yield the equations between the columns of a row."""
     texts = list(description.equations or [])
     parsed = parse_equations(texts, columns)
@@ -113,7 +113,9 @@ def public_sum(
     return Relation(coefficients, Fraction(0), words, where)
 
 
-def changes(description: TableRelease, table: Any, columns: Sequence[str]) -> Iterator[Relation]:
+def changes(
+    description: TableDescription, table: Any, columns: Sequence[str]
+) -> Iterator[Relation]:
     """Yield the equations of columns that are the change of another one since the row above."""
     width = len(columns)
     place = {same(name): i for i, name in enumerate(columns)}

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from affinedp.errors import AffineDPError, EquationError
-from affinedp.files.problem import _document, _hint, _shown
-from affinedp.tables.description import TableRelease
+from affinedp.files.documents import read_document
+from affinedp.files.values import check_keys, section, shown
+from affinedp.tables.table_release import TableRelease
 
 # The keys of every section, and what they must be.
 _KEYS: dict[str, dict[str, str]] = {
@@ -110,7 +111,7 @@ def read_table_release(path: str | Path) -> TableFile:
     """
     file = Path(path)
     try:
-        return _table_file(_document(file))
+        return _table_file(read_document(file))
     except EquationError:
         raise  # its caret needs the first column
     except AffineDPError as error:
@@ -118,9 +119,13 @@ def read_table_release(path: str | Path) -> TableFile:
 
 
 def _table_file(document: Mapping[str, Any]) -> TableFile:
+    check_keys(document, "", _KEYS)
     top = _checked(document, "")
-    sections = {name: _checked(top.pop(name, {}), name) for name in _KEYS if name}
-    privacy, rounding, output = (sections[name] for name in ("privacy", "rounding", "output"))
+    privacy, rounding, output = (
+        _checked(section(document, name, _KEYS), name) for name in ("privacy", "rounding", "output")
+    )
+    for name in ("privacy", "rounding", "output"):
+        top.pop(name, None)
     for key, why in (("mu", "how far a number may move, as in mu = 1"), ("epsilon", "the promise")):
         if key not in privacy:
             raise AffineDPError(f"[privacy] {key} is missing: {why}")
@@ -135,24 +140,14 @@ def _table_file(document: Mapping[str, Any]) -> TableFile:
     )
 
 
-def _checked(section: Any, name: str) -> dict[str, Any]:
-    """A section whose keys are all known and of their kind."""
-    if not isinstance(section, dict):
-        raise AffineDPError(f"{name!r} must be a section [{name}], not {_shown(section)}")
-    known = _KEYS[name]
-    for key, value in section.items():
-        place = f"in [{name}]" if name else "at the top of the file"
-        if key not in known:
-            homes = [home for home in _KEYS if key in _KEYS[home]]
-            hint = _hint(key, known)
-            if homes:
-                hint = (
-                    f"; it belongs {f'in [{homes[0]}]' if homes[0] else 'at the top of the file'}"
-                )
-            raise AffineDPError(f"unknown key {_shown(key)} {place}{hint}")
-        if not any(_is(value, kind) for kind in known[key].split(" or ")):
-            raise AffineDPError(f"{key} {place} must be a {known[key]}, not {_shown(value)}")
-    return dict(section)
+def _checked(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A section whose values are all of their kind."""
+    for key, value in found.items():
+        kinds = _KEYS[name][key]
+        if not any(_is(value, kind) for kind in kinds.split(" or ")):
+            place = f"in [{name}]" if name else "at the top of the file"
+            raise AffineDPError(f"{key} {place} must be a {kinds}, not {shown(value)}")
+    return dict(found)
 
 
 def _is(value: Any, kind: str) -> bool:

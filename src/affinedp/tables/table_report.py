@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.show.page import OutputRow, Report, printable
 from affinedp.show.report import report as mechanism_report
-from affinedp.tables.columns import numbers_of
+from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.refusals import listed
-
-if TYPE_CHECKING:
-    from affinedp.tables.design import TableDesign
 
 EPS = float(np.finfo(float).eps)
 SHOWN_TOTALS = 8
 
 
-def table_report(design: TableDesign, table: Any, public: FloatArray | None) -> Report:
+def table_report(design: DesignedNoise, table: Any, public: FloatArray | None) -> Report:
     """Return a report about a design, and about a table that was published with it.
 
     Parameters
     ----------
-    design : TableDesign
+    design : DesignedNoise
         Noise and promise.
     table : DataFrame or None
         What was published.
@@ -67,7 +64,7 @@ def _ratio(deviation: float, row: OutputRow) -> float | None:
     return deviation**2 / row.independent_deviation**2
 
 
-def _title(design: TableDesign) -> str:
+def _title(design: DesignedNoise) -> str:
     law = "Gaussian" if design.mechanism.law == "gaussian" else "Laplace"
     layout = design.layout
     columns = len(layout.roles.private)
@@ -78,13 +75,13 @@ def _title(design: TableDesign) -> str:
     return f"Table of {rows:,} rows and {words}, released together: {law} noise"
 
 
-def _rows_words(design: TableDesign) -> str:
+def _rows_words(design: DesignedNoise) -> str:
     if design.releases > 1:
         return f"one promise for {design.releases:,} rows"
     return "one promise per row"
 
 
-def _scope(design: TableDesign, covers: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _scope(design: DesignedNoise, covers: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     description, layout = design.description, design.layout
     if layout.row_names is None and design.releases == 1:
         yield (
@@ -110,13 +107,13 @@ def _scope(design: TableDesign, covers: list[tuple[str, str]]) -> Iterator[tuple
 
 
 def _totals(
-    design: TableDesign, table: Any, public: FloatArray | None, independent: float | None
+    design: DesignedNoise, table: Any, public: FloatArray | None, independent: float | None
 ) -> Iterator[tuple[str, str]]:
     layout = design.layout
     if not layout.relations:
         yield "totals", "no equations were given"
         return
-    if table is None:
+    if table is None or public is None:
         yield "totals", "every release obeys the equations"
     else:
         yield "totals", _published_words(design, table, public)
@@ -130,10 +127,11 @@ def _totals(
         )
 
 
-def _published_words(design: TableDesign, table: Any, public: FloatArray | None) -> str:
+def _published_words(design: DesignedNoise, table: Any, public: FloatArray) -> str:
     """Whether the published totals add up: a fact about what everyone sees."""
     layout = design.layout
-    points = layout.points(numbers_of(table, layout.columns))
+    points = np.empty((len(public), len(layout.is_private)))
+    points[:, : layout.cells] = layout.cell_points(table[list(layout.columns)].to_numpy(float))
     points[:, ~layout.is_private] = public
     off = np.abs(points @ layout.matrix.T + layout.offsets)
     size = np.abs(points) @ abs(layout.matrix).T + np.abs(layout.offsets)
@@ -153,7 +151,7 @@ def _count(off: FloatArray) -> str:
     return f"{off.size:,}"
 
 
-def _independent_gaps(design: TableDesign, deviation: float) -> FloatArray:
+def _independent_gaps(design: DesignedNoise, deviation: float) -> FloatArray:
     """By how much independent noise breaks each equation on average."""
     matrix = design.layout.matrix[:, design.layout.private]
     spread = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()) * deviation

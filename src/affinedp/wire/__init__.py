@@ -1,1 +1,1 @@
-"""Messages between processes over MQTT: the broker, one client, and a line between places."""
+"""Messages between processes over MQTT: the broker, one client, lines between places, listeners."""

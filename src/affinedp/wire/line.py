@@ -1,12 +1,8 @@
-"""The processes of a private control loop, joined by an MQTT broker: what they share.
+"""A line between two places at MQTT brokers, and what a process on it tells of its work.
 
-The plant sends ``{"step": t, "y": [...]}``; the gateway answers with the noisy measurement on
-another topic; the cloud answers that with ``{"step": t, "u": [...]}``, which the plant waits for.
-Whoever waits sends again: every message may be lost, repeated or late, the broker and the gateway
-may be killed and started again, and still no step is ever published with two values.
-
-The processes are ``run_plant``, ``run_gateway``, ``run_cloud`` and ``eavesdrop``, each in a module
-``wire_….py``.  Each runs until its work is done or ``stop`` is set.
+A process reads at one place and writes at another until its work is done or ``stop`` is set.
+Whoever waits sends again: every message may be lost, repeated or late, and the brokers and the
+other processes may be killed and started again.
 """
 
 from __future__ import annotations

@@ -17,24 +17,23 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import Literal, NoReturn
 
+from affinedp.arrays import exact_doubles
+from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.message import (
     AgentMessage,
     checked_name,
-    checked_number,
     checked_weights,
     next_message,
 )
 from affinedp.consensus.agents.noise import AgentNoise
-from affinedp.consensus.agents.state import AgentState, Request, marker_of, obtain_state
+from affinedp.consensus.agents.state import AGENT, Wanted, obtain_state, read_header
 from affinedp.consensus.protocol.readouts import Readout, noise_share
-from affinedp.control.gateway.draw import checked_path, marked_draws
 from affinedp.errors import AffineDPError
-
-if TYPE_CHECKING:
-    from affinedp.budget.ledger import Ledger
-    from affinedp.promise.guarantee import Guarantee
+from affinedp.once.draw import checked_path
+from affinedp.once.marker import marked_draws
+from affinedp.promise.guarantee import Guarantee
 
 Heard = Literal["new", "repeated", "late", "own"]
 
@@ -117,18 +116,15 @@ class Agent:
     ) -> None:
         self._name = checked_name(name)
         self._weights = checked_weights(self._name, weights)
-        path = checked_path(state)
-        request = Request(
-            self._name,
-            self._weights,
+        path = checked_path(AGENT, state)
+        secret = None if value is None else _secret_of(value)
+        self._state = obtain_state(
+            Wanted(self._name, self._weights, secret, noise),
             path,
-            None if value is None else checked_number(value, "the value"),
-            noise,
-            ledger,
-            label or f"agent {self._name}, {path.name}",
-            redraw,
+            ledger=ledger,
+            label=label or f"agent {self._name}, {path.name}",
+            redraw=redraw,
         )
-        self._state = obtain_state(request)
         self._y = self._state.own(self._state.round)
         self._heard: dict[tuple[str, int], float] = {}  # of this round and the next
         self._rounds: dict[str, int] = {}
@@ -173,7 +169,7 @@ class Agent:
         warnings = ["it is about messages: a state or a corrected read-out reveals the draw"]
         if not self._state.header["charged"]:
             warnings.append("no ledger was charged for this draw: nothing keeps count of it")
-        draws = len(marked_draws(marker_of(self._state.path)))
+        draws = len(marked_draws(self._state.path))
         if draws > 1:
             warnings.append(
                 f"{draws} draws were made for this state; this is the promise of one alone"
@@ -340,8 +336,14 @@ def read_state(state: str | os.PathLike[str]) -> Agent:
     state : str or Path
         Its file.
     """
-    path = checked_path(state)
-    opened = AgentState(path)
-    header = opened.header
-    opened.close()
+    path = checked_path(AGENT, state)
+    header = read_header(path)
     return Agent(header["agent"], header["weights"], state=path)
+
+
+def _secret_of(value: float) -> float:
+    """The value as a double, exactly; a refusal does not show it."""
+    number = exact_doubles(value, "the value")
+    if number.ndim:
+        raise AffineDPError("the value must be one number")
+    return float(number)

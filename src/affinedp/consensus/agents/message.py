@@ -10,15 +10,9 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from affinedp.control.processes.messages import (
-    _READER,
-    LARGEST_PAYLOAD,
-    LARGEST_STEP,
-    MalformedMessageError,
-)
 from affinedp.errors import AffineDPError
+from affinedp.wire.messages import MalformedMessageError, read_count, read_number, read_object
 
 LONGEST_NAME = 64
 
@@ -130,14 +124,12 @@ def decode(payload: bytes, agent: str) -> AgentMessage:
     2.0
     >>> decode(b'{"agent":"3","round":0,"y":NaN,"previous":null,"weights":{}}', "3")
     Traceback (most recent call last):
-    affinedp.control.processes.messages.MalformedMessageError: NaN is no number
+    affinedp.wire.messages.MalformedMessageError: NaN is no number
     """
-    record = _read(payload)
+    record = read_object(payload, _KEYS)
     if record["agent"] != agent:
         raise MalformedMessageError(f"it is not of agent {agent!r}, whose topic it is on")
-    t = record["round"]
-    if type(t) is not int or not 0 <= t <= LARGEST_STEP:
-        raise MalformedMessageError("round must be a whole number, at least 0")
+    t = read_count(record["round"], "round")
     if (record["previous"] is None) != (t == 0):
         raise MalformedMessageError("previous must be a number, and null in round 0")
     weights = record["weights"]
@@ -146,39 +138,10 @@ def decode(payload: bytes, agent: str) -> AgentMessage:
     return AgentMessage(
         agent,
         t,
-        _finite(record["y"], "y"),
-        None if t == 0 else _finite(record["previous"], "previous"),
-        {name: _finite(weight, "weights") for name, weight in weights.items()},
+        read_number(record["y"], "y"),
+        None if t == 0 else read_number(record["previous"], "previous"),
+        {name: read_number(weight, "weights") for name, weight in weights.items()},
     )
-
-
-def _read(payload: bytes) -> dict[str, Any]:
-    if len(payload) > LARGEST_PAYLOAD:
-        raise MalformedMessageError(f"it has more than {LARGEST_PAYLOAD} bytes")
-    try:
-        record = _READER.decode(payload.decode("utf-8"))
-    except MalformedMessageError:
-        raise
-    except RecursionError:
-        raise MalformedMessageError("it is nested too deeply") from None
-    except ValueError:  # of JSON, of UTF-8, of a number with thousands of digits
-        raise MalformedMessageError("it is not JSON") from None
-    if not isinstance(record, dict) or not record.keys() >= set(_KEYS):
-        raise MalformedMessageError(f"it must be an object with {', '.join(_KEYS)}")
-    return record
-
-
-def _finite(value: Any, key: str) -> float:
-    # bool is a subclass of int, so the types are compared
-    if type(value) not in (float, int):
-        raise MalformedMessageError(f"{key} holds something that is no number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise MalformedMessageError(f"{key} holds a number beyond double precision")
-    return number
 
 
 # ---------------------------------------------------------------------- names and weights

@@ -87,13 +87,16 @@ class AgentNoise:
         """
         import numpy as np
 
+        from affinedp.consensus.protocol.promise import AGENT_UNIT
         from affinedp.designs.laplace import iid_noise
         from affinedp.equations.manifold import AffineManifold
         from affinedp.mechanism import build
-        from affinedp.promise.verification import resolve_adjacency, resolve_query
+        from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+        from affinedp.promise.verification import resolve_query
 
         record = self.record()
         manifold = AffineManifold(np.zeros((0, 1)), names=["value"])
+        adjacency = CircuitAdjacency(manifold, record["mu"], unit=AGENT_UNIT)
         if self.sigma is None:
             if self.epsilon is None:
                 raise AffineDPError("say which noise: epsilon (and delta), or sigma")
@@ -102,10 +105,9 @@ class AgentNoise:
                 law=record["law"],
                 epsilon=self.epsilon,
                 delta=self.delta or 0.0,
-                mu=record["mu"],
+                adjacency=adjacency,
             )
         if self.epsilon is not None or self.delta is not None:
             raise AffineDPError("epsilon and delta follow from sigma: leave them out")
-        adjacency = resolve_adjacency(manifold, record["mu"], None)
         query, names = resolve_query(manifold, None)
         return build(adjacency, query, query, query * self.sigma, record["law"], names)

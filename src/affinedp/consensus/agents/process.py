@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 from affinedp.consensus.agents.agent import Agent
 from affinedp.consensus.agents.message import decode, encode
-from affinedp.control.processes.messages import Dropped, MalformedMessageError
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker, check_topic
 from affinedp.wire.connection import Connection, Message
 from affinedp.wire.line import POLL, Outcome
+from affinedp.wire.messages import Dropped, MalformedMessageError
 
 logger = logging.getLogger(__name__)
 

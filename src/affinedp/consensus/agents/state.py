@@ -1,53 +1,52 @@
 """The state of an agent: its value, its one draw, and all messages that it used.
 
 The first message is on the disk before it is sent, and so is every later one: after a crash the
-agent says what it said before.  A second draw for the same value is a second release.  So the
-draw is charged to the ledger before it is made, and a marker beside the state says that it was
-made: a state that is lost or damaged is not drawn again unless the owner asks for it and a ledger
-pays.
-
-The file is that of a gateway: for its owner only, locked while it is open, committed and sealed.
-Unlike with a gateway, a copy that is used too gives nothing away: all that it can say follows
-from published messages.
+agent says what it said before.  How the draw is made once and kept is told in
+:mod:`affinedp.once`.  A copy of a state that is used too gives nothing away: all that it can say
+follows from published messages.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import secrets
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from affinedp.budget.ledger_file import now, sync_directory
+from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.noise import AgentNoise
-from affinedp.control.gateway.draw import identity_of, marked_draws
-from affinedp.control.gateway.state import (
-    SALT_BYTES,
-    DamagedStateError,
-    Draw,
-    GatewayState,
-    Head,
-    create_state,
-)
 from affinedp.errors import AffineDPError
+from affinedp.once.draw import Drawn, Request, header_of, obtain
+from affinedp.once.owner import Owner
+from affinedp.once.state import Draw, DrawnState, Head
 
-if TYPE_CHECKING:
-    from affinedp.budget.ledger import Ledger
-
-FORMAT = "affinedp agent state"
+_HEADER = {"agent", "weights", "noise", "charged"}
 
 
 class AgentStateError(AffineDPError):
     """A state that is lost or does not fit: nothing is sent."""
 
 
+class DamagedAgentStateError(AgentStateError):
+    """A state whose draw or rounds cannot be trusted any more."""
+
+
+AGENT = Owner(
+    name="agent",
+    article="an",
+    subject="value",
+    occasion="run",
+    form="affinedp agent state",
+    copies_leak=False,
+    error=AgentStateError,
+    damaged=DamagedAgentStateError,
+)
+
+
 @dataclass(frozen=True)
-class Request:
+class Wanted:
     """What the owner of an agent asks for.
 
     Attributes
@@ -56,49 +55,33 @@ class Request:
         Its name.
     weights : mapping of str to float
         Its neighbours and the weights of the links to them.
-    path : Path
-        The real path of the state.
     value : float or None
         Secret: x(0).  None if a state holds it already.
     noise : AgentNoise or None
         None takes what the state was drawn with.
-    ledger : Ledger or None
-        Who keeps count.
-    label : str
-        What the ledger calls this run.
-    redraw : bool
-        Whether a lost or damaged state may be drawn again, at the ledger's expense.
     """
 
     agent: str
     weights: Mapping[str, float]
-    path: Path
     value: float | None = field(repr=False)
     noise: AgentNoise | None
-    ledger: Ledger | None
-    label: str
-    redraw: bool
-
-    @property
-    def marker(self) -> Path:
-        """The file that says that a draw was made."""
-        return marker_of(self.path)
 
 
 class AgentState:
-    """An open state.
+    """The state of an agent, open.
 
     Parameters
     ----------
-    path : Path
-        An existing state, its real path.
+    file : DrawnState
+        It holds the value and the first message, and belongs to this object from now on.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = GatewayState(path)
+    def __init__(self, file: DrawnState) -> None:
+        self._file = file
         try:
-            self.header = _header(self._file)
-            self.value, self.first = (_double(number) for number in self._file.draw.numbers)
+            self.header = header_of(file)
+            _refuse_incomplete(file, self.header)
+            self.value, self.first = (_double(number) for number in file.draw.numbers)
         except BaseException:
             self.close()
             raise
@@ -150,8 +133,8 @@ class AgentState:
         """
         number = self.round + 1
         outputs = json.dumps({"y": y, "heard": dict(heard)}, allow_nan=False).encode()
-        self._file.record(number, outputs, Head(number + 1, ()))
-        _to_disk(self.path)
+        # an agent that lost two rounds to a power cut could not catch up with its neighbours
+        self._file.record(number, outputs, Head(number + 1, ()), wait=True)
 
     def close(self) -> None:
         """Close the file and let others open it."""
@@ -163,190 +146,88 @@ class AgentState:
         return json.loads(outputs)
 
 
-def obtain_state(request: Request) -> AgentState:
-    """Open the state that was asked for, or draw it.
+def obtain_state(
+    wanted: Wanted, path: Path, *, ledger: Ledger | None, label: str, redraw: bool
+) -> AgentState:
+    """Open the state of an agent, or draw it.
 
     Parameters
     ----------
-    request : Request
-        What the owner wants.
+    wanted : Wanted
+        Whose state it must be.
+    path : Path
+        Its real path.
+    ledger, label, redraw
+        As for :class:`~affinedp.once.draw.Request`.
     """
-    damaged = False
-    if os.path.lexists(request.path):
-        try:
-            state = AgentState(request.path)
-        except DamagedStateError as damage:
-            if not os.path.lexists(request.marker):
-                raise AgentStateError(f"{damage}; it is left as it is") from None
-            _refuse_redraw(request, str(damage))
-            damaged = True
-        else:
-            try:
-                _check(request, state)
-            except BaseException:
-                state.close()
-                raise
-            return state
-    elif os.path.lexists(request.marker):
-        _refuse_redraw(request, f"{request.path} is lost: {request.marker.name} says it was drawn")
-    elif _charged(request):
-        _refuse_redraw(
-            request,
-            f"there is no state {request.path}, but the ledger was charged for {request.label!r} "
-            "(give another label if this is another run)",
-        )
-    return _draw(request, damaged)
+
+    def draw(label: str) -> Drawn:
+        return _draw(wanted, path, ledger, label)
+
+    def check(state: DrawnState, header: dict[str, Any]) -> None:
+        _check(wanted, state, header)
+
+    return AgentState(obtain(Request(AGENT, path, ledger, label, redraw, False, draw, check)))
 
 
-def marker_of(path: Path) -> Path:
-    """Return the file that says that a draw was made for a state."""
-    return path.with_name(path.name + ".drawn")
+def read_header(path: Path) -> dict[str, Any]:
+    """Return what an existing state was drawn for.
+
+    Parameters
+    ----------
+    path : Path
+        Its real path.
+    """
+    state = AgentState(DrawnState(AGENT, path))
+    state.close()
+    return state.header
 
 
-def _draw(request: Request, damaged: bool) -> AgentState:
-    """Charge, draw, mark, and only then put the state into place."""
-    value, noise = request.value, request.noise
+def _draw(wanted: Wanted, path: Path, ledger: Ledger | None, label: str) -> Drawn:
+    """Charge and draw the first message; what is refused is refused before that."""
+    value, noise = wanted.value, wanted.noise
     if value is None:
-        raise AgentStateError(f"there is no state {request.path} yet: give the value to protect")
+        raise AgentStateError(f"there is no state {path} yet: give the value to protect")
     if noise is None:
-        raise AgentStateError(f"there is no state {request.path} yet: say which noise to draw")
+        raise AgentStateError(f"there is no state {path} yet: say which noise to draw")
     mechanism = noise.mechanism()
+    (first,) = mechanism.release([value], ledger=ledger, label=label, bound=noise.bound)
     header = {
-        "format": FORMAT,
-        "created": now(),
-        "agent": request.agent,
-        "weights": dict(request.weights),
+        "agent": wanted.agent,
+        "weights": dict(wanted.weights),
         "noise": noise.record(),
-        "charged": request.ledger is not None,
+        "charged": ledger is not None,
     }
-
-    def prepare() -> tuple[Draw, Head]:
-        salt = secrets.token_bytes(SALT_BYTES)
-        identity = identity_of(Draw("", salt, ()))
-        (first,) = mechanism.release(
-            [value],
-            ledger=request.ledger,
-            label=f"{request.label} (agent state {identity})",
-            bound=noise.bound,
-        )
-        return Draw(json.dumps(header), salt, (_bits(value), _bits(first))), Head(1, ())
-
-    def ready(draw: Draw) -> None:
-        _mark(request.marker, draw)
-        if damaged:
-            _put_aside(request.path)
-
-    create_state(request.path, prepare, ready)
-    return AgentState(request.path)
+    return Drawn(header, (_bits(value), _bits(first)), Head(1, ()))
 
 
-def _check(request: Request, state: AgentState) -> None:
+def _refuse_incomplete(state: DrawnState, header: dict[str, Any]) -> None:
+    if len(state.draw.numbers) != 2 or not set(header) >= _HEADER:
+        raise DamagedAgentStateError(f"{state.path}: neither header nor draw of an agent")
+
+
+def _check(wanted: Wanted, state: DrawnState, header: dict[str, Any]) -> None:
     """Refuse a state that is not the one of this agent, its value and its noise."""
-    path, header = request.path, state.header
-    if header["agent"] != request.agent:
+    path = state.path
+    _refuse_incomplete(state, header)
+    if header["agent"] != wanted.agent:
         raise AgentStateError(
-            f"{path} is the state of agent {header['agent']!r}, not of {request.agent!r}"
+            f"{path} is the state of agent {header['agent']!r}, not of {wanted.agent!r}"
         )
-    if header["weights"] != dict(request.weights):
+    if header["weights"] != dict(wanted.weights):
         links = ",".join(f"{agent}:{weight!r}" for agent, weight in header["weights"].items())
         raise AgentStateError(f"{path} was begun with the neighbours {links}: they do not change")
-    if request.value is not None and request.value != state.value:
+    if wanted.value is not None and wanted.value != _double(state.draw.numbers[0]):
         raise AgentStateError(
             f"the value is not the one for which {path} was drawn.  The run goes on with the old "
             "one; a new value needs a new state, which is a new release"
         )
-    given = {} if request.noise is None else request.noise.given()
-    for name, wanted in given.items():
-        if header["noise"].get(name) != wanted:
+    given = {} if wanted.noise is None else wanted.noise.given()
+    for name, asked in given.items():
+        if header["noise"].get(name) != asked:
             raise AgentStateError(
-                f"{path} was drawn with {name} = {header['noise'].get(name)}, not {wanted}"
+                f"{path} was drawn with {name} = {header['noise'].get(name)}, not {asked}"
             )
-    if request.ledger is not None:
-        ours = f" (agent state {identity_of(state.draw)})"
-        labels = [entry.label or "" for entry in request.ledger.history()]
-        if not any(label.endswith(ours) for label in labels):
-            raise AgentStateError(
-                f"{path} was never charged to this ledger: it was swapped, or drawn without one"
-            )
-    known = marked_draws(request.marker)
-    if not known:
-        _mark(request.marker, state.draw)
-    elif state.draw.commitment not in known:
-        raise AgentStateError(
-            f"{path} is not the state that {request.marker.name} tells of: it was swapped. Put the "
-            "right one there"
-        )
-
-
-def _refuse_redraw(request: Request, reason: str) -> None:
-    """Refuse to draw again, unless the owner asked for it and a ledger pays."""
-    if request.redraw and request.ledger is not None:
-        return
-    raise AgentStateError(
-        f"{reason}. Drawing again for the same value is a second release: put the state back, or "
-        "ask for a redraw and give a ledger, which is charged again"
-    )
-
-
-def _charged(request: Request) -> bool:
-    """Whether the ledger was charged for this label, whatever was drawn for it."""
-    if request.ledger is None:
-        return False
-    pattern = re.compile(re.escape(request.label) + r" \(agent state [0-9a-f]{32}\)")
-    return any(pattern.fullmatch(entry.label or "") for entry in request.ledger.history())
-
-
-def _mark(marker: Path, draw: Draw) -> None:
-    """Say beside the state that it was drawn; public, and on the disk before anything is sent."""
-    line = {"commitment": draw.commitment, "state": identity_of(draw), "time": now()}
-    try:
-        with open(marker, "a", encoding="utf-8") as file:
-            # the line before may have been cut short by a crash
-            file.write(f"\n{json.dumps(line)}\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise AgentStateError(f"{marker} cannot be written: {error.strerror}") from None
-    sync_directory(marker.parent)
-
-
-def _put_aside(path: Path) -> None:
-    """Rename a damaged state, and its log, to a name that nothing has."""
-    suffix = ".aside-" + re.sub(r"[^0-9]", "", now())[:20]
-    for name in (path, _log_of(path)):
-        if os.path.lexists(name):
-            os.rename(name, name.with_name(name.name + suffix))
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until the last round is on the disk.
-
-    The file by itself waits for some steps together; a gateway may skip those that a power cut
-    loses, but an agent that lost two rounds cannot catch up with its neighbours.
-    """
-    try:
-        handle = os.open(_log_of(path), os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as error:
-        raise AgentStateError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _log_of(path: Path) -> Path:
-    """The log beside a state, which holds what was written last."""
-    return path.with_name(path.name + "-wal")
-
-
-def _header(file: GatewayState) -> dict[str, Any]:
-    try:
-        record = json.loads(file.draw.header)
-        if record["format"] == FORMAT and len(file.draw.numbers) == 2:
-            return dict(record)
-    except (LookupError, TypeError, ValueError):
-        pass
-    raise AgentStateError(f"{file.path} is not the state of an agent; it is left as it is")
 
 
 def _bits(value: float) -> int:

@@ -12,7 +12,7 @@ import math
 import numbers
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,10 +24,12 @@ from affinedp.neighbours.adjacency import hashed, mu_words
 from affinedp.promise.calibration import gaussian_sigma
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
 
-Law = Literal["gaussian", "laplace"]
 PerAgent = float | ArrayLike | Mapping[Any, float]
 
+# What moves between neighbours, whoever states the promise: the simulation, or the agent itself.
+AGENT_UNIT = "the value of one agent"
 KEEP_PRIVATE = (
     "the promise covers messages only: a state or corrected read-out beside them reveals the noise"
 )
@@ -159,8 +161,7 @@ def guarantee_of(noise: Noise, network: Network) -> Guarantee:
     """
     mu = noise.mu
     if np.all(mu == mu[0]):
-        # the same for any number of agents, so that a ledger adds up an agent's releases also
-        # after others joined or left
+        # the same for any number of agents: who else takes part does not matter
         key = hashed("consensus: the trajectory of one agent", mu[:1])
     else:
         order = sorted(range(network.n), key=lambda i: repr(network.names[i]))
@@ -195,7 +196,8 @@ def _guarantee(noise: Noise, network: Network, place: int, words: str, key: str)
     name = network.names[place]
     theorem = "Theorem 1" if noise.law == "gaussian" else "Theorem 2"
     shared: dict[str, Any] = {"law": noise.law, "exact": True, "neighbours": words}
-    shared |= {"neighbours_key": key, "output_names": (f"the message of agent {name!r}",)}
+    shared |= {"neighbours_key": key, "unit": AGENT_UNIT}
+    shared["output_names"] = (f"the message of agent {name!r}",)
     if math.isinf(s):
         return Guarantee(
             sensitivity=s,

@@ -15,13 +15,13 @@ from affinedp.consensus.network.spectrum import check_convergence
 from affinedp.consensus.network.weights import Weights, network_from_edges, network_of
 from affinedp.consensus.protocol.behaviour import Behaviour
 from affinedp.consensus.protocol.promise import (
-    Law,
     PerAgent,
     agent_guarantee_of,
     guarantee_of,
     noise_for,
 )
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
 
 
 class PrivateConsensus(Behaviour):

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.consensus.protocol.promise import Law
 from affinedp.consensus.protocol.protocol import PrivateConsensus
 from affinedp.consensus.protocol.readouts import READOUTS
 from affinedp.errors import AffineDPError
+from affinedp.promise.verification import Law
 
 
 @dataclass(frozen=True, eq=False)

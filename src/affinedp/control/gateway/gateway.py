@@ -12,32 +12,25 @@ import os
 import threading
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray, exact_doubles
 from affinedp.budget.ledger import Ledger
-from affinedp.control.gateway.draw import (
-    Request,
-    checked_path,
-    marked_draws,
-    obtain_state,
-    plan_of,
-    was_charged,
-)
 from affinedp.control.gateway.integer_noise import FreshNoise
 from affinedp.control.gateway.noise_path import NoisePath, rounded
 from affinedp.control.gateway.plan import PUBLISHED_BITS
+from affinedp.control.gateway.state import GATEWAY, Trajectory, obtain_state, plan_of, was_charged
 from affinedp.control.gateway.state import GatewayStateError as GatewayStateError
-from affinedp.control.gateway.state import Head
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.errors import AffineDPError
+from affinedp.once.draw import checked_path
+from affinedp.once.marker import marked_draws
+from affinedp.once.state import Head
+from affinedp.promise.guarantee import Guarantee
 from affinedp.release.plan import GRID_BITS
-
-if TYPE_CHECKING:
-    from affinedp.promise.guarantee import Guarantee
 
 # A larger enlargement makes the stated promise an upper bound.
 HARDLY_ENLARGED = 1e-6
@@ -141,27 +134,24 @@ class Gateway:
         for name, value in (("redraw", redraw), ("moved", moved)):
             if not isinstance(value, bool):
                 raise AffineDPError(f"{name} must be True or False, not {value!r}")
-        path = checked_path(state)
-        request = Request(
-            mechanism,
-            path,
-            ledger,
-            label or f"gateway {path.name}",
-            redraw,
-            moved,
-            resolution,
-            measurement_error,
-        )
+        path = checked_path(GATEWAY, state)
         self._mechanism = mechanism
         self._lock = threading.Lock()
-        self._state = obtain_state(request)
+        self._state = obtain_state(
+            Trajectory(mechanism, resolution, measurement_error),
+            path,
+            ledger=ledger,
+            label=label or f"gateway {path.name}",
+            redraw=redraw,
+            moved=moved,
+        )
         try:
             self._plan = plan_of(self._state)
             self._largest = self._plan.largest
-            self._draws = len(set(marked_draws(request.marker)))
+            self._draws = len(marked_draws(path))
             self._charged = was_charged(self._state)
             self._path = NoisePath(mechanism.dynamics, mechanism.root, self._plan.path_bits)
-            self._fresh = FreshNoise(mechanism.outputs)
+            self._fresh = FreshNoise()
         except BaseException:
             self._state.close()
             raise
@@ -303,7 +293,7 @@ class Gateway:
         return np.frombuffer(outputs, dtype=np.float64).copy()
 
     def _measurement(self, y: ArrayLike) -> list[float]:
-        values = real_array(y, "y")
+        values = exact_doubles(y, "y")
         if values.shape != (self._mechanism.outputs,):
             raise AffineDPError(
                 f"y has shape {values.shape}, but must have one number for each of "

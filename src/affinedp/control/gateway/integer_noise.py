@@ -1,14 +1,12 @@
-"""Integer noise of a gateway, from OpenDP's discrete Gaussian and the system's randomness."""
+"""Integer noise of a gateway: one draw for a trajectory, and fresh numbers for every step."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
-from affinedp.release.integer_noise import integer_sampler
 from affinedp.release.plan import GRID_BITS
-
-# A call costs about ten times as much as a number; larger batches would make some steps slow.
-BATCH = 16
+from affinedp.release.sampler import IntegerNoise, draw_integers
 
 
 def drawn_once(factor: float, count: int) -> tuple[int, ...]:
@@ -21,33 +19,25 @@ def drawn_once(factor: float, count: int) -> tuple[int, ...]:
     count : int
         How many numbers.
     """
-    sampler = integer_sampler("gaussian", math.ldexp(factor, GRID_BITS), count)
-    return tuple(int(number) for number in sampler([0] * count))
+    scale = math.ceil(Fraction(factor) * (1 << GRID_BITS))
+    return tuple(draw_integers("gaussian", scale, count).tolist())
 
 
 class FreshNoise:
-    """Independent noise of unit scale, in units of its grid, a few numbers ahead.
+    """Independent noise of unit scale, in units of its grid.
 
-    Parameters
-    ----------
-    outputs : int
-        How many numbers a step takes.
+    Nothing is drawn ahead: a process that forks does not take its noise with it.
     """
 
-    def __init__(self, outputs: int) -> None:
-        self._zeros = [0] * max(BATCH, outputs)
-        self._sampler = integer_sampler("gaussian", math.ldexp(1.0, GRID_BITS), len(self._zeros))
-        self._ahead: list[int] = []
+    def __init__(self) -> None:
+        self._noise = IntegerNoise("gaussian", 1 << GRID_BITS)
 
     def take(self, count: int) -> list[int]:
-        """Return numbers that nobody has seen, and forget them.
+        """Return numbers that nobody has seen.
 
         Parameters
         ----------
         count : int
-            How many, at most ``outputs``.
+            How many.
         """
-        if len(self._ahead) < count:
-            self._ahead.extend(int(number) for number in self._sampler(self._zeros))
-        taken, self._ahead = self._ahead[:count], self._ahead[count:]
-        return taken
+        return list(self._noise.draw(count))

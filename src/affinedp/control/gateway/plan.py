@@ -14,21 +14,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array
 from affinedp.control.gateway.noise_path import path_bits
+from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.powers import growth_exponent
-from affinedp.control.trajectory.saved import promise_of_root
+from affinedp.control.trajectory.promise import promise_of_root
 from affinedp.errors import AffineDPError
 from affinedp.files.mechanisms import AGREEMENT
 from affinedp.release.plan import GRID_BITS, SHARE
-
-if TYPE_CHECKING:
-    from affinedp.control.trajectory.noise import TrajectoryMechanism
 
 # τ is at most this share of the noise (the lower decile over time), unless the caller decides.
 FRESH_SHARE = 2.0**-10

@@ -10,9 +10,8 @@ The loop is linear, so means and mean squares need no simulation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,9 +19,10 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.control.loop.gains import lqg_gains
 from affinedp.control.loop.numbers import covariance, semidefinite, shaped, whole_number
-from affinedp.control.loop.plant import Plant, plant_of
+from affinedp.control.loop.plant import plant_of
+from affinedp.control.loop.record import LoopRecord
 from affinedp.control.loop.recursions import responses, unit_loadings, variances
-from affinedp.control.loop.reference import Reference, checked_reference, references_until
+from affinedp.control.loop.reference import Reference, checked_reference
 from affinedp.control.loop.simulation import (
     Simulation,
     check_growth,
@@ -30,17 +30,15 @@ from affinedp.control.loop.simulation import (
     run_loop,
     white_noise,
 )
+from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.errors import AffineDPError
-
-if TYPE_CHECKING:
-    from affinedp.control.trajectory.dynamics import Dynamics
 
 Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class ClosedLoop:
+class ClosedLoop(LoopRecord):
     """Plant, observer and state feedback that follow a reference.
 
     Attributes
@@ -69,14 +67,6 @@ class ClosedLoop:
     >>> float(loop.mean_square_error(noise, 50)[-1, 0].round(4))  # 1.8779², as in the paper
     3.5264
     """
-
-    plant: Plant
-    feedback: FloatArray = field(repr=False)
-    observer: FloatArray = field(repr=False)
-    reference: Reference = field(repr=False)
-    x0: FloatArray = field(repr=False)
-    xhat0: FloatArray = field(repr=False)
-    state_weight: FloatArray = field(repr=False)
 
     def __init__(
         self,
@@ -171,16 +161,6 @@ class ClosedLoop:
             for name, radius in radii
             if radius >= 1.0
         )
-
-    def references(self, steps: int) -> FloatArray:
-        """Return x_r(0), …, x_r(steps), shape (steps + 1, n).
-
-        Parameters
-        ----------
-        steps : int
-            How many outputs are sent.
-        """
-        return references_until(self.reference, steps, self.plant.states)
 
     def mean(self, steps: int) -> FloatArray:
         """Return the mean tracking error E x(t) − x_r(t), which no noise changes.
@@ -356,31 +336,6 @@ class ClosedLoop:
         if process.any():
             disturbance = white_noise(process, (many, count), start, stream=2)
         return run_loop(self, added, disturbance)
-
-    # ------------------------------------------------------------------ x and x̂ together
-
-    @cached_property
-    def matrix(self) -> FloatArray:
-        """What takes (x, x̂) one step ahead, shape (2n, 2n)."""
-        plant = self.plant
-        pull = plant.B @ self.feedback
-        correction = self.observer @ plant.C
-        return np.block([[plant.A, -pull], [correction, plant.A - pull - correction]])
-
-    @cached_property
-    def injection(self) -> FloatArray:
-        """How γ(t) enters (x, x̂), shape (2n, m)."""
-        return np.concatenate([np.zeros_like(self.observer), self.observer])
-
-    def pull(self, references: FloatArray) -> FloatArray:
-        """Return how the reference enters (x, x̂): B K x_r(t) in both, shape (time, 2n).
-
-        Parameters
-        ----------
-        references : array, shape (time, n)
-            As :meth:`references` returns it.
-        """
-        return np.tile(references @ (self.plant.B @ self.feedback).T, (1, 2))
 
     def _check_noise(self, noise: Noise | Dynamics, steps: int) -> None:
         if noise.outputs != self.plant.outputs:

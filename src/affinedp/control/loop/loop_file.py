@@ -38,17 +38,10 @@ from affinedp.control.loop.plant import Plant, plant_of
 from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.errors import AffineDPError
-from affinedp.files.problem import (
-    _choice,
-    _document,
-    _hint,
-    _matrix,
-    _number,
-    _numbers,
-    _shown,
-    _sizes,
-    _texts,
-)
+from affinedp.files.documents import read_document
+from affinedp.files.matrices import matrix
+from affinedp.files.values import check_keys, choice, numbers, promise, section, sizes, texts
+from affinedp.files.visible import check_names
 
 Cost = Literal["outputs", "tracking"]
 
@@ -140,99 +133,100 @@ def read_loop(path: str | Path) -> LoopFile:
     """
     file = Path(path)
     try:
-        return _loop_file(_document(file), file.parent)
+        return _loop_file(read_document(file), file.parent)
     except AffineDPError as error:
         raise AffineDPError(f"{file}: {error}") from None
 
 
 def _loop_file(document: Mapping[str, Any], folder: Path) -> LoopFile:
-    _only_known_keys(document, "")
+    check_keys(document, "", _KEYS)
     horizon = checked_horizon(_needed(document, "", "horizon"))
-    section = _section(document, "plant")
-    plant = _plant(section, folder)
-    start = _vector(section, "plant", "x0", plant.states)
-    privacy = _section(document, "privacy", needed=False)
+    described = section(document, "plant", _KEYS, needed=True)
+    plant = _plant(described, folder)
+    start = _vector(described, "plant", "x0", plant.states)
+    privacy = section(document, "privacy", _KEYS)
     kinds: tuple[Neighbours, ...] = ("time-local", "manifold")
     costs: tuple[Cost, ...] = ("outputs", "tracking")
     return LoopFile(
         loop=_loop(
             plant,
             start,
-            _section(document, "controller"),
-            _reference(_section(document, "reference"), plant, horizon, folder),
+            section(document, "controller", _KEYS, needed=True),
+            _reference(section(document, "reference", _KEYS, needed=True), plant, horizon, folder),
             folder,
         ),
         horizon=horizon,
         has_start=start is not None,
-        epsilon=_promise(privacy, "epsilon", math.inf),
-        delta=_promise(privacy, "delta", 1.0),
+        epsilon=promise(privacy, "epsilon", math.inf),
+        delta=promise(privacy, "delta", 1.0),
         mu=_mu(privacy, plant, horizon, folder),
-        neighbours=_choice(privacy.get("neighbours", "time-local"), "[privacy] neighbours", kinds),
-        cost=_choice(privacy.get("cost", "outputs"), "[privacy] cost", costs),
+        neighbours=choice(privacy.get("neighbours", "time-local"), "[privacy] neighbours", kinds),
+        cost=choice(privacy.get("cost", "outputs"), "[privacy] cost", costs),
     )
 
 
-def _plant(section: Mapping[str, Any], folder: Path) -> Plant:
-    matrices = [_rows(section, "plant", name, folder) for name in "ABC"]
-    if "D" in section:
-        matrices.append(_rows(section, "plant", "D", folder))
+def _plant(found: Mapping[str, Any], folder: Path) -> Plant:
+    matrices = [_rows(found, "plant", name, folder) for name in "ABC"]
+    if "D" in found:
+        matrices.append(_rows(found, "plant", "D", folder))
     try:
         plant = plant_of(matrices)
     except AffineDPError as error:
         raise AffineDPError(f"[plant] {error}") from None
     return replace(
         plant,
-        state_names=_names(section, "state_names", plant.state_names),
-        output_names=_names(section, "output_names", plant.output_names),
+        state_names=_names(found, "state_names", plant.state_names),
+        output_names=_names(found, "output_names", plant.output_names),
     )
 
 
-def _names(section: Mapping[str, Any], key: str, default: tuple[str, ...]) -> tuple[str, ...]:
-    if key not in section:
+def _names(found: Mapping[str, Any], key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    if key not in found:
         return default
-    names = tuple(_texts(section[key], f"[plant] {key}"))
+    names = tuple(texts(found[key], f"[plant] {key}"))
     if len(names) != len(default):
         raise AffineDPError(f"[plant] {key} must hold {len(default)} names, not {len(names)}")
     if len(set(names)) < len(names) or not all(names):
         raise AffineDPError(f"[plant] {key}: a name is empty or appears twice")
+    check_names(names, f"[plant] {key}")
     return names
 
 
 def _loop(
     plant: Plant,
     start: FloatArray | None,
-    section: Mapping[str, Any],
+    found: Mapping[str, Any],
     reference: FloatArray,
     folder: Path,
 ) -> ClosedLoop:
     try:
         return ClosedLoop(
             plant,
-            _rows(section, "controller", "feedback", folder),
-            _rows(section, "controller", "observer", folder),
+            _rows(found, "controller", "feedback", folder),
+            _rows(found, "controller", "observer", folder),
             reference,
             x0=start,
-            xhat0=_vector(section, "controller", "xhat0", plant.states),
+            xhat0=_vector(found, "controller", "xhat0", plant.states),
         )
     except AffineDPError as error:
         text = str(error)
         raise AffineDPError(text if text[0] == "[" else f"[controller] {text}") from None
 
 
-def _reference(section: Mapping[str, Any], plant: Plant, horizon: int, folder: Path) -> FloatArray:
+def _reference(found: Mapping[str, Any], plant: Plant, horizon: int, folder: Path) -> FloatArray:
     """x_r(0), …, x_r(horizon), or one row for all times."""
-    given = [key for key in _KEYS["reference"] if key in section]
+    given = [key for key in _KEYS["reference"] if key in found]
     if len(given) != 1:
         raise AffineDPError("[reference] takes exactly one of constant, samples and file")
     key, where = given[0], f"[reference] {given[0]}"
     if key == "constant":
-        constant = _vector(section, "reference", key, plant.states)
+        constant = _vector(found, "reference", key, plant.states)
         assert constant is not None
         return constant
-    if isinstance(section[key], str) != (key == "file"):
+    if isinstance(found[key], str) != (key == "file"):
         kind = "the name of a CSV file" if key == "file" else "a list of rows"
         raise AffineDPError(f"{where} must be {kind}")
-    table = _matrix(section[key], where, folder, plant.state_names)
+    table = matrix(found[key], where, folder, plant.state_names)
     rows = table.numbers
     if rows.shape[1] != plant.states or len(rows) <= horizon:
         raise AffineDPError(
@@ -250,8 +244,8 @@ def _mu(privacy: Mapping[str, Any], plant: Plant, horizon: int, folder: Path) ->
     where, value = "[privacy] mu", privacy.get("mu", 1.0)
     listed = isinstance(value, list) and value
     if not (isinstance(value, str) or (listed and isinstance(value[0], list))):
-        return _sizes(value, where, plant.state_names, plant.states, "state")
-    rows = _matrix(value, where, folder, None).numbers
+        return sizes(value, where, plant.state_names, plant.states, "state")
+    rows = matrix(value, where, folder, None).numbers
     if rows.shape != (horizon, plant.states) or rows.min() < 0.0 or rows.max() == 0.0:
         raise AffineDPError(
             f"{where}: {rows.shape[0]}×{rows.shape[1]} numbers; by time there must be "
@@ -260,52 +254,22 @@ def _mu(privacy: Mapping[str, Any], plant: Plant, horizon: int, folder: Path) ->
     return rows
 
 
-def _promise(privacy: Mapping[str, Any], key: str, limit: float) -> float | None:
-    if key not in privacy:
-        return None
-    value = _number(privacy[key], f"[privacy] {key}")
-    if not 0.0 <= value < limit:
-        most = "" if math.isinf(limit) else f" and less than {limit:g}"
-        raise AffineDPError(f"[privacy] {key} must be at least 0{most}, not {value}")
-    return value
-
-
-def _rows(section: Mapping[str, Any], name: str, key: str, folder: Path) -> FloatArray:
+def _rows(found: Mapping[str, Any], name: str, key: str, folder: Path) -> FloatArray:
     where = f"[{name}] {key}"
-    table = _matrix(_needed(section, name, key), where, folder, None)
+    table = matrix(_needed(found, name, key), where, folder, None)
     if table.header is not None:
         raise AffineDPError(f"{where}: a header means nothing here; remove it")
     return table.numbers
 
 
-def _vector(section: Mapping[str, Any], name: str, key: str, size: int) -> FloatArray | None:
-    if key not in section:
+def _vector(found: Mapping[str, Any], name: str, key: str, size: int) -> FloatArray | None:
+    if key not in found:
         return None
     where = f"[{name}] {key}"
-    return shaped(np.array(_numbers(section[key], where)), (size,), where)
+    return shaped(np.array(numbers(found[key], where)), (size,), where)
 
 
-def _section(document: Mapping[str, Any], name: str, needed: bool = True) -> Mapping[str, Any]:
-    section = _needed(document, "", name) if needed else document.get(name, {})
-    if not isinstance(section, dict):
-        raise AffineDPError(f"{name!r} must be a table [{name}], not {_shown(section)}")
-    _only_known_keys(section, name)
-    return section
-
-
-def _needed(section: Mapping[str, Any], name: str, key: str) -> Any:
-    if key not in section:
-        what = f"[{name}] {key}" if name else (key if key == "horizon" else f"the table [{key}]")
-        raise AffineDPError(f"{what} is missing")
-    return section[key]
-
-
-def _only_known_keys(section: Mapping[str, Any], name: str) -> None:
-    for key in section:
-        if key not in _KEYS[name]:
-            place = f"in [{name}]" if name else "at the top of the file"
-            homes = [f"in [{home}]" for home in _KEYS if home and key in _KEYS[home]]
-            hint = f"; it belongs {homes[0]}" if homes else _hint(key, _KEYS[name])
-            if name and key in _KEYS[""]:
-                hint = "; it belongs before the first [table]"
-            raise AffineDPError(f"unknown key {_shown(key)} {place}{hint}")
+def _needed(found: Mapping[str, Any], name: str, key: str) -> Any:
+    if key not in found:
+        raise AffineDPError(f"{f'[{name}] ' if name else ''}{key} is missing")
+    return found[key]

@@ -1,18 +1,16 @@
-"""Runs of a closed loop, all at once."""
+"""Simulated runs of a closed loop, many at a time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.control.loop.record import LoopRecord
 from affinedp.errors import AffineDPError, MissingExtraError
-
-if TYPE_CHECKING:
-    from affinedp.control.loop.closed_loop import ClosedLoop
 
 MOST_NUMBERS = 5e8
 
@@ -110,7 +108,7 @@ class Simulation:
 
 
 def run_loop(
-    loop: ClosedLoop,
+    loop: LoopRecord,
     noise: FloatArray,
     disturbance: FloatArray | None = None,
 ) -> Simulation:
@@ -118,7 +116,7 @@ def run_loop(
 
     Parameters
     ----------
-    loop : ClosedLoop
+    loop : LoopRecord
         Plant, controller and observer.
     noise : array, shape (runs, steps, m)
         Added to the measurements: privacy noise, and the sensor's.

@@ -6,9 +6,10 @@ import logging
 import threading
 
 from affinedp.control.gateway.gateway import Gateway, GatewayStateError, HorizonError, LateStepError
-from affinedp.control.processes.messages import Dropped, MalformedMessageError, decode, encode
+from affinedp.control.processes.messages import decode, encode
 from affinedp.errors import AffineDPError
 from affinedp.wire.line import LINGER, Line, OnStep, Outcome, Place, say_ready
+from affinedp.wire.messages import Dropped, MalformedMessageError
 
 logger = logging.getLogger(__name__)
 

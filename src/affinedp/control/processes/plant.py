@@ -12,7 +12,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.control.loop.closed_loop import ClosedLoop
-from affinedp.control.processes.messages import Dropped, MalformedMessageError, decode, encode
+from affinedp.control.processes.messages import decode, encode
 from affinedp.errors import AffineDPError
 from affinedp.wire.line import (
     POLL,
@@ -23,6 +23,7 @@ from affinedp.wire.line import (
     Place,
     say_ready,
 )
+from affinedp.wire.messages import Dropped, MalformedMessageError
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Who is a neighbour of a trajectory: one state entry at one time moves, and then what?
+"""Neighbours of a trajectory: one entry of the state moves at one time, and others with it.
 
 *Time-local* neighbours are those of Theorem 3 of the paper: one entry of x(t) moves by μ while
 the other entries of x(t) stay, and the rest of the trajectory follows from the dynamics.  The full
@@ -20,12 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, real_array
 from affinedp.control.trajectory.dynamics import Dynamics
-from affinedp.control.trajectory.exact_zeros import ZeroCheck
 from affinedp.control.trajectory.powers import SingularDynamicsError, scan_inverse_transitions
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency, Sensitivity, hashed, mu_words
-from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.circuit_adjacency import DEFINITION_4, CircuitAdjacency
 
 Neighbours = Literal["time-local", "manifold"]
 MOST_CIRCUITS = 2_000_000
@@ -57,6 +56,11 @@ class TrajectoryNeighbours(ABC):
     @abstractmethod
     def key(self) -> str:
         """A hash that is equal only for the same neighbours of the same dynamics."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """What moves between neighbours, as a ledger knows it: not how far, nor by which laws."""
 
     @abstractmethod
     def directions(self) -> FloatArray:
@@ -111,6 +115,11 @@ class TimeLocal(TrajectoryNeighbours):
         # what is sent of the states is not part of who is a neighbour
         names = repr((self.dynamics.state_names, self.dynamics.horizon))
         return hashed("time-local", names, self.dynamics.plain_A, self.mu)
+
+    @property
+    def unit(self) -> str:
+        """What moves between neighbours."""
+        return "one entry of a trajectory's state at one time (time-local)"
 
     @cached_property
     def _differences(self) -> tuple[FloatArray, float]:
@@ -193,7 +202,7 @@ class _TimeLocalAdjacency(FreeSetAdjacency):
     def __init__(self, manifold: AffineManifold, neighbours: TimeLocal) -> None:
         n, horizon = neighbours.dynamics.states, neighbours.dynamics.horizon
         sets = [list(range(t * n, (t + 1) * n)) for t in range(horizon)]
-        super().__init__(manifold, sets, neighbours.mu.ravel())
+        super().__init__(manifold, sets, neighbours.mu.ravel(), unit=neighbours.unit)
         self._key = neighbours.key
 
     @property
@@ -237,6 +246,11 @@ class WholeManifold(TrajectoryNeighbours):
         """A hash that is equal only for the same neighbours of the same dynamics."""
         return self._circuits.key
 
+    @property
+    def unit(self) -> str:
+        """What moves between neighbours."""
+        return DEFINITION_4
+
     def directions(self) -> FloatArray:
         """Return the differences of x(0), one per row, scaled by μ."""
         return self._differences
@@ -247,14 +261,10 @@ class WholeManifold(TrajectoryNeighbours):
 
     @cached_property
     def _differences(self) -> FloatArray:
-        """Differences of x(0), from circuits whose zeros were checked exactly."""
+        """Differences of x(0), from circuits whose zeros are decided exactly."""
         n = self.dynamics.states
-        zeros = ZeroCheck(self.dynamics, self._circuits.manifold.exact_rows is not None)
-        blocks = []
         try:
-            for block in self._circuits.blocks(MOST_CIRCUITS):
-                zeros.check(block)
-                blocks.append(block[:n].T)
+            blocks = [block[:n].T for block in self._circuits.blocks(MOST_CIRCUITS)]
         except TooManyCircuitsError as error:
             raise TooManyCircuitsError(
                 f"the trajectories have too many neighbours of Definition 4 to list ({error}). "

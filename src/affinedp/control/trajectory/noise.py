@@ -1,97 +1,38 @@
-"""Output noise for a trajectory: one draw for the whole horizon, or fresh noise at every step."""
+"""Output noise as people use it: design it, look at it, save it, put it into a loop.
+
+The records are in :mod:`affinedp.control.trajectory.record`; what is added here only asks others.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import math
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.coordinates import output_blocks
-from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
-from affinedp.control.trajectory.neighbours import TrajectoryNeighbours, trajectory_manifold
-from affinedp.control.trajectory.powers import scan_transitions
-from affinedp.errors import AffineDPError
-from affinedp.mechanism import Mechanism, build
-from affinedp.promise.guarantee import Guarantee
-from affinedp.record import MOST_NUMBERS
+from affinedp.control.trajectory.noise_block import noise_block
+from affinedp.control.trajectory.record import FreshOutputNoise, OneDrawNoise, OutputNoise
+from affinedp.control.trajectory.recorded import ordinary_mechanism
+from affinedp.control.trajectory.report import plot, report
+from affinedp.control.trajectory.saved import load_trajectory_noise, save_trajectory_noise
+from affinedp.mechanism import Mechanism
+from affinedp.show.page import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from affinedp.show.page import Report
 
-# Entries of a trajectory that still become an ordinary mechanism.
-MOST_ENTRIES = 5_000
-
-
-@dataclass(frozen=True, eq=False)
-class OutputNoise:
-    """Noise γ(0), …, γ(T−1) on the outputs of a system, and what it promises.
-
-    Attributes
-    ----------
-    neighbours : TrajectoryNeighbours
-        Whom the guarantee is about; they know the dynamics.
-    guarantee : Guarantee
-        What is promised for the whole horizon.  Its worst direction is a difference of x(0).
-    """
-
-    neighbours: TrajectoryNeighbours = field(repr=False)
-    guarantee: Guarantee
-
-    law: Literal["gaussian"] = field(default="gaussian", init=False)
-
-    @property
-    def dynamics(self) -> Dynamics:
-        """The system and its horizon."""
-        return self.neighbours.dynamics
-
-    @property
-    def horizon(self) -> int:
-        """How many outputs are sent."""
-        return self.dynamics.horizon
-
-    @property
-    def states(self) -> int:
-        """How many entries x(t) has."""
-        return self.dynamics.states
-
-    @property
-    def outputs(self) -> int:
-        """How many entries y(t) has."""
-        return self.dynamics.outputs
-
-    @property
-    def noise_by_time(self) -> FloatArray:
-        """Standard deviation of γ(t), shape (horizon, outputs)."""
-        raise NotImplementedError
-
-    @property
-    def expected_squared_error(self) -> float:
-        """Expected squared error of all outputs of the horizon together."""
-        return math.fsum((self.noise_by_time**2).ravel())
-
-    def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
-        """Draw noise for simulation, shape (size, horizon, outputs).  Never send data with it."""
-        raise NotImplementedError
+class _Conveniences(OutputNoise):
+    """What people do with any output noise."""
 
     def report(self) -> Report:
         """Return what people want to read, as text and as HTML."""
-        from affinedp.control.trajectory.report import report
-
         return report(self)
 
     def plot(self) -> Figure:
         """Return a figure: the δ(ε) curve and the noise by time."""
-        from affinedp.control.trajectory.report import plot
-
         return plot(self)
 
     def to_control_block(self, seed: int | np.random.Generator | None = None) -> Any:
@@ -111,8 +52,6 @@ class OutputNoise:
         control.NonlinearIOSystem
             Discrete-time with inputs ``y…`` and outputs ``yhat…``; after the horizon it refuses.
         """
-        from affinedp.control.trajectory.noise_block import noise_block
-
         return noise_block(self.sample(1, seed)[0], self.dynamics.output_names)
 
     def __str__(self) -> str:
@@ -123,7 +62,7 @@ class OutputNoise:
 
 
 @dataclass(frozen=True, eq=False)
-class TrajectoryMechanism(OutputNoise):
+class TrajectoryMechanism(OneDrawNoise, _Conveniences):
     """``γ(t) = C(t) A(t−1) … A(0) R η`` with one draw η for the whole horizon.
 
     All outputs together are then ``O (x(0) + R η)`` plus something public: however long someone
@@ -131,6 +70,10 @@ class TrajectoryMechanism(OutputNoise):
 
     Attributes
     ----------
+    neighbours : TrajectoryNeighbours
+        Whom the guarantee is about; they know the dynamics.
+    guarantee : Guarantee
+        What is promised for the whole horizon.  Its worst direction is a difference of x(0).
     root : array, shape (n, r)
         R, the noise on x(0).
     gap : float or None
@@ -138,106 +81,6 @@ class TrajectoryMechanism(OutputNoise):
     notes : tuple of str
         What a reader should know about the design.
     """
-
-    root: FloatArray = field(repr=False)
-    gap: float | None = None
-    notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.root.flags.writeable = False
-
-    def loadings(self, start: int = 0, stop: int | None = None) -> FloatArray:
-        """Return Γ(t) with ``γ(t) = Γ(t) η`` for a range of times.
-
-        Parameters
-        ----------
-        start, stop : int
-            From and up to, but not including, these times; to the horizon by default.
-
-        Returns
-        -------
-        array, shape (stop − start, outputs, r)
-        """
-        end = self.horizon if stop is None else stop
-        if not all(isinstance(time, int | np.integer) for time in (start, end)):
-            raise AffineDPError(f"times must be whole numbers, not {start!r} and {stop!r}")
-        if not 0 <= start <= end <= self.horizon:
-            raise AffineDPError(
-                f"times must lie between 0 and {self.horizon}, not {start} to {end}"
-            )
-        rank = self.root.shape[1]
-        if float(end - start) * self.outputs * rank > MOST_NUMBERS:
-            raise AffineDPError(
-                f"the noise of {end - start:,} steps does not fit in memory; ask for fewer"
-            )
-        found = np.empty((end - start, self.outputs, rank))
-        if start == end:
-            return found
-        shorter = self.dynamics.shortened(end)
-
-        def keep(first: int, block: FloatArray) -> None:
-            skipped = max(0, start - first)
-            if skipped < len(block):
-                seen = output_blocks(shorter, first, block)[skipped:]
-                place = first + skipped - start
-                found[place : place + len(seen)] = seen @ self.root
-
-        scan_transitions(shorter, keep, float(np.abs(self.root).max()))
-        return found
-
-    @cached_property
-    def noise_by_time(self) -> FloatArray:
-        """Standard deviation of γ(t), shape (horizon, outputs)."""
-        deviations = np.empty((self.horizon, self.outputs))
-
-        def keep(first: int, block: FloatArray) -> None:
-            seen = output_blocks(self.dynamics, first, block) @ self.root
-            deviations[first : first + len(block)] = np.linalg.norm(seen, axis=2)
-
-        scan_transitions(self.dynamics, keep, float(np.abs(self.root).max()))
-        return deviations
-
-    def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
-        """Draw noise for simulation, shape (size, horizon, outputs).  Never send data with it.
-
-        Parameters
-        ----------
-        size : int
-            How many trajectories.
-        seed : int, Generator or None
-            Seed or generator; the same seed gives the same noise.
-
-        Examples
-        --------
-        >>> from affinedp.control import design_output_noise
-        >>> m = design_output_noise(([[1]], [[1]]), 50, epsilon=1.0, delta=0.01)
-        >>> noise = m.sample(3, seed=0)
-        >>> noise.shape, bool((noise[0] == noise[0, 0]).all())
-        ((3, 50, 1), True)
-        """
-        count = checked_horizon(size)
-        _refuse_large(float(count) * self.horizon * self.outputs)
-        drawn = np.random.default_rng(seed).standard_normal((count, self.root.shape[1]))
-        return np.asarray(np.einsum("tmr,sr->stm", self.loadings(), drawn))
-
-    @property
-    def noise_matrix(self) -> FloatArray:
-        """Λ of all outputs, shape (horizon · outputs, r); refused where it would not fit."""
-        return self.loadings().reshape(-1, self.root.shape[1])
-
-    @property
-    def covariance(self) -> FloatArray:
-        """Covariance of all outputs; refused where it would not fit in memory."""
-        _refuse_large((float(self.horizon) * self.outputs) ** 2)
-        noise = self.noise_matrix
-        return np.asarray(noise @ noise.T)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of everything that decides what is sent: dynamics, noise, neighbours."""
-        digest = hashlib.sha256(f"{self.neighbours.key} {self.dynamics.fingerprint}".encode())
-        digest.update(repr(self.root.shape).encode() + np.ascontiguousarray(self.root).tobytes())
-        return digest.hexdigest()
 
     def mechanism(self, offsets: ArrayLike | None = None) -> Mechanism:
         """Return the same noise as an ordinary mechanism for a recorded trajectory.
@@ -250,23 +93,7 @@ class TrajectoryMechanism(OutputNoise):
         offsets : array_like, shape (horizon − 1, n), optional
             The public inputs ``B u(t)``; zero by default.
         """
-        import scipy.sparse as sparse
-
-        entries = self.horizon * self.states
-        if entries > MOST_ENTRIES:
-            raise AffineDPError(
-                f"a trajectory of {entries:,} entries is too long for an ordinary mechanism (at "
-                f"most {MOST_ENTRIES:,}); send it step by step through a Gateway"
-            )
-        manifold = trajectory_manifold(self.dynamics, offsets)
-        query = sparse.csr_array(
-            sparse.block_diag([self.dynamics.output_matrix(t) for t in range(self.horizon)])
-        )
-        names = [f"{name}({t})" for t in range(self.horizon) for name in self.dynamics.output_names]
-        return build(
-            self.neighbours.adjacency(manifold), query, self.noise_matrix,
-            np.eye(self.root.shape[1]), "gaussian", names, gap=self.gap, notes=self.notes,
-        )  # fmt: skip
+        return ordinary_mechanism(self, offsets)
 
     def save(self, path: str | Path) -> None:
         """Write the mechanism as JSON; an existing file is replaced at once or not at all.
@@ -276,9 +103,7 @@ class TrajectoryMechanism(OutputNoise):
         path : str or Path
             Where to.
         """
-        from affinedp.control.trajectory.saved import save_trajectory_mechanism
-
-        save_trajectory_mechanism(self, Path(path))
+        save_trajectory_noise(self, Path(path))
 
     @staticmethod
     def load(path: str | Path, *, reverify: bool = True) -> TrajectoryMechanism:
@@ -291,45 +116,20 @@ class TrajectoryMechanism(OutputNoise):
         reverify : bool
             If False the stored guarantee is taken on trust and marked so.
         """
-        from affinedp.control.trajectory.saved import load_trajectory_mechanism
-
-        return load_trajectory_mechanism(Path(path), reverify)
+        read = load_trajectory_noise(Path(path), reverify)
+        return TrajectoryMechanism(read.neighbours, read.guarantee, read.root, read.gap, read.notes)
 
 
 @dataclass(frozen=True, eq=False)
-class IndependentOutputNoise(OutputNoise):
+class IndependentOutputNoise(FreshOutputNoise, _Conveniences):
     """Fresh noise ``γ(t) ~ N(0, σ²)`` on every output at every step: the honest baseline.
 
     Attributes
     ----------
+    neighbours : TrajectoryNeighbours
+        Whom the guarantee is about; they know the dynamics.
+    guarantee : Guarantee
+        What is promised for the whole horizon.
     sigma : array, shape (outputs,)
         Standard deviations.
     """
-
-    sigma: FloatArray
-
-    @property
-    def noise_by_time(self) -> FloatArray:
-        """Standard deviation of γ(t), shape (horizon, outputs)."""
-        return np.array(np.broadcast_to(self.sigma, (self.horizon, self.outputs)))
-
-    def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
-        """Draw noise for simulation, shape (size, horizon, outputs).  Never send data with it.
-
-        Parameters
-        ----------
-        size : int
-            How many trajectories.
-        seed : int, Generator or None
-            Seed or generator; the same seed gives the same noise.
-        """
-        shape = (checked_horizon(size), self.horizon, self.outputs)
-        _refuse_large(float(np.prod(shape)))
-        return np.asarray(np.random.default_rng(seed).standard_normal(shape) * self.sigma)
-
-
-def _refuse_large(numbers: float) -> None:
-    if numbers > MOST_NUMBERS:
-        raise AffineDPError(
-            f"{numbers:,.0f} numbers do not fit in memory; shorten the horizon or ask for fewer"
-        )

@@ -1,4 +1,4 @@
-"""Noise as a block of python-control."""
+"""A block of python-control that adds given noise to its input."""
 
 from __future__ import annotations
 

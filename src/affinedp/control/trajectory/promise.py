@@ -82,6 +82,27 @@ def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) ->
     return found
 
 
+def promise_of_root(neighbours: TrajectoryNeighbours, root: FloatArray) -> Guarantee:
+    """Return what noise with this root on x(0) promises.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    root : array, shape (n, r)
+        R; it must be zero outside the entries that need noise.
+    """
+    dynamics = neighbours.dynamics
+    coordinates = needed_coordinates(neighbours, output_gramian(dynamics))
+    rank = len(coordinates.places)
+    if root.shape != (dynamics.states, rank):
+        raise AffineDPError(f"the noise has shape {root.shape}, not {(dynamics.states, rank)}")
+    others = np.delete(root, coordinates.places, axis=0)
+    if np.any(others != 0):
+        raise AffineDPError("the noise lies on entries of the state that need none")
+    return structured_promise(neighbours, coordinates, root[coordinates.places])
+
+
 def independent_promise(neighbours: TrajectoryNeighbours, sigma: float) -> Guarantee:
     """Return the guarantee of fresh noise of one scale on every output at every step.
 
@@ -133,6 +154,7 @@ def _guarantee(
         method=found.method,
         warnings=found.warnings,
         neighbours_key=neighbours.key,
+        unit=neighbours.unit,
     )
 
 

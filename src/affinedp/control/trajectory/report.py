@@ -1,4 +1,4 @@
-"""What people look at: output noise in words, and by time."""
+"""The report and the figure of output noise: its promise, and its size by time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affinedp.control.trajectory.noise import OutputNoise, TrajectoryMechanism
 from affinedp.control.trajectory.promise import independent_promise
+from affinedp.control.trajectory.record import OneDrawNoise, OutputNoise
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.show.baseline import Baseline
 from affinedp.show.page import OutputRow, Report, printable, round_up
@@ -53,7 +53,7 @@ def report(noise: OutputNoise) -> Report:
         for t in shown_times(noise.horizon)
         for i, deviation in enumerate(noise.noise_by_time[t].tolist())
     )
-    structured = isinstance(noise, TrajectoryMechanism)
+    structured = isinstance(noise, OneDrawNoise)
     count = f"{noise.outputs} output{'s' if noise.outputs > 1 else ''}"
     draws = "one draw for all" if structured else "fresh at every step"
     return Report(
@@ -108,7 +108,7 @@ def _totals(noise: OutputNoise, baseline: Baseline) -> Iterator[tuple[str, str]]
             f"the same promise by fresh noise at every step takes {baseline.deviation:.4g} on "
             f"every output: this has {ratio:.3g} times its squared error",
         )
-    if isinstance(noise, TrajectoryMechanism):
+    if isinstance(noise, OneDrawNoise):
         if noise.gap is not None:
             yield (
                 "optimality",
@@ -144,7 +144,7 @@ def plot(noise: OutputNoise) -> Figure:
             times, deviations[times, i], color=OURS, linestyle=style, linewidth=2, label=label
         )
     baseline = independent_baseline(noise).deviation
-    if baseline is not None and isinstance(noise, TrajectoryMechanism):
+    if baseline is not None and isinstance(noise, OneDrawNoise):
         label = "fresh noise at every step, same promise"
         axes.axhline(baseline, color=INDEPENDENT, linestyle="--", label=label)
     shown = np.append(deviations.ravel(), [] if baseline is None else baseline)

@@ -10,35 +10,30 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.coordinates import output_gramian
 from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
-from affinedp.control.trajectory.neighbours import TrajectoryNeighbours, trajectory_neighbours
-from affinedp.control.trajectory.noise import TrajectoryMechanism
-from affinedp.control.trajectory.promise import (
-    needed_coordinates,
-    stated_promise,
-    structured_promise,
-)
+from affinedp.control.trajectory.neighbours import trajectory_neighbours
+from affinedp.control.trajectory.promise import promise_of_root, stated_promise
+from affinedp.control.trajectory.record import OneDrawNoise
 from affinedp.files.mechanisms import (
-    AGREEMENT,
     TRAJECTORY_FORMAT,
     VERSION,
     StorageError,
+    check_stated,
+    checked_gap,
     packed,
     read_document,
     refusals,
     unpacked,
     write_text,
 )
-from affinedp.promise.guarantee import Guarantee
 
 
-def save_trajectory_mechanism(mechanism: TrajectoryMechanism, path: Path) -> None:
+def save_trajectory_noise(mechanism: OneDrawNoise, path: Path) -> None:
     """Write a mechanism; an existing file is replaced at once or not at all.
 
     Parameters
     ----------
-    mechanism : TrajectoryMechanism
+    mechanism : OneDrawNoise
         What to write.
     path : Path
         Where to.
@@ -62,13 +57,13 @@ def save_trajectory_mechanism(mechanism: TrajectoryMechanism, path: Path) -> Non
     write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
 
 
-def load_trajectory_mechanism(path: Path, reverify: bool) -> TrajectoryMechanism:
-    """Read a mechanism; see :meth:`TrajectoryMechanism.load`.
+def load_trajectory_noise(path: Path, reverify: bool) -> OneDrawNoise:
+    """Read a mechanism; see ``TrajectoryMechanism.load``.
 
     Parameters
     ----------
     path : Path
-        What :func:`save_trajectory_mechanism` wrote.
+        What :func:`save_trajectory_noise` wrote.
     reverify : bool
         Compute the guarantee again from the noise.
     """
@@ -77,7 +72,7 @@ def load_trajectory_mechanism(path: Path, reverify: bool) -> TrajectoryMechanism
         return _restored(document, reverify)
 
 
-def _restored(document: Mapping[str, Any], reverify: bool) -> TrajectoryMechanism:
+def _restored(document: Mapping[str, Any], reverify: bool) -> OneDrawNoise:
     names = [tuple(document[key]) for key in ("states", "outputs")]
     if not all(isinstance(name, str) for name in (*names[0], *names[1])):
         raise StorageError("names must be text")
@@ -94,40 +89,13 @@ def _restored(document: Mapping[str, Any], reverify: bool) -> TrajectoryMechanis
     guarantee = (
         promise_of_root(neighbours, root) if reverify else stated_promise(neighbours, stated)
     )
-    if not guarantee.sensitivity <= stated * (1 + AGREEMENT):
-        raise StorageError(
-            f"the file states a sensitivity of {stated!r}, but its noise gives "
-            f"{guarantee.sensitivity!r}: the file was altered, or made by something else"
-        )
-    gap = document["gap"]
-    if gap is not None and not 0 <= float(gap) < np.inf:
-        raise StorageError(f"a gap of {gap} is not possible")
+    check_stated(stated, guarantee)
+    gap = checked_gap(document["gap"])
     notes = [str(note) for note in list(document["notes"])]
     if gap is not None:
-        notes.append(f"when designed, at most {float(gap):.2g} (relative) above the least cost")
+        notes.append(f"when designed, at most {gap:.2g} (relative) above the least cost")
     # optimality is not computed again, so that it is not claimed
-    return TrajectoryMechanism(neighbours, guarantee, root, None, tuple(notes))
-
-
-def promise_of_root(neighbours: TrajectoryNeighbours, root: FloatArray) -> Guarantee:
-    """Return what noise with this root on x(0) promises.
-
-    Parameters
-    ----------
-    neighbours : TrajectoryNeighbours
-        Whom the promise is about.
-    root : array, shape (n, r)
-        R; it must be zero outside the entries that need noise.
-    """
-    dynamics = neighbours.dynamics
-    coordinates = needed_coordinates(neighbours, output_gramian(dynamics))
-    rank = len(coordinates.places)
-    if root.shape != (dynamics.states, rank):
-        raise StorageError(f"the noise has shape {root.shape}, not {(dynamics.states, rank)}")
-    others = np.delete(root, coordinates.places, axis=0)
-    if np.any(others != 0):
-        raise StorageError("the noise lies on entries of the state that need none")
-    return structured_promise(neighbours, coordinates, root[coordinates.places])
+    return OneDrawNoise(neighbours, guarantee, root, None, tuple(notes))
 
 
 def _stacked(matrix: FloatArray) -> dict[str, Any]:

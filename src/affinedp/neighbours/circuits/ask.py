@@ -8,28 +8,27 @@ arises so from each of its entries.  All searches work on one matroid component.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Norm
 from affinedp.equations.component import Component
-from affinedp.equations.incidence import recognise_network
-from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsError
+from affinedp.equations.incidence import network_of
+from affinedp.errors import DoubtfulZeroError, TooManyCircuitsError
 from affinedp.neighbours.circuits.prepare import (
-    DOUBTFUL,
     ColumnSide,
     Cycles,
     KernelSide,
+    Marks,
     Records,
     Search,
     SingleCircuit,
-    doubtful,
+    fold_parallel,
     orthonormal,
-    parallel_rows,
 )
+from affinedp.neighbours.norms import overflow
 from affinedp.progress import Progress
 
 LEADING = 16
@@ -40,6 +39,8 @@ BUFFER_VALUES = 4_000_000
 MOST_STEPS = 3e8
 # Numbers in a working array before a component counts as too large to search.
 MOST_NUMBERS = 3e8
+# Circuits whose values floating point cannot tell and that are computed in rational arithmetic.
+MOST_SUSPECTS = 5_000
 
 WAYS_OUT = (
     "Ways out: leave out entries that need no protection, restrict the neighbours to chosen "
@@ -54,6 +55,7 @@ class Leading:
 
     Of circuits whose scores agree up to rounding, those with few entries come first, then those
     whose entries come first.  ``left_out`` is the highest score of a circuit that is not listed.
+    ``suspects`` are circuits of which floating point knows the entries but not the values.
     """
 
     circuits: FloatArray  # one per row, local entries
@@ -61,6 +63,7 @@ class Leading:
     left_out: float
     count: int
     method: str
+    suspects: Marks  # one circuit per row
 
 
 # ---------------------------------------------------------------------- the two questions
@@ -91,46 +94,62 @@ def worst_circuits(
         pair = _worst_pair(component, matrix, norm, reach, progress)
         scale = unit * distance
         return replace(pair, scores=pair.scores * scale, left_out=pair.left_out * scale)
-    search, records = _first_certain(component, matrix, norm, reach, progress)
+    search, records, suspects = _run(component, matrix, norm, reach, progress)
     found = records.top_scores > -np.inf
     if not np.all(records.top_scores < np.inf):
-        raise AffineDPError(
-            "the neighbours' differences overflow floating point: the coefficients of the "
-            "equations or of the noise differ too much in size. Rescale the entries"
-        )
+        raise overflow()
     return Leading(
         search.expand(records.top_values[found][::-1]),
         records.top_scores[found][::-1] * unit * distance,
         float(records.left_out[0]) * unit * distance,
         int(records.counters[1]),
         search.method,
+        suspects,
     )
+
+
+def count_circuits(component: Component, progress: Progress) -> int:
+    """Return the number of circuits of a component, up to sign."""
+    n = len(component.entries)
+    if component.rank == 1:
+        return n * (n - 1) // 2
+    for search in _searches(component, np.zeros((0, n)), np.ones(n)):
+        records = Records.empty(search.width, 1, 0, 0)
+        for _ in _calls(search, 2, records, progress):
+            pass
+        if not records.counters[4]:
+            return int(records.counters[1])
+    raise _no_prime()
 
 
 def _power_of_two(array: FloatArray) -> float:
     return math.ldexp(1.0, math.frexp(float(np.abs(array).max(initial=0.0)) or 1.0)[1])
 
 
-def list_circuits(component: Component, limit: int, progress: Progress) -> Iterator[FloatArray]:
-    """Yield all circuits in blocks of rows; raise when there are more than ``limit``."""
+def list_circuits(
+    component: Component, limit: int, progress: Progress
+) -> Iterator[tuple[FloatArray, Marks]]:
+    """Yield all circuits in blocks of rows; raise when there are more than ``limit``.
+
+    With every block come the entries of circuits whose values floating point cannot tell.
+    """
     width = len(component.entries)
-    doubt: DoubtfulZeroError | None = None
     for search in _searches(component, np.zeros((0, width)), np.ones(width)):
-        try:
-            yield from _listed(search, limit, progress)
-        except DoubtfulZeroError as error:
-            doubt = error
-            continue
-        return
-    assert doubt is not None
-    raise doubt
+        blocks, certain = _listed(search, limit, progress)
+        if certain:
+            yield from blocks
+            return
+    raise _no_prime()
 
 
-def _listed(search: Search, limit: int, progress: Progress) -> list[FloatArray]:
-    """All circuits that one search finds, once it is certain of its zeros."""
+def _listed(
+    search: Search, limit: int, progress: Progress
+) -> tuple[list[tuple[FloatArray, Marks]], bool]:
+    """All circuits that one search finds, and whether it was certain of its zeros."""
     buffered = max(1, min(limit + 1, BUFFER_VALUES // search.width))
-    records = Records.empty(search.width, 1, buffered)
+    records = Records.empty(search.width, 1, buffered, min(buffered, MOST_SUSPECTS))
     blocks = []
+    suspected = 0
     for _ in _calls(search, 2, records, progress):
         if records.counters[1] > limit:
             raise TooManyCircuitsError(
@@ -141,48 +160,46 @@ def _listed(search: Search, limit: int, progress: Progress) -> list[FloatArray]:
             )
         block = records.buffer[: records.counters[2]].copy()
         records.counters[2] = 0
-        if len(block):
-            blocks.append(search.expand(block))
-    return blocks
+        suspects = records.take_suspects()
+        suspected += len(suspects)
+        if suspected > MOST_SUSPECTS:
+            raise _too_many_suspects(suspected)
+        if len(block) or len(suspects):
+            blocks.append((search.expand(block), search.entries(suspects)))
+    return blocks, not records.counters[4]
 
 
-def _first_certain(
+def _run(
     component: Component, matrix: FloatArray, norm: Norm, reach: FloatArray, progress: Progress
-) -> tuple[Search, Records]:
-    """Run the cheapest search; where its rounding leaves doubtful zeros, the next one."""
-    doubt: DoubtfulZeroError | None = None
+) -> tuple[Search, Records, Marks]:
+    """Run the cheapest search; where its primes cannot tell zeros, the next one."""
     for search in _searches(component, matrix, reach):
-        records = Records.empty(search.width, LEADING, 0)
-        try:
-            for _ in _calls(search, norm, records, progress):
-                pass
-        except DoubtfulZeroError as error:
-            doubt = error
-            continue
-        return search, records
-    assert doubt is not None
-    raise doubt
+        records = Records.empty(search.width, LEADING, 0, MOST_SUSPECTS)
+        suspects: list[Marks] = [np.zeros((0, len(component.entries)), dtype=np.bool_)]
+        for _ in _calls(search, norm, records, progress):
+            suspects.append(search.entries(records.take_suspects()))
+            if sum(map(len, suspects)) >= MOST_SUSPECTS:
+                raise _too_many_suspects(MOST_SUSPECTS)
+        if not records.counters[4]:
+            return search, records, np.vstack(suspects)
+    raise _no_prime()
 
 
-def exact_circuit(
-    rows: Sequence[Mapping[int, Fraction]], support: IntArray
-) -> dict[int, Fraction] | None:
-    """Return the circuit with this support in exact arithmetic, or None if there is none."""
-    from affinedp.equations.elimination import reduce_exactly
+def _too_many_suspects(count: int) -> DoubtfulZeroError:
+    return DoubtfulZeroError(
+        f"{count:,} or more neighbour directions have coefficients so small that floating point "
+        "cannot tell them. Rescale the entries, leave out couplings that weak, or protect them "
+        "with FreeSetAdjacency or DirectionAdjacency",
+        0.0,
+    )
 
-    inside = {int(i) for i in support}
-    restricted = [{j: row[j] for j in row if j in inside} for row in rows]
-    pivots = reduce_exactly([row for row in restricted if row])
-    (*others,) = inside - {column for column, _ in pivots}
-    if len(others) != 1:
-        return None
-    circuit = {others[0]: Fraction(1)}
-    for column, row in pivots:
-        value = -row.get(others[0], Fraction(0))
-        if value == 0:
-            return None
-        circuit[column] = value
-    return circuit
+
+def _no_prime() -> DoubtfulZeroError:
+    return DoubtfulZeroError(
+        "the zeros of the neighbour directions could not be decided. Rescale the entries, or use "
+        "FreeSetAdjacency or DirectionAdjacency",
+        0.0,
+    )
 
 
 # ---------------------------------------------------------------------- one equation
@@ -198,15 +215,21 @@ def _worst_pair(
     d = d / _power_of_two(d)
     n = len(d)
     _refuse_if_too_many(n * (n - 1) / 2 * max(1, len(matrix)) / 50, "pairs")
-    points = np.ascontiguousarray((matrix / d).T)
+    with np.errstate(over="ignore"):
+        points = np.ascontiguousarray((matrix / d).T)
     far = reach * np.abs(d)
+    if not np.all(np.isfinite(points)):
+        raise overflow()
     block = max(1, int(2e6) // n)
     best: list[tuple[float, int, int]] = []
     left_out = -math.inf
     for start in range(0, n, block):
         rows = slice(start, min(n, start + block))
         distance = cdist(points[rows], points, "cityblock" if norm == 1 else "euclidean")
-        scores = distance * np.maximum(far[rows, None], far)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = distance * np.maximum(far[rows, None], far)
+        if not np.all(np.isfinite(scores)):
+            raise overflow()
         scores[np.arange(start, rows.stop)[:, None] >= np.arange(n)] = -1.0
         flat = scores.ravel()
         for place in _highest(flat, LEADING).tolist():
@@ -220,7 +243,9 @@ def _worst_pair(
         row[i], row[j] = 1 / d[i], -1 / d[j]
     scores_found = np.array([score for score, _, _ in best[:LEADING]])
     left_out = max([left_out, *(score for score, _, _ in best[LEADING:])])
-    return Leading(circuits, scores_found, left_out, n * (n - 1) // 2, "one equation, closed form")
+    nothing = np.zeros((0, n), dtype=np.bool_)
+    method = "one equation, closed form"
+    return Leading(circuits, scores_found, left_out, n * (n - 1) // 2, method, nothing)
 
 
 def _highest(scores: FloatArray, most: int) -> IntArray:
@@ -254,25 +279,20 @@ def _searches(component: Component, matrix: FloatArray, reach: FloatArray) -> It
         yield SingleCircuit(component)
         return
     candidates: list[tuple[float, Callable[[], Search]]] = []
-    doubt: DoubtfulZeroError | None = None
-    network = recognise_network(component.equations)
+    network = network_of(component)
     if network is not None and (n + 1.0) * max(r, 1) < MOST_NUMBERS:
         candidates.append((1e5, lambda: Cycles(component, network, matrix, reach)))
     if (n + r) * float(k) * k < MOST_NUMBERS and n * float(n) < MOST_NUMBERS:
         balance = component.entry_units()
         basis = orthonormal(component.kernel() * balance[:, None])
-        try:
-            folded = parallel_rows(basis)
-        except DoubtfulZeroError as error:
-            doubt = error
-        else:
-            steps = math.exp(_log_binomial(len(folded[0]), k - 1))
-            cost = steps * (len(folded[0]) + r) * 2
-            candidates.append(
-                (cost, lambda: KernelSide(basis, balance, folded, matrix, reach, steps))
-            )
+        folded = fold_parallel(component, basis)
+        steps = math.exp(min(700.0, _log_binomial(len(folded.leaders), k - 1)))
+        cost = steps * (len(folded.leaders) + r) * 2
+        candidates.append(
+            (cost, lambda: KernelSide(component, basis, balance, folded, matrix, reach, steps))
+        )
     if float(n) * q * (q + 1) < MOST_NUMBERS:
-        steps_by_column = sum(math.exp(_log_binomial(n, t)) for t in range(1, q + 2))
+        steps_by_column = sum(math.exp(min(700.0, _log_binomial(n, t))) for t in range(1, q + 2))
         cost = steps_by_column * (q + r)
         candidates.append((cost, lambda: ColumnSide(component, matrix, reach, steps_by_column)))
     fewest = math.inf
@@ -281,8 +301,6 @@ def _searches(component: Component, matrix: FloatArray, reach: FloatArray) -> It
         fewest = min(fewest, search.steps())
         if search.steps() <= MOST_STEPS:
             yield search
-    if fewest > MOST_STEPS and doubt is not None:
-        raise doubt
     if fewest > MOST_STEPS:
         raise _too_many(fewest, f"a component with {n} entries and {q} equations")
 
@@ -303,7 +321,7 @@ def _too_many(estimate: float, where: str) -> TooManyCircuitsError:
 
 
 def _calls(search: Search, norm: Norm, records: Records, progress: Progress) -> Iterator[None]:
-    """Advance the search call by call, watching its length and its zeros."""
+    """Advance the search call by call, watching its length."""
     expected = search.steps()
     finished = False
     while not finished:
@@ -313,8 +331,6 @@ def _calls(search: Search, norm: Norm, records: Records, progress: Progress) -> 
             raise _too_many(done, f"{search.method} gave {int(records.counters[1]):,} so far")
         progress.update(min(0.99, done / expected))
         yield
-    if records.extremes[0] > DOUBTFUL:
-        raise doubtful(float(records.extremes[0]))
 
 
 def _log_binomial(n: int, k: int) -> float:

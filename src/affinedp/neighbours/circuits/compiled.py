@@ -1,16 +1,21 @@
 """Compiled searches for the elementary vectors (circuits) of a kernel.
 
-Three searches, one shape.  Each keeps its state in arrays and runs for a given number of
-steps, so that the caller can show progress, stop, or empty a full buffer between calls:
+Two searches, one shape (``compiled_cycles`` holds the third).  Each keeps its state in arrays and
+runs for a given number of steps, so that the caller can show progress, stop, or empty a full buffer
+between calls:
 
 * ``kernel_side``: a circuit is a hyperplane of the kernel's rows; every flat is visited
   once, through its lexicographically first basis.  Good for few free entries.
 * ``column_side``: independent sets of columns with a Gauss–Jordan tableau; a circuit is
   closed by its last column.  Good for few equations.
-* ``cycles``: simple cycles of a graph.  Good for network matrices.
 
-Conventions: ``counters`` = [steps, circuits, buffered, depth]; ``extremes`` = [largest value
-taken as zero, smallest value taken as nonzero]; ``top_scores``/``top_values`` hold the leading
+What is zero is decided modulo primes (``zeros``): ``shadow`` is the same tableau modulo each of
+them.  The tableau in floating point only gives values.  Where those may be off by more than
+``ACCURATE`` of a value, as estimated in ``slack``, the circuit's entries are handed over in
+``suspects``, to be computed in rational arithmetic.
+
+Conventions: ``counters`` = [steps, circuits, buffered, depth, lost, suspects], where ``lost`` says
+that no prime is left that tells zeros; ``top_scores``/``top_values`` hold the leading
 circuits, lowest score first.  A circuit's score is ``‖image‖ · max(reach_i / |value_i|)``.
 Scores that agree up to rounding are equal: of such circuits the one with the fewest entries
 leads, then the one whose entries come first, so that no last bit decides what people see.
@@ -20,26 +25,27 @@ leads, then the one whose entries come first, so that no last bit decides what p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-import numba
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.neighbours.circuits.rational import ACCURATE
+from affinedp.neighbours.circuits.zeros import (
+    CLOSES,
+    PARTLY,
+    Marks,
+    Residues,
+    Words,
+    compiled,
+    eliminate,
+    project,
+    relation,
+)
 
-STEPS, CIRCUITS, BUFFERED, DEPTH = 0, 1, 2, 3
 # Scores are compared by this many leading bits.
 COMPARED_BITS = 34
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with an on-disk cache, or without one where no cache can be written."""
-    try:
-        fast: Callable[..., Any] = numba.njit(cache=True)(function)
-    except RuntimeError:
-        fast = numba.njit(function)
-    return fast
+# Stands for a value that is not zero but came out as zero.
+TINY = 1e-200
 
 
 @compiled
@@ -71,7 +77,17 @@ def _leads(score: float, values: FloatArray, other_score: float, other: FloatArr
 
 
 @compiled
-def _offer(
+def suspect(values: FloatArray, counters: IntArray, suspects: Marks) -> None:
+    """Count a circuit whose values are not to be trusted, and note its entries."""
+    counters[1] += 1
+    if suspects.shape[0] > 0:
+        for i in range(values.shape[0]):
+            suspects[counters[5], i] = values[i] != 0.0
+        counters[5] += 1
+
+
+@compiled
+def offer(
     values: FloatArray,
     image: FloatArray,
     reach: FloatArray,
@@ -120,33 +136,43 @@ def _offer(
 @compiled
 def kernel_side(
     stack: FloatArray,
-    active: np.ndarray[Any, np.dtype[np.bool_]],
+    shadow: Residues,
+    primes: Words,
+    live: Marks,
+    slack: FloatArray,
+    active: Marks,
     position: IntArray,
     members: int,
-    tolerance: float,
     reach: FloatArray,
     norm: int,
     budget: int,
     counters: IntArray,
-    extremes: FloatArray,
     top_scores: FloatArray,
     top_values: FloatArray,
     left_out: FloatArray,
     buffer: FloatArray,
+    suspects: Marks,
 ) -> bool:
     """Advance the search over flats of the kernel's rows; True when it is finished.
 
     ``stack[t]`` holds, for depth t, the rows in the k−t coordinates orthogonal to the rows
     chosen so far: ``members`` unit rows of the kernel, then the rows of the image.
+    ``shadow[t, s]`` holds the kernel's rows modulo prime s, up to factors: in coordinates that
+    vanish on the chosen rows, one coordinate per row and one member per column.
     """
     total, k = stack.shape[1], stack.shape[2]
     values = np.zeros(members)
     image = np.zeros(total - members)
     mirror = np.zeros(k)
+    nonzero = np.zeros(members, dtype=np.bool_)
     end = counters[0] + budget
     t = counters[3]
     while t >= 0:
-        if counters[0] >= end or (buffer.shape[0] > 0 and counters[2] == buffer.shape[0]):
+        if (
+            counters[0] >= end
+            or (buffer.shape[0] > 0 and counters[2] == buffer.shape[0])
+            or (suspects.shape[0] > 0 and counters[5] == suspects.shape[0])
+        ):
             counters[3] = t
             return False
         left = k - t
@@ -158,42 +184,55 @@ def kernel_side(
             continue
         position[t] = j + 1
         counters[0] += 1
+        if not project(shadow, t, j, left, primes, live, nonzero):
+            counters[4] = 1
+            return True
         rows = stack[t]
         first = True
+        for i in range(j):
+            if active[t, i] and not nonzero[i]:
+                first = False
+                break
+        if not first:
+            continue
+        length = 0.0
+        for l in range(left):
+            length += rows[j, l] * rows[j, l]
+        length = math.sqrt(length)
+        amplified = slack[t] / min(1.0, length) if length > TINY else np.inf
         if left == 2:
             a, b = rows[j, 0], rows[j, 1]
-            length = math.hypot(a, b)
-            a /= length
-            b /= length
+            if length > TINY:
+                a /= length
+                b /= length
+            dust, smallest = 0.0, np.inf
             for i in range(members):
                 values[i] = 0.0
                 if active[t, i] and i != j:
                     z = b * rows[i, 0] - a * rows[i, 1]
-                    if abs(z) <= tolerance:
-                        extremes[0] = max(extremes[0], abs(z))
-                        if i < j:
-                            first = False
-                            break
-                    else:
-                        extremes[1] = min(extremes[1], abs(z))
+                    if nonzero[i]:
+                        if z == 0.0:
+                            z = TINY
                         values[i] = z
-            if first:
-                for i in range(total - members):
-                    image[i] = b * rows[members + i, 0] - a * rows[members + i, 1]
-                _offer(
-                    values, image, reach, norm, counters, top_scores, top_values, left_out, buffer
-                )
+                        smallest = min(smallest, abs(z))
+                    else:
+                        dust = max(dust, abs(z))
+            if not max(amplified, dust) <= ACCURATE * smallest:
+                suspect(values, counters, suspects)
+                continue
+            for i in range(total - members):
+                image[i] = b * rows[members + i, 0] - a * rows[members + i, 1]
+            offer(values, image, reach, norm, counters, top_scores, top_values, left_out, buffer)
             continue
         # Householder reflection that sends row j to a multiple of the first axis
-        length = 0.0
         for l in range(left):
             mirror[l] = rows[j, l]
-            length += mirror[l] * mirror[l]
-        mirror[0] += math.copysign(math.sqrt(length), mirror[0])
+        mirror[0] += math.copysign(max(length, TINY), mirror[0])
         square = 0.0
         for l in range(left):
             square += mirror[l] * mirror[l]
         below = stack[t + 1]
+        dust = 0.0
         for i in range(total):
             if i < members and (not active[t, i] or i == j):
                 active[t + 1, i] = False
@@ -201,25 +240,19 @@ def kernel_side(
             along = 0.0
             for l in range(left):
                 along += mirror[l] * rows[i, l]
-            along *= 2.0 / square
+            along *= 2.0 / square if square > 0.0 else 0.0
             rest = 0.0
             for l in range(1, left):
                 z = rows[i, l] - along * mirror[l]
                 below[i, l - 1] = z
                 rest += z * z
             if i < members:
-                rest = math.sqrt(rest)
-                active[t + 1, i] = rest > tolerance
-                if rest <= tolerance:
-                    extremes[0] = max(extremes[0], rest)
-                    if i < j:
-                        first = False
-                        break
-                else:
-                    extremes[1] = min(extremes[1], rest)
-        if first:
-            t += 1
-            position[t] = j + 1
+                active[t + 1, i] = nonzero[i]
+                if not nonzero[i]:
+                    dust = max(dust, math.sqrt(rest))
+        slack[t + 1] = max(amplified, dust)
+        t += 1
+        position[t] = j + 1
     counters[3] = t
     return True
 
@@ -227,34 +260,45 @@ def kernel_side(
 @compiled
 def column_side(
     tableau: FloatArray,
+    shadow: Residues,
+    primes: Words,
+    live: Marks,
+    shadow_used: Marks,
+    shadow_pivot: Residues,
+    slack: FloatArray,
     columns_image: FloatArray,
     chosen: IntArray,
     pivot_row: IntArray,
-    used: np.ndarray[Any, np.dtype[np.bool_]],
+    used: Marks,
     position: IntArray,
-    tolerance: float,
     reach: FloatArray,
     norm: int,
     budget: int,
     counters: IntArray,
-    extremes: FloatArray,
     top_scores: FloatArray,
     top_values: FloatArray,
     left_out: FloatArray,
     buffer: FloatArray,
+    suspects: Marks,
 ) -> bool:
     """Advance the search over independent sets of columns; True when it is finished.
 
-    ``tableau[t]`` is the matrix after Gauss–Jordan steps on the t columns ``chosen``.
+    ``tableau[t]`` is the matrix after Gauss–Jordan steps on the t columns ``chosen``, and
+    ``shadow[t, s]`` its transpose modulo prime s, every row up to a factor, with pivots of its own.
     """
     q, n = tableau.shape[1], tableau.shape[2]
     r = columns_image.shape[0]
     values = np.zeros(n)
     image = np.zeros(r)
+    take = np.zeros(q, dtype=np.uint64)
     end = counters[0] + budget
     t = counters[3]
     while t >= 0:
-        if counters[0] >= end or (buffer.shape[0] > 0 and counters[2] == buffer.shape[0]):
+        if (
+            counters[0] >= end
+            or (buffer.shape[0] > 0 and counters[2] == buffer.shape[0])
+            or (suspects.shape[0] > 0 and counters[5] == suspects.shape[0])
+        ):
             counters[3] = t
             return False
         j = position[t]
@@ -265,38 +309,40 @@ def column_side(
         counters[0] += 1
         now = tableau[t]
         pivot = -1
-        largest = 0.0
+        largest = -1.0
         for i in range(q):
             if not used[t, i] and abs(now[i, j]) > largest:
                 largest = abs(now[i, j])
                 pivot = i
-        if largest <= tolerance:
-            extremes[0] = max(extremes[0], largest)
-            full = True
-            for s in range(t):
-                a = abs(now[pivot_row[s], j])
-                if a <= tolerance:
-                    extremes[0] = max(extremes[0], a)
-                    full = False
-                else:
-                    extremes[1] = min(extremes[1], a)
-            if full:
-                values[:] = 0.0
-                values[j] = 1.0
-                for s in range(t):
-                    values[chosen[s]] = -now[pivot_row[s], j]
-                for i in range(r):
-                    image[i] = columns_image[i, j]
-                    for s in range(t):
-                        image[i] += columns_image[i, chosen[s]] * values[chosen[s]]
-                _offer(
-                    values, image, reach, norm, counters, top_scores, top_values, left_out, buffer
-                )
+        found = relation(shadow, t, j, live, shadow_used, shadow_pivot)
+        if found == PARTLY:
             continue
-        extremes[1] = min(extremes[1], largest)
+        if found == CLOSES:
+            values[:] = 0.0
+            values[j] = 1.0
+            smallest = 1.0
+            for s in range(t):
+                z = -now[pivot_row[s], j]
+                values[chosen[s]] = z if z != 0.0 else TINY
+                smallest = min(smallest, abs(z))
+            # what is left in the unused rows should be zero
+            if not max(slack[t], largest) <= ACCURATE * smallest:
+                suspect(values, counters, suspects)
+                continue
+            for i in range(r):
+                image[i] = columns_image[i, j]
+                for s in range(t):
+                    image[i] += columns_image[i, chosen[s]] * values[chosen[s]]
+            offer(values, image, reach, norm, counters, top_scores, top_values, left_out, buffer)
+            continue
+        if not eliminate(shadow, t, j, primes, live, shadow_used, shadow_pivot, take):
+            counters[4] = 1
+            return True
+        slack[t + 1] = slack[t] / min(1.0, largest) if largest > TINY else np.inf
+        unit = now[pivot, j] if largest > TINY else 1.0
         below = tableau[t + 1]
         for l in range(j + 1, n):
-            below[pivot, l] = now[pivot, l] / now[pivot, j]
+            below[pivot, l] = now[pivot, l] / unit
         for i in range(q):
             used[t + 1, i] = used[t, i]
             if i != pivot:
@@ -310,162 +356,3 @@ def column_side(
         position[t] = j + 1
     counters[3] = t
     return True
-
-
-@compiled
-def _root_reachable(
-    start: int,
-    root: int,
-    on_path: np.ndarray[Any, np.dtype[np.bool_]],
-    first_arc: IntArray,
-    arc_head: IntArray,
-    mark: IntArray,
-    stamp: int,
-    queue: IntArray,
-) -> bool:
-    """Whether ``root`` can still be reached from ``start`` off the path, above the root."""
-    queue[0] = start
-    mark[start] = stamp
-    head, tail = 0, 1
-    while head < tail:
-        node = queue[head]
-        head += 1
-        for arc in range(first_arc[node], first_arc[node + 1]):
-            other = arc_head[arc]
-            if other == root:
-                return True
-            if other > root and not on_path[other] and mark[other] != stamp:
-                mark[other] = stamp
-                queue[tail] = other
-                tail += 1
-    return False
-
-
-@compiled
-def cycles(
-    first_arc: IntArray,
-    arc_head: IntArray,
-    arc_edge: IntArray,
-    arc_sign: FloatArray,
-    edge_image: FloatArray,
-    path_node: IntArray,
-    path_arc: IntArray,
-    images: FloatArray,
-    on_path: np.ndarray[Any, np.dtype[np.bool_]],
-    mark: IntArray,
-    root_and_stamp: IntArray,
-    reach: FloatArray,
-    norm: int,
-    budget: int,
-    counters: IntArray,
-    top_scores: FloatArray,
-    top_values: FloatArray,
-    left_out: FloatArray,
-    buffer: FloatArray,
-) -> bool:
-    """Advance the search over simple cycles; True when it is finished.
-
-    A cycle starts at its lowest node and is kept in the direction whose first edge has the
-    lower number.  ``path_arc[t]`` is the arc tried last at depth t.
-    """
-    nodes = first_arc.shape[0] - 1
-    r = edge_image.shape[0]
-    values = np.zeros(edge_image.shape[1])
-    queue = np.zeros(nodes, dtype=np.int64)
-    end = counters[0] + budget
-    t = counters[3]
-    root = root_and_stamp[0]
-    while root < nodes:
-        if t < 0:  # a new root
-            t = 0
-            path_node[0] = root
-            path_arc[0] = first_arc[root] - 1
-            on_path[root] = True
-        while t >= 0:
-            if counters[0] >= end or (buffer.shape[0] > 0 and counters[2] == buffer.shape[0]):
-                counters[3] = t
-                root_and_stamp[0] = root
-                return False
-            node = path_node[t]
-            path_arc[t] += 1
-            arc = path_arc[t]
-            if arc >= first_arc[node + 1]:
-                on_path[node] = False
-                t -= 1
-                continue
-            other = arc_head[arc]
-            if other < root or (other != root and on_path[other]):
-                continue
-            edge = arc_edge[arc]
-            counters[0] += 1
-            if other == root:
-                if t == 0 or edge <= arc_edge[path_arc[0]]:
-                    continue
-                values[:] = 0.0
-                for s in range(t + 1):
-                    values[arc_edge[path_arc[s]]] = arc_sign[path_arc[s]]
-                for i in range(r):
-                    images[t + 1, i] = images[t, i] + arc_sign[arc] * edge_image[i, edge]
-                _offer(
-                    values,
-                    images[t + 1],
-                    reach,
-                    norm,
-                    counters,
-                    top_scores,
-                    top_values,
-                    left_out,
-                    buffer,
-                )
-                continue
-            root_and_stamp[1] += 1
-            if not _root_reachable(
-                other, root, on_path, first_arc, arc_head, mark, root_and_stamp[1], queue
-            ):
-                continue
-            for i in range(r):
-                images[t + 1, i] = images[t, i] + arc_sign[arc] * edge_image[i, edge]
-            t += 1
-            path_node[t] = other
-            path_arc[t] = first_arc[other] - 1
-            on_path[other] = True
-        root += 1
-        root_and_stamp[0] = root
-    counters[3] = -1
-    return True
-
-
-@compiled
-def probe_cycles(first_arc: IntArray, arc_head: IntArray, probes: int, seed: int) -> float:
-    """Estimate the number of simple cycles by random self-avoiding walks (Knuth's method)."""
-    np.random.seed(seed)  # numba's own generator, not NumPy's global one
-    nodes = first_arc.shape[0] - 1
-    total = 0.0
-    on_path = np.zeros(nodes, dtype=np.bool_)
-    choices = np.zeros(arc_head.shape[0], dtype=np.int64)
-    for _ in range(probes):
-        root = np.random.randint(nodes)
-        on_path[:] = False
-        on_path[root] = True
-        node = root
-        weight = float(nodes)
-        length = 0
-        while True:
-            found = 0
-            back = 0
-            for arc in range(first_arc[node], first_arc[node + 1]):
-                other = arc_head[arc]
-                if other == root:
-                    back += 1
-                elif other > root and not on_path[other]:
-                    choices[found] = other
-                    found += 1
-            # every cycle is met in both directions; the first edge does not lead back
-            total += weight * (back - 1 if length == 1 else back if length > 1 else 0) / 2.0
-            if found == 0:
-                break
-            weight *= found
-            node = choices[np.random.randint(found)]
-            on_path[node] = True
-            length += 1
-    return total / probes

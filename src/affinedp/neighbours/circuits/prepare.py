@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Norm
 from affinedp.equations.component import Component
+from affinedp.equations.elimination import EPS
 from affinedp.equations.incidence import Network
-from affinedp.errors import DoubtfulZeroError
+from affinedp.equations.residues import inverses
+from affinedp.neighbours.circuits.rational import ACCURATE
 
-# Below TOLERANCE (rows and columns have unit length) a value counts as zero.  Rounding leaves
-# true zeros below DOUBTFUL; a value between the two may be a tiny coefficient, and is refused.
-TOLERANCE = 1e-9
-DOUBTFUL = 1e-12
+Marks = NDArray[np.bool_]
 STEPS_PER_CALL = 500_000
 # Steps that are tried when no good estimate says that the search is short.
 TRIAL_STEPS = 4_000_000
@@ -36,39 +36,38 @@ class Search(Protocol):
     def expand(self, values: FloatArray) -> FloatArray:
         """Circuits in local entries from the search's own coordinates."""
 
+    def entries(self, marks: Marks) -> Marks:
+        """Which local entries circuits are made of, from the search's own coordinates."""
+
 
 @dataclass
 class Records:
     """What a search has found so far."""
 
     counters: IntArray
-    extremes: FloatArray
     top_scores: FloatArray
     top_values: FloatArray
     left_out: FloatArray
     buffer: FloatArray
+    suspects: Marks
 
     @classmethod
-    def empty(cls, width: int, leading: int, buffered: int) -> Records:
+    def empty(cls, width: int, leading: int, buffered: int, suspects: int) -> Records:
         """Fresh records for circuits of ``width`` values."""
         return cls(
-            np.zeros(4, dtype=np.int64),
-            np.array([0.0, np.inf]),
+            np.zeros(6, dtype=np.int64),
             np.full(leading, -np.inf),
             np.zeros((leading, width)),
             np.full(1, -np.inf),
             np.zeros((buffered, width)),
+            np.zeros((suspects, width), dtype=np.bool_),
         )
 
-
-def doubtful(size: float) -> DoubtfulZeroError:
-    """A refusal that says how small the doubtful coefficient is."""
-    return DoubtfulZeroError(
-        "some coefficients of the neighbour directions cannot be told from zero (one of relative "
-        f"size {size:.1e} was met). The promise would rest on rounding errors. Rescale the "
-        "entries, or protect them with FreeSetAdjacency or DirectionAdjacency",
-        size,
-    )
+    def take_suspects(self) -> Marks:
+        """Return the circuits whose values are not to be trusted, and forget them."""
+        found = self.suspects[: self.counters[5]].copy()
+        self.counters[5] = 0
+        return found
 
 
 def orthonormal(basis: FloatArray) -> FloatArray:
@@ -76,30 +75,47 @@ def orthonormal(basis: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.qr(basis)[0])
 
 
-def parallel_rows(basis: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Merge parallel rows: unit rows, each entry's factor, each entry's group.
+@dataclass(frozen=True)
+class Folded:
+    """Rows of a kernel with parallel ones merged.
 
     Entry i of ``basis @ ξ`` is ``factor[i] · (unit[group[i]] @ ξ)``.
+
+    Attributes
+    ----------
+    unit : array, shape (groups, k)
+        One unit row for each group.
+    factor : array, shape (entries,)
+        Length and sign of each entry's row.
+    group : array of int, shape (entries,)
+        The group of each entry.
+    leaders : array of int, shape (groups,)
+        The entry that stands for the group.
     """
+
+    unit: FloatArray
+    factor: FloatArray
+    group: IntArray
+    leaders: IntArray
+
+
+def fold_parallel(component: Component, basis: FloatArray) -> Folded:
+    """Merge the rows of the kernel that are parallel, which is decided modulo primes."""
+    keys: list[list[bytes]] = [[] for _ in component.entries]
+    for prime, kernel in component.modular_kernel():
+        first = (kernel != 0).argmax(axis=1)
+        lead = kernel[np.arange(len(kernel)), first]
+        scaled = kernel * inverses(lead, prime)[:, None] % prime
+        for key, row in zip(keys, scaled):
+            key.append(row.tobytes())
+    groups: dict[tuple[bytes, ...], int] = {}
+    group = np.array([groups.setdefault(tuple(key), len(groups)) for key in keys], dtype=np.intp)
+    leaders = np.unique(group, return_index=True)[1]
     length = np.linalg.norm(basis, axis=1)
-    unit = basis / length[:, None]
-    close = np.abs(unit @ unit.T) > 1 - 1e-6
-    group = np.full(len(basis), -1)
-    factor = length.copy()
-    leaders: list[int] = []
-    for i in range(len(basis)):
-        if group[i] >= 0:
-            continue
-        for j in np.flatnonzero(close[i] & (group < 0)):
-            sign = 1.0 if unit[i] @ unit[j] > 0 else -1.0
-            apart = float(np.linalg.norm(unit[j] - sign * unit[i]))
-            if DOUBTFUL < apart <= TOLERANCE:
-                raise doubtful(apart)
-            if apart <= DOUBTFUL:
-                group[j] = len(leaders)
-                factor[j] = sign * length[j]
-        leaders.append(i)
-    return unit[leaders], factor, group
+    unit = basis / np.where(length > 0, length, 1.0)[:, None]
+    sign = np.sign(np.einsum("ij,ij->i", unit, unit[leaders[group]]))
+    factor = np.where(length > 0, length, EPS) * np.where(sign == 0, 1.0, sign)
+    return Folded(unit[leaders], factor, group, leaders)
 
 
 class SingleCircuit:
@@ -110,12 +126,20 @@ class SingleCircuit:
     def __init__(self, component: Component) -> None:
         self.width = len(component.entries)
         self._circuit = component.kernel()[:, 0]
+        size = np.abs(self._circuit * component.entry_units())
+        exact = component.error <= EPS
+        self._trusted = exact or 8 * component.error * size.max() <= ACCURATE * size.min()
 
     def steps(self) -> float:
         return 1.0
 
     def advance(self, norm: Norm, records: Records) -> bool:
-        records.counters[:3] += 1
+        records.counters[:2] += 1
+        if not self._trusted:
+            records.counters[5] += len(records.suspects[:1])
+            records.suspects[:1] = True
+            return True
+        records.counters[2] += 1
         records.top_scores[-1] = 1.0
         records.top_values[-1] = self._circuit
         if len(records.buffer):
@@ -125,6 +149,9 @@ class SingleCircuit:
     def expand(self, values: FloatArray) -> FloatArray:
         return values
 
+    def entries(self, marks: Marks) -> Marks:
+        return marks
+
 
 class KernelSide:
     """Flats of the kernel's rows, parallel rows merged."""
@@ -133,22 +160,30 @@ class KernelSide:
 
     def __init__(
         self,
+        component: Component,
         basis: FloatArray,
         balance: FloatArray,
-        folded: tuple[FloatArray, FloatArray, IntArray],
+        folded: Folded,
         matrix: FloatArray,
         reach: FloatArray,
         steps: float,
     ) -> None:
         # ``basis`` is that of the entries multiplied by ``balance``
-        unit, factor, self._group = folded
-        self._factor = factor / balance
+        unit, self._group = folded.unit, folded.group
+        self._factor = folded.factor / balance
         k = unit.shape[1]
         self.width = len(unit)
         self._steps = steps
         image = _compressed((matrix / balance) @ basis)
         self._stack = np.zeros((k, len(unit) + len(image), k))
         self._stack[0] = np.vstack([unit, image])
+        from affinedp.neighbours.circuits.zeros import first_shadow, prime_words
+
+        kernels = component.modular_kernel()
+        self._primes = prime_words([prime for prime, _ in kernels])
+        self._shadow = first_shadow(k, [kernel[folded.leaders].T for _, kernel in kernels])
+        self._live = np.ones((k, len(kernels)), dtype=np.bool_)
+        self._slack = np.full(k, _first_slack(component, folded.factor))
         self._active = np.zeros((k, len(unit)), dtype=np.bool_)
         self._active[0] = True
         self._position = np.zeros(k, dtype=np.int64)
@@ -165,24 +200,30 @@ class KernelSide:
         return bool(
             kernel_side(
                 self._stack,
+                self._shadow,
+                self._primes,
+                self._live,
+                self._slack,
                 self._active,
                 self._position,
                 self.width,
-                TOLERANCE,
                 self._reach,
                 norm,
                 STEPS_PER_CALL,
                 records.counters,
-                records.extremes,
                 records.top_scores,
                 records.top_values,
                 records.left_out,
                 records.buffer,
+                records.suspects,
             )
         )
 
     def expand(self, values: FloatArray) -> FloatArray:
         return np.asarray(values[:, self._group] * self._factor)
+
+    def entries(self, marks: Marks) -> Marks:
+        return np.asarray(marks[:, self._group])
 
 
 class ColumnSide:
@@ -206,6 +247,15 @@ class ColumnSide:
         self._steps = steps
         self._tableau = np.zeros((q + 1, q, n))
         self._tableau[0] = rows / length
+        from affinedp.neighbours.circuits.zeros import first_shadow, prime_words
+
+        equations = component.modular_equations()
+        self._primes = prime_words([prime for prime, _ in equations])
+        self._shadow = first_shadow(q + 1, [modular.T for _, modular in equations])
+        self._live = np.ones((q + 1, len(equations)), dtype=np.bool_)
+        self._shadow_used = np.zeros((q + 1, len(equations), q), dtype=np.bool_)
+        self._shadow_pivot = np.zeros((q + 1, len(equations)), dtype=np.uint32)
+        self._slack = np.full(q + 1, _first_slack(component, length))
         self._image = np.ascontiguousarray(matrix / self._length)
         self._chosen = np.zeros(q + 1, dtype=np.int64)
         self._pivot_row = np.zeros(q + 1, dtype=np.int64)
@@ -222,26 +272,34 @@ class ColumnSide:
         return bool(
             column_side(
                 self._tableau,
+                self._shadow,
+                self._primes,
+                self._live,
+                self._shadow_used,
+                self._shadow_pivot,
+                self._slack,
                 self._image,
                 self._chosen,
                 self._pivot_row,
                 self._used,
                 self._position,
-                TOLERANCE,
                 self._reach,
                 norm,
                 STEPS_PER_CALL,
                 records.counters,
-                records.extremes,
                 records.top_scores,
                 records.top_values,
                 records.left_out,
                 records.buffer,
+                records.suspects,
             )
         )
 
     def expand(self, values: FloatArray) -> FloatArray:
         return np.asarray(values / self._length)
+
+    def entries(self, marks: Marks) -> Marks:
+        return marks
 
 
 class Cycles:
@@ -275,7 +333,7 @@ class Cycles:
         self._steps: float | None = None
 
     def steps(self) -> float:
-        from affinedp.neighbours.circuits.compiled import probe_cycles
+        from affinedp.neighbours.circuits.compiled_cycles import probe_cycles
 
         if self._steps is None:
             cycles = float(probe_cycles(self._first_arc, self._arc_head, 4000, 1))
@@ -284,7 +342,7 @@ class Cycles:
         return self._steps
 
     def advance(self, norm: Norm, records: Records) -> bool:
-        from affinedp.neighbours.circuits.compiled import cycles
+        from affinedp.neighbours.circuits.compiled_cycles import cycles
 
         if not self._started:
             records.counters[3] = -1
@@ -315,6 +373,15 @@ class Cycles:
 
     def expand(self, values: FloatArray) -> FloatArray:
         return values / self._coefficient
+
+    def entries(self, marks: Marks) -> Marks:
+        return marks
+
+
+def _first_slack(component: Component, lengths: FloatArray) -> float:
+    """About how much unit rows are off that had these lengths before."""
+    shortest = float(np.abs(lengths).min(initial=1.0))
+    return 8 * max(EPS, component.error) / shortest if shortest > 0 else np.inf
 
 
 def _compressed(matrix: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.tables.description import TableRelease
+from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import BrokenTotal, BrokenTotalsError, TableError, listed, row_words
 from affinedp.tables.relations import Relation
@@ -18,13 +18,13 @@ EXACT = 2.0**53
 
 
 def repaired(
-    description: TableRelease, layout: Layout, points: FloatArray, index: Any
+    description: TableDescription, layout: Layout, points: FloatArray, index: Any
 ) -> FloatArray:
     """Return points that obey the equations, or refuse them.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         Says what may be adjusted or computed.
     layout : Layout
         The equations.
@@ -46,12 +46,12 @@ def repaired(
     return points
 
 
-def replaced_entries(description: TableRelease, layout: Layout) -> tuple[int, ...]:
+def replaced_entries(description: TableDescription, layout: Layout) -> tuple[int, ...]:
     """Return the private entries that are adjusted, or computed instead of read.
 
     Parameters
     ----------
-    description : TableRelease
+    description : TableDescription
         Says which.
     layout : Layout
         The entries.
@@ -150,16 +150,17 @@ def _refuse_far(
         name = layout.name(columns[which])
         row = row_words(index, place) if layout.row_names is None else name
         raise TableError(
-            f"{row}: {name!r} would have to change by {moved[place, which]:.6g} to fit the "
-            f"equations, but within = {within:g} ({int(far.any(axis=1).sum())} such rows). "
-            "Correct the table",
+            f"{row}: {name!r} would have to change by more than within = {within:g} to fit the "
+            f"equations ({int(far.any(axis=1).sum())} such rows). Correct the table",
             row,
             name,
         )
 
 
-def broken_list(layout: Layout, off: FloatArray, index: Any) -> list[BrokenTotal]:
-    """Return every broken equation, row by row.
+def broken_list(
+    layout: Layout, off: FloatArray, index: Any
+) -> tuple[list[BrokenTotal], list[float]]:
+    """Return every broken equation, row by row, and by how much each is off.
 
     Parameters
     ----------
@@ -170,21 +171,22 @@ def broken_list(layout: Layout, off: FloatArray, index: Any) -> list[BrokenTotal
     index : pandas Index
         Of the table.
     """
-    found = []
+    found, amounts = [], []
     for place, equation in np.argwhere(off != 0).tolist():
         relation = layout.relations[equation]
         row = row_words(index, place) if layout.row_names is None else relation.place
-        found.append(BrokenTotal(row, relation.words, float(f"{off[place, equation]:.9g}")))
-    return found
+        found.append(BrokenTotal(row, relation.words))
+        amounts.append(float(f"{off[place, equation]:.9g}"))
+    return found, amounts
 
 
 def _refusal(
-    description: TableRelease, layout: Layout, recorded: FloatArray, off: FloatArray, index: Any
+    description: TableDescription, layout: Layout, recorded: FloatArray, off: FloatArray, index: Any
 ) -> BrokenTotalsError:
-    broken = broken_list(layout, off, index)
+    broken, _ = broken_list(layout, off, index)
     first = broken[0]
     equation = int(np.argwhere(off != 0)[0][1])
-    message = [f"{first.row}: {first.equation} is off by {abs(first.off):.6g}"]
+    message = [f"{first.row}: {first.equation} does not hold"]
     named = replaced_entries(description, layout)
     if named:
         message[0] += f", also after {'adjusting' if description.adjust else 'computing'} "
@@ -192,8 +194,7 @@ def _refusal(
     if layout.row_names is None:
         same = np.flatnonzero(off[:, equation])
         if len(same) > 1:
-            most = float(np.abs(off[:, equation]).max())
-            message.append(f"{len(same):,} of {len(off):,} rows break it, by at most {most:.6g}")
+            message.append(f"{len(same):,} of {len(off):,} rows break it")
     others = len({found.equation for found in broken}) - 1
     if others:
         message.append(f"{others} other equation{'s' if others > 1 else ''} broken too")
@@ -201,7 +202,7 @@ def _refusal(
         message.append(f"it is broken in {len(broken)} places")
     return BrokenTotalsError(
         "; ".join(message)
-        + ". Nothing was released. Correct the table"
+        + ". Nothing was released. Correct the table (TableRelease.check shows by how much)"
         + _ways_out(layout, np.flatnonzero(residuals(layout, recorded).any(axis=0)).tolist()),
         broken,
     )

@@ -20,7 +20,7 @@ from affinedp.designs.gaussian import at_the_limit
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
-from affinedp.tables.description import Law
+from affinedp.promise.verification import Law
 
 ROUNDS = 60
 # A move that passes the limit by less than this is taken care of by scaling the noise.

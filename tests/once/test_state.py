@@ -14,25 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.control.gateway.state import (
-    DamagedStateError,
-    Draw,
-    GatewayState,
-    GatewayStateError,
-    Head,
-    create_state,
-    from_text,
-    to_text,
-)
+from affinedp.control.gateway.state import GATEWAY, DamagedStateError, GatewayStateError
+from affinedp.files.sqlite import building, put_into_place
+from affinedp.once.state import Draw, DrawnState, Head, from_text, to_text, write_state
 
 DRAW = Draw('{"fingerprint": "f"}', b"s" * 64, (2**60, -17, 0))
 START = Head(0, (12345678901234567890, -1))
 
 
+def create_state(path, draw=DRAW, owner=GATEWAY):
+    """A new state in its place."""
+    with building(owner.kind, path) as folder:
+        put_into_place(owner.kind, write_state(owner, folder, path, draw, START), path)
+
+
 @pytest.fixture
 def path(tmp_path):
     path = Path(os.path.realpath(tmp_path)) / "state.db"
-    create_state(path, lambda: (DRAW, START), lambda draw: None)
+    create_state(path)
     return path
 
 
@@ -58,14 +57,14 @@ def test_text(numbers):
 
 
 def test_what_is_written_is_read(path):
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     assert state.draw == DRAW
     assert state.head == START
     assert state.sent(0) is None
     state.record(0, b"first", Head(1, (5, 6)))
     state.record(3, b"\0\xff", Head(4, (-7, 2**300)))
     state.close()
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     assert state.head == Head(4, (-7, 2**300))
     assert [state.sent(step) for step in range(5)] == [b"first", None, None, b"\0\xff", None]
     state.close()
@@ -74,18 +73,18 @@ def test_what_is_written_is_read(path):
 
 def test_only_its_owner_reads_it(path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     state.record(0, b"x", START)
     for file in path.parent.iterdir():  # the journal too
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     state.close()
     path.chmod(0o640)
     with pytest.raises(GatewayStateError, match="chmod 600"):
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
 
 
 def test_nothing_secret_is_shown(path):
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     for thing in (state, state.draw, state.head, DRAW):
         assert "12345678901234567890" not in repr(thing)
         assert str(2**60) not in repr(thing)
@@ -94,29 +93,31 @@ def test_nothing_secret_is_shown(path):
 
 
 def test_one_at_a_time_in_this_process(path):
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     with pytest.raises(GatewayStateError, match="another gateway is using it"):
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
     state.record(0, b"x", Head(1, (0, 0)))  # the refusal did not take the lock away
     with pytest.raises(GatewayStateError, match="another gateway is using it"):
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
     state.close()
-    GatewayState(path).close()
+    DrawnState(GATEWAY, path).close()
 
 
 OPEN = """
     import sys
     from pathlib import Path
-    from affinedp.control.gateway.state import *
+    from affinedp.control.gateway.state import GATEWAY, GatewayStateError
+    from affinedp.once.state import *
     try:
-        state = GatewayState(Path(sys.argv[1]))
+        state = DrawnState(GATEWAY, Path(sys.argv[1]))
     except GatewayStateError as error:
         sys.exit(str(error))
 """
 
 
+@pytest.mark.slow
 def test_one_at_a_time_in_all_processes(path):
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     found = run(OPEN, path)
     assert found.returncode == 1
     assert "another gateway is using it" in found.stderr
@@ -128,16 +129,17 @@ def test_one_at_a_time_in_all_processes(path):
     )  # fmt: skip
     assert holder.stdout.readline() == "open\n"
     with pytest.raises(GatewayStateError, match="another gateway is using it"):
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
-    GatewayState(path).close()
+    DrawnState(GATEWAY, path).close()
 
 
 DIE = """
     import os, sys
     from pathlib import Path
-    from affinedp.control.gateway.state import *
+    from affinedp.control.gateway.state import GATEWAY, GatewayStateError
+    from affinedp.once.state import *
 
     class Dying:
         def __init__(self, connection): self.connection = connection
@@ -148,7 +150,7 @@ DIE = """
             return found
 
     last, before = sys.argv[2], sys.argv[3] == "before"
-    state = GatewayState(Path(sys.argv[1]))
+    state = DrawnState(GATEWAY, Path(sys.argv[1]))
     state.record(0, b"first", Head(1, (5, 6)))
     state._connection = Dying(state._connection)
     state.record(1, b"second", Head(2, (7, 8)))
@@ -160,7 +162,7 @@ DIE = """
 def test_killed_while_a_step_is_recorded(path, statement, when):
     """All of a step or nothing of it, and never less than what was acknowledged."""
     assert run(DIE, path, statement, when).returncode == 9
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     assert state.sent(0) == b"first"
     if (statement, when) == ("COMMIT", "after"):
         assert state.head == Head(2, (7, 8))
@@ -174,9 +176,10 @@ def test_killed_while_a_step_is_recorded(path, statement, when):
 FULL = """
     import resource, sys
     from pathlib import Path
-    from affinedp.control.gateway.state import *
+    from affinedp.control.gateway.state import GATEWAY, GatewayStateError
+    from affinedp.once.state import *
     path = Path(sys.argv[1])
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     room = path.stat().st_size + 8192
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     done = 0
@@ -192,7 +195,7 @@ FULL = """
         except GatewayStateError as error:
             print(error)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     assert state.head == Head(done, (done - 1,)), (state.head, done)
     assert state.sent(done - 1) == b"x" * 500 and state.sent(done) is None
     state.record(done, b"y", Head(done + 1, (done,)))
@@ -236,18 +239,18 @@ def test_full_disk(path):
     ids=lambda statement: statement[0],
 )
 def test_altered_states_are_refused(path, statement):
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     state.record(0, b"first", Head(1, (5, 6)))
     state.close()
     alter(path, statement)
     with pytest.raises(DamagedStateError):
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
     # the refusal leaves no lock behind
     alter(path, ("PRAGMA user_version = 1",))
 
 
 def test_what_was_sent_is_checked_when_it_is_used(path):
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     for step in range(3):
         state.record(step, b"%d" % step, Head(step + 1, (5, 6)))
     state.close()
@@ -256,7 +259,7 @@ def test_what_was_sent_is_checked_when_it_is_used(path):
         ("UPDATE sent SET outputs = ? WHERE step = 1", (b"9",)),
         ("DELETE FROM sent WHERE step = 2",),
     )
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     assert state.sent(0) == b"0"
     assert state.sent(2) is None  # as if it had been skipped: never sent anew
     assert state.head.next_step == 3
@@ -266,6 +269,7 @@ def test_what_was_sent_is_checked_when_it_is_used(path):
         state.sent(0)
 
 
+@pytest.mark.slow
 def test_flipped_bytes_never_pass_for_the_state(path):
     """Whatever byte is altered: a refusal, or the very same contents."""
     original = path.read_bytes()
@@ -276,7 +280,7 @@ def test_flipped_bytes_never_pass_for_the_state(path):
         altered[place] ^= 1 << rng.integers(8)
         path.write_bytes(altered)
         try:
-            state = GatewayState(path)
+            state = DrawnState(GATEWAY, path)
         except GatewayStateError:
             refused += 1
         else:
@@ -292,35 +296,35 @@ def test_flipped_bytes_never_pass_for_the_state(path):
 def test_files_that_are_no_state(path, content):
     path.write_bytes(content)
     with pytest.raises(DamagedStateError):
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
     assert path.read_bytes() == content
 
 
 def test_foreign_files_are_left_alone(path, tmp_path):
     with pytest.raises(GatewayStateError, match="cannot be opened"):
-        GatewayState(tmp_path / "nothing")
+        DrawnState(GATEWAY, tmp_path / "nothing")
     with pytest.raises(GatewayStateError, match="not a file"):
-        GatewayState(tmp_path)
+        DrawnState(GATEWAY, tmp_path)
     alter(path, ("PRAGMA application_id = 7",))
     with pytest.raises(GatewayStateError, match="another program") as refusal:
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
     assert not isinstance(refusal.value, DamagedStateError)
     alter(path, ("PRAGMA application_id = 0x61644754",), ("PRAGMA user_version = 2",))
     with pytest.raises(GatewayStateError, match="newer affinedp"):
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
     alter(path, ("PRAGMA user_version = 1",), ("PRAGMA journal_mode = DELETE",))
     with pytest.raises(GatewayStateError, match="another kind of journal"):
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
 
 
 def test_moved_or_replaced_while_open(path):
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     other = path.with_name("other.db")
-    create_state(other, lambda: (DRAW, START), lambda draw: None)
+    create_state(other)
     os.replace(other, path)
     with pytest.raises(GatewayStateError, match="moved or replaced"):
         state.record(0, b"x", Head(1, (0,)))
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     path.unlink()
     with pytest.raises(GatewayStateError, match="moved or replaced"):
         state.record(0, b"x", Head(1, (0,)))
@@ -328,7 +332,7 @@ def test_moved_or_replaced_while_open(path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_fork(path):
-    state = GatewayState(path)
+    state = DrawnState(GATEWAY, path)
     child = os.fork()
     if child == 0:
         try:
@@ -339,31 +343,8 @@ def test_fork(path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     state.record(0, b"x", Head(1, (0,)))
     with pytest.raises(GatewayStateError, match="another gateway"):
-        GatewayState(path)
+        DrawnState(GATEWAY, path)
     state.close()
-
-
-def test_creation_is_all_or_nothing(tmp_path):
-    path = tmp_path / "state.db"
-
-    def fails(*_):
-        raise RuntimeError("on purpose")
-
-    for prepare, ready in ((fails, fails), (lambda: (DRAW, START), fails)):
-        with pytest.raises(RuntimeError):
-            create_state(path, prepare, ready)
-        assert list(tmp_path.iterdir()) == []
-    create_state(path, lambda: (DRAW, START), lambda draw: None)
-    content = path.read_bytes()
-    other = Draw("{}", b"t" * 64, (1,))
-    with pytest.raises(GatewayStateError, match="cannot be created"):
-        create_state(path, lambda: (other, START), lambda draw: None)
-    assert path.read_bytes() == content
-    with pytest.raises(GatewayStateError, match="cannot be created"):
-        create_state(tmp_path / "no" / "state", fails, fails)
-    if Path("/proc/self").is_dir():
-        with pytest.raises(GatewayStateError, match="cannot be created"):
-            create_state(Path("/proc/self/state"), fails, fails)
 
 
 def test_commitment_fixes_everything():

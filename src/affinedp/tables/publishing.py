@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import AffineManifold
+from affinedp.files.frames import fresh_frame, fresh_labels
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
-from affinedp.promise.guarantee import Guarantee
-from affinedp.tables.design import TableDesign
+from affinedp.tables.description import TableDescription
+from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.lattice import Integers
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.reading import read_points
 from affinedp.tables.refusals import TableError
-
-if TYPE_CHECKING:
-    from affinedp.budget.ledger import Ledger
-    from affinedp.show.page import Report
 
 # Noises that are drawn between two steps of the progress bar.
 BATCH = 30_000
 
 
 @dataclass(frozen=True, eq=False)
-class ReleasedTable:
-    """A published table.  Everything here may be shown to anyone.
+class Published:
+    """What a release makes public.
 
     Attributes
     ----------
     table : DataFrame
-        Index and columns of the private table; numbers with noise.
-    design : TableDesign
-        The noise and the equations.
+        Labels and columns of the private table; numbers with noise.
     public : array, shape (data sets, public entries)
         Public numbers in the equations, also sums that no cell holds.
     unrounded : DataFrame
@@ -43,57 +40,19 @@ class ReleasedTable:
     """
 
     table: Any
-    design: TableDesign = field(repr=False)
-    public: FloatArray = field(repr=False)
-    unrounded: Any = field(repr=False)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is promised."""
-        return self.design.guarantee
-
-    @property
-    def noise(self) -> Any:
-        """Standard deviation of the noise: a Series by column, or a DataFrame by cell."""
-        return self.design.noise
-
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
-        """Return lower and upper ends of confidence intervals for the true numbers.
-
-        They are around the numbers before rounding, which are as private: rounding adds nothing.
-
-        Parameters
-        ----------
-        level : float
-            The probability with which each interval by itself holds the true number, at least.
-
-        Returns
-        -------
-        pair of DataFrames
-            With the index of the table and its private columns.
-        """
-        width = self.design.half_width(level, rounded=False)
-        if self.design.layout.row_names is not None:
-            # numbers that are public are known: their intervals have no width
-            width = width.set_axis(self.unrounded.index).fillna(0.0)
-        return self.unrounded - width, self.unrounded + width
-
-    def report(self) -> Report:
-        """Return what people want to read: promise, noise, whether totals add up."""
-        from affinedp.tables.table_report import table_report
-
-        return table_report(self.design, self.table, self.public)
+    public: FloatArray
+    unrounded: Any
 
 
 def release_table(
-    design: TableDesign,
+    design: DesignedNoise,
     table: Any,
     *,
     ledger: Ledger | None = None,
     label: str | None = None,
     bound: float | None = None,
-) -> ReleasedTable:
-    """Publish a table; see :meth:`TableDesign.release`."""
+) -> Published:
+    """Publish a table; see :meth:`TableRelease.release`."""
     layout = _same_layout(design, table)
     points = read_points(design.description, layout, table, bound)
     public = points[:, ~layout.is_private]
@@ -102,12 +61,14 @@ def release_table(
     origin = None
     if design.multiples is not None:
         origin = design.multiples.origin(layout, public)
-        design.multiples.refuse_too_fine(secret, origin, design.deviations, layout)
     moved = _on_the_manifold(design.mechanism.manifold, secret)
     limit = _moved_bound(design.mechanism.manifold, bound)
-    design.mechanism.release_plan(limit)  # all that can be refused is refused before the charge
+    # all that can be refused is refused before the charge
+    if design.mechanism.release_plan(limit).shared is not None:
+        _refuse_rounded(layout, secret)
     entry = None
     if ledger is not None:
+        _refuse_unsaid_rows(design.description, len(table))
         entry = ledger.charge(
             design.charge,
             fingerprint=design.mechanism.fingerprint,
@@ -120,7 +81,37 @@ def release_table(
     return _as_table(design, table, published + shift, public, origin)
 
 
-def _same_layout(design: TableDesign, table: Any) -> Layout:
+def _refuse_unsaid_rows(description: TableDescription, count: int) -> None:
+    """A ledger is charged once or for each row; which of them must be said."""
+    if count > 1 and description.rows is None and description.row_mode == "separate":
+        raise TableError(
+            f"the table has {count:,} rows, and a ledger must know whom they are about: "
+            "rows='separate' if nobody is in two rows (it is charged once), rows='composed' if the "
+            "same people may be in all of them (it is charged for each row, and the noise is "
+            "designed for that); nothing was charged"
+        )
+
+
+def _refuse_rounded(layout: Layout, secret: FloatArray) -> None:
+    """Refuse decimals that are no doubles where sums of them are published without noise.
+
+    Neighbours agree in these sums as decimals; as doubles they agree only where nothing rounds.
+    """
+    for place, name in enumerate(layout.names):
+        column = secret[:, place]
+        fractions = column[column != np.rint(column)].tolist()
+        if any(Fraction(value) != Fraction(repr(value)) for value in fractions):
+            raise TableError(
+                f"{name!r} holds decimals that double precision rounds, and some combinations of "
+                "the private numbers are published without noise because no neighbour moves them: "
+                "their last digits would tell neighbours apart. Publish in smaller units, so that "
+                "the numbers are whole",
+                "",
+                name,
+            )
+
+
+def _same_layout(design: DesignedNoise, table: Any) -> Layout:
     """Refuse a table of another shape than the noise was designed for."""
     layout = layout_of(design.description, table)
     known = design.layout
@@ -180,48 +171,38 @@ def _drawn(mechanism: Mechanism, points: FloatArray, bound: float | None) -> Flo
 
 
 def _as_table(
-    design: TableDesign,
+    design: DesignedNoise,
     table: Any,
     published: FloatArray,
     public: FloatArray,
     origin: Integers | None,
-) -> ReleasedTable:
-    """The table with its private numbers replaced."""
+) -> Published:
+    """A table of its own: public labels and numbers, and what was drawn; no more of the input.
+
+    The types follow from the description: doubles, or 64-bit integers where whole numbers were
+    asked for, whatever the private columns were.
+    """
     layout = design.layout
-    entries: Any = np.empty((len(published), len(layout.is_private)))
-    entries[:, layout.private] = published
-    entries[:, ~layout.is_private] = public
-    private = list(layout.roles.private)
-    unrounded = table[private].astype(float)
-    unrounded[private] = _cells(layout, entries)
+    unrounded = dict(zip(layout.roles.private, _columns(layout, published, public)))
+    numbers = unrounded
     if design.multiples is not None and origin is not None:
         steps = design.multiples.rounded(published, origin)
-        entries[:, layout.private] = design.multiples.values(steps)
-        if design.multiples.step.denominator == 1:
-            entries = np.rint(entries).astype(np.int64)
-    result = table.copy()
-    for name, values in zip(private, _cells(layout, entries).T):
-        result[name] = _typed(values, table[name])
-    return ReleasedTable(result, design, public, unrounded)
+        multiples = design.multiples.values(steps)
+        numbers = dict(zip(layout.roles.private, _columns(layout, multiples, public)))
+    columns = {
+        name: numbers[name] if name in numbers else fresh_labels(table[name].tolist())
+        for name in table.columns
+    }
+    return Published(fresh_frame(columns, table.index), public, fresh_frame(unrounded, table.index))
 
 
-def _cells(layout: Layout, entries: Any) -> Any:
-    """The private columns, one row per row of the table."""
-    cells = entries[:, : layout.cells].reshape(-1, len(layout.columns))
-    return cells[:, [layout.columns.index(name) for name in layout.roles.private]]
-
-
-def _typed(values: Any, like: Any) -> Any:
-    """A column of the type that it had, where that holds the published numbers."""
-    import pandas
-
-    column = pandas.Series(values, index=like.index, name=like.name)
-    wanted = like.dtype
-    kind, size = getattr(wanted, "kind", "O"), getattr(wanted, "itemsize", 8)
-    if kind in "iu" and values.dtype.kind == "f":
-        return column  # noise makes fractions: whole numbers come with round_to
-    if kind == "u" or size < 4:
-        return column  # noise goes below zero and beyond short numbers
-    if kind == "i" and not np.abs(values).max() < np.iinfo(f"i{size}").max:
-        return column
-    return column.astype(wanted)
+def _columns(layout: Layout, private: Any, public: FloatArray) -> Any:
+    """The private columns, one row per row of the table; public rows have cells in them, too."""
+    entries = np.empty((len(private), layout.cells), dtype=private.dtype)
+    entries[:, layout.private] = private
+    known = np.flatnonzero(~layout.is_private[: layout.cells])
+    shown = public[:, : len(known)]
+    # in a table of whole numbers these are whole, up to rounding: no others were let through
+    entries[:, known] = shown if entries.dtype.kind == "f" else np.rint(shown)
+    cells = entries.reshape(-1, len(layout.columns))
+    return cells[:, [layout.columns.index(name) for name in layout.roles.private]].T

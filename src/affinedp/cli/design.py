@@ -1,0 +1,56 @@
+"""``affinedp design``: the least noise that keeps a promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from affinedp.cli.options import AsJson, KeptDelta, KeptEpsilon, NewMechanism, ProblemFile
+from affinedp.cli.output import say, say_json
+
+
+def design(
+    problem: ProblemFile,
+    output: NewMechanism,
+    law: Annotated[str, typer.Option(help="gaussian or laplace (default: from the problem).")] = "",
+    epsilon: KeptEpsilon = None,
+    delta: KeptDelta = None,
+    method: Annotated[
+        str,
+        typer.Option(help="optimal, or the paper's algorithm1 (Gaussian) or algorithm2 (Laplace)."),
+    ] = "optimal",
+    basis: Annotated[
+        Path | None,
+        typer.Option(help="CSV file with Λ̄ of algorithm1 or algorithm2, a row per output."),
+    ] = None,
+    covariance: Annotated[
+        Path | None, typer.Option(help="CSV file with Σ of algorithm1, in coordinates of Λ̄.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Design the least noise that keeps the promise in PROBLEM, and save it.
+
+    ε and δ come from the problem's privacy section, or from the options.  Without a law, Gaussian
+    noise is designed when there is a δ, Laplace noise otherwise.
+
+    The paper's algorithms take a basis Λ̄ of one's own, and algorithm1 a Σ; without them an
+    orthonormal basis and a multiple of the identity are taken.
+    """
+    from affinedp.cli.problems import algorithm_of, design_problem
+    from affinedp.cli.verify import promise_as_json
+    from affinedp.files.problem import read_problem
+
+    read = read_problem(problem)
+    chosen = algorithm_of(method, law, basis, covariance)
+    mechanism = design_problem(read, law or chosen.law or read.law, epsilon, delta, chosen)
+    mechanism.save(output)
+    if as_json:
+        answer = promise_as_json(mechanism.guarantee)
+        answer["expected_squared_error"] = mechanism.expected_squared_error
+        answer["gap"] = mechanism.gap
+        answer["notes"] = list(mechanism.notes)
+        say_json(answer)
+    else:
+        say(mechanism.report())

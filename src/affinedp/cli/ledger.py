@@ -1,0 +1,119 @@
+"""``affinedp ledger …``: start a privacy budget, look at it, check it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from affinedp.cli.exits import NOT_KEPT
+from affinedp.cli.options import AsJson, LedgerFile
+from affinedp.cli.output import finite, say, say_json
+from affinedp.errors import AffineDPError
+from affinedp.files.visible import visible
+
+ledger_app = typer.Typer(help="Start a privacy budget, look at it, check it.", no_args_is_help=True)
+
+
+@ledger_app.command("create")
+def ledger_create(
+    path: LedgerFile,
+    epsilon: Annotated[float, typer.Option(help="Cap on ε.")],
+    protects: Annotated[str, typer.Option(help="Whose budget it is, such as 'one person'.")],
+    delta: Annotated[float, typer.Option(help="Cap on δ.")] = 0.0,
+) -> None:
+    """Start the budget of one secret; an existing file is never touched."""
+    from affinedp.budget.ledger import Ledger
+
+    if path.exists():
+        raise AffineDPError(f"{path} exists already")
+    with Ledger(path, epsilon=epsilon, delta=delta, protects=protects):
+        whom = visible(protects)
+        say(f"made {path}: at most ε = {epsilon:g} at δ = {delta:g} for {whom}")
+
+
+@ledger_app.command("show")
+def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
+    """Say whom the budget protects, the cap, what was spent, and the neighbours of the charges."""
+    from affinedp.budget.ledger import Ledger
+
+    with Ledger(path, create=False) as ledger:
+        entries = ledger.history()
+        releases: Counter[tuple[str, str, bool]] = Counter()
+        for entry in entries:
+            releases[entry.unit, entry.neighbours, entry.same_secret] += entry.releases
+        answer: dict[str, Any] = {
+            "protects": ledger.protects,
+            "unit": ledger.unit,
+            "epsilon": ledger.epsilon,
+            "delta": ledger.delta,
+            "adaptive": ledger.adaptive,
+            "spent": finite(ledger.spent),
+            "remaining": ledger.remaining,
+            "neighbours": [
+                {"unit": unit, "neighbours": text, "same_secret": declared, "releases": count}
+                for (unit, text, declared), count in releases.items()
+            ],
+            "charges": len(entries),
+            "not_confirmed": sum(entry.status == "charged" for entry in entries),
+            "head": ledger.head,
+        }
+    if as_json:
+        say_json(answer)
+        return
+    say(f"protects    {visible(answer['protects'])}")
+    say(f"unit        {visible(answer['unit'] or 'that of the first charge')}")
+    say(f"cap         ε = {answer['epsilon']:g}, δ = {answer['delta']:g}")
+    say(f"charges     {answer['charges']}, {answer['not_confirmed']} not confirmed")
+    say(f"remaining   about ε = {answer['remaining']:.6g}")
+    spent = math.inf if answer["spent"] is None else answer["spent"]
+    say(f"spent       ε = {spent:.6g}, for changes that are neighbours of every release:")
+    for kind in answer["neighbours"]:
+        mark = f" ({kind['unit']}: same secret, as was said)" if kind["same_secret"] else ""
+        say(f"            {kind['releases']} × {visible(kind['neighbours'] + mark)}")
+    say(f"head        {answer['head']}")
+
+
+@ledger_app.command("history")
+def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
+    """List all charges and their neighbours, the oldest first."""
+    from dataclasses import asdict
+
+    from affinedp.budget.ledger import Ledger
+
+    with Ledger(path, create=False) as ledger:
+        entries = ledger.history()
+    if as_json:
+        say_json([asdict(entry) for entry in entries])
+        return
+    for entry in entries:
+        losses = ", ".join(f"{law} {s:.6g}" for law, s in entry.losses)
+        times = f" × {entry.releases}" if entry.releases > 1 else ""
+        confirmed = "released" if entry.status == "released" else "charged, release not confirmed"
+        label = visible(entry.label or "")
+        say(f"{entry.id:>6}  {entry.time[:19]}Z  {losses}{times}  {confirmed}  {label}")
+        mark = "; same secret, as was said" if entry.same_secret else ""
+        say(f"        {visible(f'{entry.unit}{mark}: {entry.neighbours}')}")
+
+
+@ledger_app.command("check")
+def ledger_check(path: LedgerFile) -> None:
+    """Verify the whole file; exit code 1 if something is wrong with it."""
+    import warnings
+
+    from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LedgerWarning)  # check() says the same
+            with Ledger(path, create=False) as ledger:
+                problems = ledger.check()
+    except LedgerError as error:
+        problems = (str(error),)
+    for problem in problems:
+        say(problem)
+    if problems:
+        raise typer.Exit(NOT_KEPT)
+    say("fine: nothing was altered")

@@ -1,0 +1,24 @@
+"""Arguments and options that several commands share, so that they mean and say the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ProblemFile = Annotated[Path, typer.Argument(help="Problem in TOML or JSON.", show_default=False)]
+MechanismFile = Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)]
+LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", show_default=False)]
+NewMechanism = Annotated[Path, typer.Option("--output", "-o", help="Mechanism file to write.")]
+AskedEpsilon = Annotated[float | None, typer.Option(help="Ask whether this ε is kept.")]
+AskedDelta = Annotated[float | None, typer.Option(help="δ that goes with it (default 0).")]
+KeptEpsilon = Annotated[float | None, typer.Option(help="ε to keep.")]
+KeptDelta = Annotated[float | None, typer.Option(help="δ to keep (Gaussian).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+SameSecret = Annotated[
+    bool,
+    typer.Option(
+        "--same-secret", help="A change of the ledger's secret is one of these neighbours, too."
+    ),
+]

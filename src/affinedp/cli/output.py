@@ -1,0 +1,107 @@
+"""What commands say: text for people, JSON for programs, nothing that a terminal would act on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import typer
+
+from affinedp.files.visible import visible
+
+
+def say(text: object) -> None:
+    """Print lines for people.
+
+    Parameters
+    ----------
+    text : object
+        Anything with a text.
+    """
+    typer.echo(visible(str(text), lines=True))
+
+
+def say_json(answer: object) -> None:
+    """Print an answer for programs, in ASCII, so that no console is too small for it.
+
+    Parameters
+    ----------
+    answer : object
+        Of plain values.
+    """
+    typer.echo(json.dumps(answer, indent=2))
+
+
+def complain(text: object) -> None:
+    """Print one refusal on standard error, if there is one.
+
+    Parameters
+    ----------
+    text : object
+        What is wrong.
+    """
+    with suppress(OSError):  # the exit code still says it
+        typer.echo(f"affinedp: {visible(str(text), lines=True)}", err=True)
+
+
+def say_table(
+    headings: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    *,
+    title: str | None = None,
+    right: Iterable[str] = (),
+) -> None:
+    """Print a table.
+
+    Parameters
+    ----------
+    headings : iterable of str
+        Of the columns.
+    rows : iterable of iterables of str
+        The cells.
+    title : str, optional
+        Stands above.
+    right : iterable of str
+        Columns of numbers.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, box=box.SIMPLE)
+    numbers = set(right)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in numbers else "left")
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    Console().print(table)
+
+
+def finite(value: float) -> float | None:
+    """Return a number that JSON can hold: infinity is None.
+
+    Parameters
+    ----------
+    value : float
+        Any number.
+    """
+    return value if math.isfinite(value) else None
+
+
+def by_name(vector: Any, names: tuple[str, ...]) -> dict[str, float] | None:
+    """Return the entries of a vector that are not zero, by name.
+
+    Parameters
+    ----------
+    vector : array or None
+        One number for each name.
+    names : tuple of str
+        The names.
+    """
+    if vector is None:
+        return None
+    return {name: float(value) for name, value in zip(names, vector) if value != 0.0}

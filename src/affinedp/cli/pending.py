@@ -1,0 +1,65 @@
+"""A release counts as done in the ledger only when its results are on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from affinedp.budget.ledger import Ledger
+from affinedp.errors import AffineDPError
+
+
+class PendingLedger(Ledger):
+    """A ledger that charges at once, and notes down what to settle later."""
+
+    def __init__(self, path: Path, same_secret: bool) -> None:
+        super().__init__(path, create=False, same_secret=same_secret)
+        self.waiting: list[int] = []
+
+    def settle(self, entry: int) -> None:
+        """Note that the noise of a charge was drawn.
+
+        Parameters
+        ----------
+        entry : int
+            What ``charge`` returned.
+        """
+        self.waiting.append(entry)
+
+    def settle_all(self) -> None:
+        """Record every release that was noted."""
+        while self.waiting:
+            super().settle(self.waiting.pop())
+
+
+@contextmanager
+def settled_in_the_end(path: Path | None, same_secret: bool = False) -> Iterator[Any]:
+    """Open a ledger; what is charged inside is recorded as released when all went well.
+
+    Otherwise it stays charged, without a release, as after a crash: noise was drawn.
+
+    Parameters
+    ----------
+    path : Path or None
+        A ledger that exists; None gives None.
+    same_secret : bool
+        Whether a change of its secret is one of these neighbours, whatever their unit.
+    """
+    if path is None:
+        yield None
+        return
+    ledger = PendingLedger(path, same_secret)
+    with ledger:
+        try:
+            yield ledger
+        except AffineDPError as error:
+            if not ledger.waiting:
+                raise
+            entries = ", ".join(map(str, ledger.waiting))
+            raise AffineDPError(
+                f"{error}.  Nothing was published, but noise was drawn: entry {entries} of "
+                f"{path.name} stays charged, not confirmed"
+            ) from None
+        ledger.settle_all()

@@ -1,0 +1,104 @@
+"""``affinedp verify``: what noise really promises."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from affinedp.cli.exits import NOT_KEPT
+from affinedp.cli.options import AsJson, AskedDelta, AskedEpsilon, ProblemFile
+from affinedp.cli.output import by_name, finite, say_json
+from affinedp.files.visible import visible
+
+if TYPE_CHECKING:
+    from affinedp.promise.guarantee import Guarantee
+
+
+def verify(
+    problem: ProblemFile,
+    epsilon: AskedEpsilon = None,
+    delta: AskedDelta = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the noise in PROBLEM really promises once the equations are known.
+
+    With --epsilon (or an epsilon in the problem) the exit code says whether that promise
+    holds: 0 yes, 1 no.
+    """
+    from affinedp.cli.problems import asked_promise, verify_problem
+    from affinedp.files.problem import read_problem
+
+    read = read_problem(problem)
+    asked = asked_promise(read, epsilon, delta)
+    guarantee = verify_problem(read)
+    holds = guarantee.holds(*asked) if asked is not None else None
+    if as_json:
+        say_json(promise_as_json(guarantee, asked, holds))
+    else:
+        _say_promise(guarantee, asked, holds)
+    if holds is False:
+        raise typer.Exit(NOT_KEPT)
+
+
+def promise_as_json(
+    guarantee: Guarantee,
+    asked: tuple[float, float] | None = None,
+    holds: bool | None = None,
+) -> dict[str, Any]:
+    """Return a promise for programs.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        What is promised.
+    asked : tuple of float, optional
+        (ε, δ) that were asked for.
+    holds : bool, optional
+        Whether they are kept.
+    """
+    deltas = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
+    answer: dict[str, Any] = {
+        "law": guarantee.law,
+        "promise": guarantee.leak is None,
+        "exact": guarantee.exact,
+        "sensitivity": finite(guarantee.sensitivity),
+        "epsilon_at_delta": {f"{d:g}": finite(guarantee.epsilon(d)) for d in deltas},
+        "rho": finite(guarantee.rho),
+        "neighbours": guarantee.neighbours,
+        "rests_on": guarantee.basis,
+        "method": guarantee.method,
+        "worst_direction": by_name(guarantee.worst_direction, guarantee.names),
+        "leak": by_name(guarantee.leak, guarantee.output_names),
+        "warnings": list(guarantee.warnings),
+    }
+    if asked is not None:
+        answer["asked"] = {"epsilon": asked[0], "delta": asked[1], "holds": holds}
+    return answer
+
+
+def _say_promise(
+    guarantee: Guarantee, asked: tuple[float, float] | None, holds: bool | None
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in guarantee.summary():
+        alarming = label in ("leak", "warning") or (
+            label == "promise" and guarantee.leak is not None
+        )
+        table.add_row(label, Text(visible(text), style="red" if alarming else ""))
+    if asked is not None:
+        kept = guarantee.epsilon(asked[1])
+        instead = f"ε = {kept!r} does" if math.isfinite(kept) else "no ε does"
+        verdict = "holds" if holds else f"does NOT hold ({instead})"
+        style = "green" if holds else "bold red"
+        promise = f"ε = {asked[0]:g}, δ = {asked[1]:g}"
+        table.add_row("asked", Text(f"{promise}: {verdict}", style=style))
+    Console().print(table)

@@ -1,0 +1,245 @@
+"""Plain records of output noise: one draw for the whole horizon, or fresh noise at every step."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.control.trajectory.coordinates import output_blocks
+from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
+from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
+from affinedp.control.trajectory.powers import scan_transitions
+from affinedp.errors import AffineDPError
+from affinedp.promise.guarantee import Guarantee
+from affinedp.record import MOST_NUMBERS
+
+
+@dataclass(frozen=True, eq=False)
+class OutputNoise:
+    """Noise γ(0), …, γ(T−1) on the outputs of a system, and what it promises.
+
+    Attributes
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the guarantee is about; they know the dynamics.
+    guarantee : Guarantee
+        What is promised for the whole horizon.  Its worst direction is a difference of x(0).
+    """
+
+    neighbours: TrajectoryNeighbours = field(repr=False)
+    guarantee: Guarantee
+
+    law: Literal["gaussian"] = field(default="gaussian", init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.neighbours, TrajectoryNeighbours):
+            raise AffineDPError(f"neighbours must be those of a trajectory, not {self.neighbours}")
+        if not isinstance(self.guarantee, Guarantee):
+            raise AffineDPError(
+                "noise without a guarantee is no mechanism: verify_output_noise says what noise "
+                "that is given promises, and design_output_noise designs it"
+            )
+        if self.guarantee.neighbours_key != self.neighbours.key:
+            raise AffineDPError("the guarantee is about other neighbours than these")
+
+    @property
+    def dynamics(self) -> Dynamics:
+        """The system and its horizon."""
+        return self.neighbours.dynamics
+
+    @property
+    def horizon(self) -> int:
+        """How many outputs are sent."""
+        return self.dynamics.horizon
+
+    @property
+    def states(self) -> int:
+        """How many entries x(t) has."""
+        return self.dynamics.states
+
+    @property
+    def outputs(self) -> int:
+        """How many entries y(t) has."""
+        return self.dynamics.outputs
+
+    @property
+    def noise_by_time(self) -> FloatArray:
+        """Standard deviation of γ(t), shape (horizon, outputs)."""
+        raise NotImplementedError
+
+    @property
+    def expected_squared_error(self) -> float:
+        """Expected squared error of all outputs of the horizon together."""
+        return math.fsum((self.noise_by_time**2).ravel())
+
+    def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
+        """Draw noise for simulation, shape (size, horizon, outputs).  Never send data with it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class OneDrawNoise(OutputNoise):
+    """``γ(t) = C(t) A(t−1) … A(0) R η`` with one draw η for the whole horizon.
+
+    All outputs together are then ``O (x(0) + R η)`` plus something public: however long someone
+    listens, they learn one noisy initial state.
+
+    Attributes
+    ----------
+    root : array, shape (n, r)
+        R, the noise on x(0).
+    gap : float or None
+        Certified relative distance of the cost to the least possible.
+    notes : tuple of str
+        What a reader should know about the design.
+    """
+
+    root: FloatArray = field(repr=False)
+    gap: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.root.ndim != 2 or self.root.shape[0] != self.states:
+            raise AffineDPError(
+                f"root has shape {self.root.shape}, but x(0) has {self.states} entries"
+            )
+        self.root.flags.writeable = False
+
+    def loadings(self, start: int = 0, stop: int | None = None) -> FloatArray:
+        """Return Γ(t) with ``γ(t) = Γ(t) η`` for a range of times.
+
+        Parameters
+        ----------
+        start, stop : int
+            From and up to, but not including, these times; to the horizon by default.
+
+        Returns
+        -------
+        array, shape (stop − start, outputs, r)
+        """
+        end = self.horizon if stop is None else stop
+        if not all(isinstance(time, int | np.integer) for time in (start, end)):
+            raise AffineDPError(f"times must be whole numbers, not {start!r} and {stop!r}")
+        if not 0 <= start <= end <= self.horizon:
+            raise AffineDPError(
+                f"times must lie between 0 and {self.horizon}, not {start} to {end}"
+            )
+        rank = self.root.shape[1]
+        if float(end - start) * self.outputs * rank > MOST_NUMBERS:
+            raise AffineDPError(
+                f"the noise of {end - start:,} steps does not fit in memory; ask for fewer"
+            )
+        found = np.empty((end - start, self.outputs, rank))
+        if start == end:
+            return found
+        shorter = self.dynamics.shortened(end)
+
+        def keep(first: int, block: FloatArray) -> None:
+            skipped = max(0, start - first)
+            if skipped < len(block):
+                seen = output_blocks(shorter, first, block)[skipped:]
+                place = first + skipped - start
+                found[place : place + len(seen)] = seen @ self.root
+
+        scan_transitions(shorter, keep, float(np.abs(self.root).max()))
+        return found
+
+    @cached_property
+    def noise_by_time(self) -> FloatArray:
+        """Standard deviation of γ(t), shape (horizon, outputs)."""
+        deviations = np.empty((self.horizon, self.outputs))
+
+        def keep(first: int, block: FloatArray) -> None:
+            seen = output_blocks(self.dynamics, first, block) @ self.root
+            deviations[first : first + len(block)] = np.linalg.norm(seen, axis=2)
+
+        scan_transitions(self.dynamics, keep, float(np.abs(self.root).max()))
+        return deviations
+
+    def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
+        """Draw noise for simulation, shape (size, horizon, outputs).  Never send data with it.
+
+        Parameters
+        ----------
+        size : int
+            How many trajectories.
+        seed : int, Generator or None
+            Seed or generator; the same seed gives the same noise.
+
+        Examples
+        --------
+        >>> from affinedp.control import design_output_noise
+        >>> m = design_output_noise(([[1]], [[1]]), 50, epsilon=1.0, delta=0.01)
+        >>> noise = m.sample(3, seed=0)
+        >>> noise.shape, bool((noise[0] == noise[0, 0]).all())
+        ((3, 50, 1), True)
+        """
+        count = checked_horizon(size)
+        _refuse_large(float(count) * self.horizon * self.outputs)
+        drawn = np.random.default_rng(seed).standard_normal((count, self.root.shape[1]))
+        return np.asarray(np.einsum("tmr,sr->stm", self.loadings(), drawn))
+
+    @property
+    def noise_matrix(self) -> FloatArray:
+        """Λ of all outputs, shape (horizon · outputs, r); refused where it would not fit."""
+        return self.loadings().reshape(-1, self.root.shape[1])
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance of all outputs; refused where it would not fit in memory."""
+        _refuse_large((float(self.horizon) * self.outputs) ** 2)
+        noise = self.noise_matrix
+        return np.asarray(noise @ noise.T)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what is sent: dynamics, noise, neighbours."""
+        digest = hashlib.sha256(f"{self.neighbours.key} {self.dynamics.fingerprint}".encode())
+        digest.update(repr(self.root.shape).encode() + np.ascontiguousarray(self.root).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class FreshOutputNoise(OutputNoise):
+    """Fresh noise ``γ(t) ~ N(0, σ²)`` on every output at every step: the honest baseline.
+
+    Attributes
+    ----------
+    sigma : array, shape (outputs,)
+        Standard deviations.
+    """
+
+    sigma: FloatArray
+
+    @property
+    def noise_by_time(self) -> FloatArray:
+        """Standard deviation of γ(t), shape (horizon, outputs)."""
+        return np.array(np.broadcast_to(self.sigma, (self.horizon, self.outputs)))
+
+    def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
+        """Draw noise for simulation, shape (size, horizon, outputs).  Never send data with it.
+
+        Parameters
+        ----------
+        size : int
+            How many trajectories.
+        seed : int, Generator or None
+            Seed or generator; the same seed gives the same noise.
+        """
+        shape = (checked_horizon(size), self.horizon, self.outputs)
+        _refuse_large(float(np.prod(shape)))
+        return np.asarray(np.random.default_rng(seed).standard_normal(shape) * self.sigma)
+
+
+def _refuse_large(numbers: float) -> None:
+    if numbers > MOST_NUMBERS:
+        raise AffineDPError(
+            f"{numbers:,.0f} numbers do not fit in memory; shorten the horizon or ask for fewer"
+        )

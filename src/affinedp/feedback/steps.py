@@ -1,0 +1,336 @@
+"""Release the outputs of one data set step by step, while its equations take up what was published.
+
+docs/explanation/feedback.md says what is computed and why it keeps the promise.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, real_array
+from affinedp.budget.ledger import Ledger
+from affinedp.errors import AffineDPError
+from affinedp.feedback.state import (
+    STEPS,
+    Progressed,
+    Settings,
+    obtain_state,
+    plan_of,
+    was_charged,
+)
+from affinedp.neighbours.definition import exact_number
+from affinedp.once.draw import checked_path
+from affinedp.once.marker import marked_draws
+from affinedp.once.state import Head
+from affinedp.promise.guarantee import Guarantee
+from affinedp.record import MechanismRecord
+from affinedp.release.plan import checked_bound
+
+
+class ReleaseInSteps:
+    """One data set, published step by step with one draw; offsets may depend on earlier steps.
+
+    The paper's manifold with feedback, ``D x + b(Y) = 0``: what is published at a step may decide
+    the offsets b of equations that later steps use.  An output that carries news is read and gets
+    noise; one that follows from earlier ones and from b is computed from what was published.
+
+    Made by :meth:`affinedp.Mechanism.in_steps`.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        Query, noise, guarantee.
+    steps : sequence of sequences of str, optional
+        The names of the outputs of every step, each output once; one step for each by default.
+    state : str or Path
+        The file of this release.
+    ledger : Ledger, optional
+        Charged once, before the draw.
+    label : str, optional
+        What the ledger calls this release; by default the name of the file.
+    redraw, moved : bool
+        As for a :class:`~affinedp.control.Gateway`.
+    bound : float, optional
+        A public bound on |x|, as for :meth:`affinedp.Mechanism.release`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import affinedp as adp
+    >>> m = adp.design_gaussian(adp.AffineManifold([[1, -1, 0], [0, 1, -1]]), epsilon=1, delta=1e-6)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with m.in_steps([["x1"], ["x2", "x3"]], state=f"{folder.name}/run.db") as run:
+    ...     first = run.send([7.0])
+    ...     run.needs, run.equations_due
+    ((), (0, 1))
+    """
+
+    def __init__(
+        self,
+        mechanism: MechanismRecord,
+        steps: Sequence[Sequence[str]] | None = None,
+        *,
+        state: str | os.PathLike[str],
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        redraw: bool = False,
+        moved: bool = False,
+        bound: float | None = None,
+    ) -> None:
+        if not (label is None or isinstance(label, str)):
+            raise AffineDPError(f"label must be text, not {label!r}")
+        if not (ledger is None or isinstance(ledger, Ledger)):
+            raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
+        for name, value in (("redraw", redraw), ("moved", moved)):
+            if not isinstance(value, bool):
+                raise AffineDPError(f"{name} must be True or False, not {value!r}")
+        self._mechanism = mechanism
+        self._settings = Settings(mechanism, _checked_steps(mechanism, steps), checked_bound(bound))
+        path = checked_path(STEPS, state)
+        self._lock = threading.Lock()
+        self._state = obtain_state(
+            self._settings,
+            path,
+            ledger=ledger,
+            label=label or f"release in steps {path.name}",
+            redraw=redraw,
+            moved=moved,
+        )
+        try:
+            self._plan = plan_of(self._state, self._settings)
+            self._place = {i: place for place, i in enumerate(self._plan.read)}
+            self._draws = len(marked_draws(path))
+            self._charged = was_charged(self._state)
+        except BaseException:
+            self._state.close()
+            raise
+
+    @property
+    def steps(self) -> tuple[tuple[str, ...], ...]:
+        """The outputs of every step, by name."""
+        names = self._mechanism.output_names
+        return tuple(tuple(names[i] for i in step) for step in self._settings.steps)
+
+    @property
+    def next_step(self) -> int:
+        """The first step that was not published yet."""
+        return self._state.next_step
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The entries of x that the next step reads; none where its outputs follow."""
+        known = self._known().entries
+        return tuple(self._mechanism.manifold.names[j] for j in self._due() if j not in known)
+
+    @property
+    def equations_due(self) -> tuple[int, ...]:
+        """The equations, as rows of ``manifold.D``, whose offsets the next step uses first."""
+        known = self._known().offsets
+        return tuple(e for e in self._used() if e not in known)
+
+    @property
+    def published(self) -> tuple[FloatArray, ...]:
+        """What was published so far, one array per step."""
+        with self._lock:
+            return tuple(self._sent(step) for step in range(self._state.next_step))
+
+    @property
+    def commitment(self) -> str:
+        """A hash that fixes the draw without revealing it: note it elsewhere."""
+        return self._state.draw.commitment
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised about everything that is published in all steps."""
+        promise = self._mechanism.guarantee
+        warnings = [
+            "offsets must follow from what was published in earlier steps, and public things"
+        ]
+        if not self._charged:
+            warnings.append("no ledger was charged for this draw: nothing keeps count of it")
+        if self._draws > 1:
+            warnings.append(
+                f"{self._draws} draws were made for this state; this is the promise of one alone"
+            )
+        return replace(promise, warnings=(*promise.warnings, *warnings))
+
+    def send(
+        self,
+        x: Mapping[str, Any] | Iterable[Any] = (),
+        b: Mapping[int, Any] | None = None,
+    ) -> FloatArray:
+        """Publish the next step; it is on the disk before this returns.
+
+        Parameters
+        ----------
+        x : mapping of str to number, or numbers in the order of ``needs``
+            The entries that the step reads.
+        b : mapping of int to number, optional
+            Offsets of ``D x + b = 0`` by equation, a row of ``manifold.D``; those of the manifold
+            where none are given.  An offset that was used or given before cannot be changed.
+
+        Returns
+        -------
+        array
+            The outputs of the step.
+
+        Examples
+        --------
+        See :meth:`affinedp.Mechanism.in_steps`.
+        """
+        with self._lock:
+            step = self._state.next_step
+            if step >= len(self._settings.steps):
+                raise AffineDPError(f"all {step} steps are published")
+            known = self._known()
+            entries = {**known.entries, **self._read(x, known)}
+            offsets = {**known.offsets, **self._given(b, known)}
+            for e in self._used():
+                offsets.setdefault(e, exact_number(self._mechanism.manifold.b[e]))
+            outputs = self._outputs(step, entries, offsets)
+            head = Head(step + 1, Progressed(entries, offsets).numbers())
+            self._state.record(step, outputs.tobytes(), head, wait=True)
+            return outputs
+
+    def close(self) -> None:
+        """Close the state; it can be opened again, and goes on where it ended."""
+        with self._lock:
+            self._state.close()
+
+    def __enter__(self) -> ReleaseInSteps:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        done, all_steps = self.next_step, len(self._settings.steps)
+        return f"ReleaseInSteps(state={str(self._state.path)!r}, step {done} of {all_steps})"
+
+    def __reduce__(self) -> NoReturn:
+        raise AffineDPError("a release in steps is not copied: it holds the only draw of its data")
+
+    # ------------------------------------------------------------------ inside
+
+    def _known(self) -> Progressed:
+        return Progressed.from_numbers(self._state.head.numbers)
+
+    def _step(self) -> tuple[int, ...]:
+        steps, step = self._settings.steps, self._state.next_step
+        return steps[step] if step < len(steps) else ()
+
+    def _due(self) -> list[int]:
+        """The entries that are read up to the outputs of the next step."""
+        rows = [self._plan.whitening[self._place[i]] for i in self._step() if i in self._place]
+        return sorted({int(j) for row in rows for j in np.flatnonzero(row)})
+
+    def _used(self) -> list[int]:
+        """The equations whose offsets the outputs of the next step use."""
+        follow = self._plan.follow
+        return sorted({e for i in self._step() if i in follow for e in follow[i].offsets})
+
+    def _read(self, x: Any, known: Progressed) -> dict[int, Fraction]:
+        """What the step reads, as the doubles that it is."""
+        names = self._mechanism.manifold.names
+        wanted = [j for j in self._due() if j not in known.entries]
+        needs = [names[j] for j in wanted]
+        if isinstance(x, Mapping):
+            if set(x) != set(needs):
+                raise AffineDPError(
+                    f"this step reads {needs or 'nothing'}, not {sorted(map(str, x))}"
+                )
+            x = [x[name] for name in needs]
+        values = real_array(list(x) or np.zeros(0), "x", 1)
+        if len(values) != len(wanted):
+            raise AffineDPError(f"this step reads {needs or 'nothing'}, not {len(values)} numbers")
+        limit, bound = self._plan.largest, self._settings.bound
+        if bound is not None and np.abs(values).max(initial=0.0) > bound:
+            raise AffineDPError("some entry of x is larger than the declared bound")
+        if np.abs(values).max(initial=0.0) > limit:
+            raise AffineDPError(
+                f"some entry of x is beyond {limit:.1e}, up to which data is released exactly with "
+                "this noise. Nothing was released; change the units"
+            )
+        return {j: Fraction(float(value)) for j, value in zip(wanted, values)}
+
+    def _given(self, b: Mapping[int, Any] | None, known: Progressed) -> dict[int, Fraction]:
+        """The offsets that come with this step."""
+        found: dict[int, Fraction] = {}
+        if not isinstance(b, Mapping | None):
+            raise AffineDPError("b must be a mapping from equations (rows of D) to offsets")
+        for e, value in (b or {}).items():
+            if isinstance(e, bool) or not isinstance(e, int | np.integer):
+                raise AffineDPError(f"{e!r} is no equation: count the rows of D from 0")
+            if not 0 <= e < len(self._mechanism.manifold.b):
+                raise AffineDPError(f"there is no equation {e}")
+            if int(e) in known.offsets:
+                raise AffineDPError(
+                    f"the offset of equation {e} was settled in an earlier step: feedback must be "
+                    "causal, and what was published does not change"
+                )
+            found[int(e)] = exact_number(value)
+        return found
+
+    def _outputs(
+        self, step: int, entries: Mapping[int, Fraction], offsets: Mapping[int, Fraction]
+    ) -> FloatArray:
+        """The outputs of a step, from noisy integers and public offsets alone."""
+        plan, drawn = self._plan, self._state.draw.numbers
+        due = [i for outputs in self._settings.steps[: step + 1] for i in outputs]
+        noisy = [
+            plan.noisy(self._place[i], entries, drawn[self._place[i]])
+            for i in due
+            if i in self._place
+        ]
+        read = {i: plan.published(self._place[i], noisy) for i in due if i in self._place}
+        found = []
+        for i in self._settings.steps[step]:
+            if i in read:
+                found.append(read[i])
+                continue
+            one = plan.follow[i]
+            total = sum((c * read[j] for j, c in one.coefficients.items()), Fraction(0))
+            found.append(total + sum((a * offsets[e] for e, a in one.offsets.items()), Fraction(0)))
+        try:
+            return np.array([float(value) for value in found])
+        except OverflowError:
+            raise AffineDPError("an output leaves the range of floating point: rescale") from None
+
+    def _sent(self, step: int) -> FloatArray:
+        outputs = self._state.sent(step)
+        assert outputs is not None  # every step waits for the disk, and none is skipped
+        return np.frombuffer(outputs, dtype=np.float64).copy()
+
+
+def _checked_steps(
+    mechanism: MechanismRecord, steps: Sequence[Sequence[str]] | None
+) -> tuple[tuple[int, ...], ...]:
+    """The outputs of every step as places, each exactly once."""
+    names = mechanism.output_names
+    if steps is None:
+        return tuple((i,) for i in range(len(names)))
+    place = {name: i for i, name in enumerate(names)}
+    found = []
+    for step in steps:
+        if isinstance(step, str) or not isinstance(step, Sequence) or not step:
+            raise AffineDPError(f"a step is a list of names of outputs, not {step!r}")
+        unknown = [name for name in step if name not in place]
+        if unknown:
+            raise AffineDPError(f"there is no output {unknown[0]!r}")
+        found.append(tuple(place[name] for name in step))
+    if sorted(i for step in found for i in step) != list(range(len(names))):
+        raise AffineDPError("every output must be in exactly one step")
+    return tuple(found)

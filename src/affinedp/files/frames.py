@@ -1,0 +1,114 @@
+"""pandas objects that are published: made anew from public labels and numbers.
+
+What a DataFrame carries beside its values (types, attributes, flags, frequencies, categories)
+depends on how it was made, and so perhaps on private numbers.  Nothing of that is copied: the type
+of a published label follows from the labels themselves.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import LARGEST_WHOLE
+
+INT64 = range(-(2**63), 2**63)
+
+
+def fresh_frame(columns: Mapping[str, Any], index: Any) -> Any:
+    """Return a DataFrame of its own with these columns, and with the labels of an index.
+
+    Parameters
+    ----------
+    columns : mapping
+        From names to arrays.
+    index : pandas Index
+        Only its labels and names are used; see :func:`fresh_index`.
+    """
+    import pandas
+
+    return pandas.DataFrame(dict(columns), index=fresh_index(index), columns=list(columns))
+
+
+def fresh_index(index: Any) -> Any:
+    """Return an index of its own with the same labels and names.
+
+    Parameters
+    ----------
+    index : pandas Index
+        Public labels.
+    """
+    import pandas
+
+    names = list(index.names)
+    levels = [fresh_labels(index.get_level_values(i).tolist()) for i in range(index.nlevels)]
+    if index.nlevels > 1:
+        return pandas.MultiIndex.from_arrays(levels, names=names)
+    labels = levels[0]
+    if labels.dtype.kind == "i" and np.array_equal(labels, np.arange(len(labels))):
+        return pandas.RangeIndex(len(labels), name=names[0])
+    return pandas.Index(labels, name=names[0])
+
+
+def fresh_labels(labels: Sequence[Any]) -> Any:
+    """Return public labels as an array whose type follows from them.
+
+    Whole numbers are int64, other numbers float64, points in time datetime64; everything else
+    stays what it is.  Missing labels are NaN (or no time).
+
+    Parameters
+    ----------
+    labels : sequence
+        Texts, numbers, dates or anything else.
+
+    Examples
+    --------
+    >>> fresh_labels([2019.0, 2020.0])
+    array([2019, 2020])
+    >>> fresh_labels(["north", None])
+    array(['north', nan], dtype=object)
+    """
+    import pandas
+
+    given = [_plain(label) for label in labels]
+    missing = [bool(pandas.api.types.is_scalar(label) and pandas.isna(label)) for label in given]
+    present = [label for label, gap in zip(given, missing) if not gap]
+    if present and all(type(label) in (int, float) for label in present):
+        if not any(missing) and all(_is_whole(label) for label in present):
+            return np.array([int(label) for label in present], dtype=np.int64)
+        if all(type(label) is float or abs(label) <= LARGEST_WHOLE for label in present):
+            return np.array([np.nan if gap else label for label, gap in zip(given, missing)], float)
+    if present and all(isinstance(label, datetime.datetime) for label in present):
+        times = _times([None if gap else label for label, gap in zip(given, missing)])
+        if times is not None:
+            return times
+    if not any(missing) and all(type(label) is bool for label in present):
+        return np.array(present, dtype=np.bool_)
+    found = np.empty(len(given), dtype=object)
+    for place, (label, gap) in enumerate(zip(given, missing)):
+        found[place] = np.nan if gap else label
+    return found
+
+
+def _plain(label: Any) -> Any:
+    """A label without the type that NumPy gave it."""
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def _is_whole(label: float) -> bool:
+    if type(label) is int:
+        return label in INT64
+    return abs(label) <= LARGEST_WHOLE and label == int(label)
+
+
+def _times(given: list[Any]) -> Any:
+    """Points in time in pandas' usual unit; None where that does not hold them."""
+    import pandas
+
+    try:
+        return pandas.DatetimeIndex(given).as_unit("ns").array
+    except (ValueError, TypeError):  # before 1677, after 2262, or with and without time zones
+        return None

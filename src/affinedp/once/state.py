@@ -1,0 +1,333 @@
+"""The state of one draw: a SQLite file that holds the secret draw and all that was sent with it.
+
+A step is written before it is sent, so none can come out twice with different values.  The file is
+for its owner only and locked while it is open.  While it is open, and after a crash, the last steps
+lie in a log beside it (``…-wal``), which belongs to it.
+
+Waiting for the disk at every step would be slow.  So a few steps are *reserved* on the disk ahead
+of time, with the name of the running system, and are then written without waiting: if only the
+process dies, the system still has them.  If the system died (the name differs), the reserved
+steps of which nothing is known may have been sent, and count as skipped.  Who cannot go on after
+skipped steps waits for the disk at every step instead.
+
+The draw is committed to by a hash; the path of what is drawn from it and every step sent are sealed
+with the salt as key.  A bit that changed by accident is noticed before anything depends on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from affinedp.files.sqlite import check_content, open_existing, refusals, write_whole
+from affinedp.once.owner import Owner
+
+# Twice the length of the hash: then also unlimited computing learns next to nothing from it.
+SALT_BYTES = 64
+# Steps that are reserved at a time at most, and how many seconds' worth of them.
+MOST_RESERVED = 256
+RESERVED_SECONDS = 0.25
+_THIS_PROCESS = secrets.token_hex(16)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The one draw, and what it was made for.
+
+    Attributes
+    ----------
+    header : str
+        Public: what it was drawn for, as JSON.
+    salt : bytes
+        Secret: hides the draw in its commitment, and is the key of the seals.
+    numbers : tuple of int
+        Secret: what was drawn.
+    """
+
+    header: str
+    salt: bytes = field(repr=False)
+    numbers: tuple[int, ...] = field(repr=False)
+
+    @property
+    def commitment(self) -> str:
+        """A hash that can be shown: it fixes the draw without revealing it."""
+        text = f"{len(self.header)} {self.header} {to_text(self.numbers)}"
+        return hashlib.sha256(self.salt + text.encode()).hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """What the ledger calls the draw."""
+        return identity_of(self.salt)
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far the owner of a draw has come.
+
+    Attributes
+    ----------
+    next_step : int
+        The first step that was neither sent nor skipped.
+    numbers : tuple of int
+        Secret: the path of what is sent at the last step that was, or at 0; may be empty.
+    """
+
+    next_step: int
+    numbers: tuple[int, ...] = field(repr=False)
+
+    @property
+    def at(self) -> int:
+        """The step at which the path is."""
+        return max(self.next_step - 1, 0)
+
+
+class DrawnState:
+    """A state that is open, and locked against all others.
+
+    Parameters
+    ----------
+    owner : Owner
+        Whose state it must be.
+    path : Path
+        An existing state, its real path.
+    """
+
+    def __init__(self, owner: Owner, path: Path) -> None:
+        self.owner = owner
+        self.path = path
+        self._process = os.getpid()
+        self._file = _identity(path)
+        self._reserved = 0  # nothing yet, by this process
+        self._connection: sqlite3.Connection | None = open_existing(owner.kind, path)
+        try:
+            with refusals(owner.kind, path):
+                check_content(owner.kind, path, self._connection)
+                self.draw = _read_draw(owner, path, self._connection)
+                self.head = self._read_head(self._connection)
+                # what the system before this one may have sent without a trace
+                reserved, lost, system = self._read_reserved(self._connection)
+                self._lost = lost if system == running_system() else max(lost, reserved)
+                self._since = (self.head.next_step, time.monotonic())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def next_step(self) -> int:
+        """The first step that can neither have been sent nor was skipped."""
+        return max(self.head.next_step, self._lost)
+
+    def sent(self, step: int) -> bytes | None:
+        """Return what was sent at a step, or None if nothing was.
+
+        Parameters
+        ----------
+        step : int
+            Any step.
+        """
+        with self._use() as connection:
+            query = "SELECT outputs, seal FROM sent WHERE step = ?"
+            found = connection.execute(query, (step,)).fetchone()
+        if found is None:
+            return None
+        outputs, seal = found
+        if not isinstance(outputs, bytes) or seal != self._seal("sent", step, outputs):
+            self.close()
+            raise self.owner.damaged(f"{self.path}: what it holds about step {step} was altered")
+        return outputs
+
+    def record(self, step: int, outputs: bytes, head: Head, *, wait: bool = False) -> None:
+        """Put a step on the disk; send it only afterwards.
+
+        Parameters
+        ----------
+        step : int
+            The step.
+        outputs : bytes
+            What will be sent.
+        head : Head
+            How far the owner has come with it.
+        wait : bool
+            Wait until it is on the disk; otherwise a power cut may turn it into a skipped step.
+        """
+        numbers = to_text(head.numbers)
+        moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
+        with self._use() as connection:
+            if wait:
+                connection.execute("PRAGMA synchronous=FULL")
+            elif step >= self._reserved:
+                self._reserve(connection, step + self._ahead(step))
+            connection.execute("BEGIN IMMEDIATE")
+            seal = self._seal("sent", step, outputs)
+            connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
+            connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
+            connection.execute("COMMIT")
+        self.head = head
+
+    def _ahead(self, step: int) -> int:
+        """How many steps to reserve: what about a quarter of a second takes at this rate."""
+        first, begun = self._since
+        self._since = (step, time.monotonic())
+        rate = (step - first) / max(self._since[1] - begun, 1e-6)
+        return min(MOST_RESERVED, max(1, int(RESERVED_SECONDS * rate)))
+
+    def _reserve(self, connection: sqlite3.Connection, step: int) -> None:
+        """Put on the disk, and wait for it, that steps below this one may be sent."""
+        system = running_system()
+        seal = self._seal("reserved", step, f"{self._lost} {system}".encode())
+        row = (step, self._lost, system, seal)
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("UPDATE reserved SET step = ?, lost = ?, system = ?, seal = ?", row)
+        connection.execute("PRAGMA synchronous=NORMAL")
+        self._reserved = step
+
+    def close(self) -> None:
+        """Close the file and let others open it."""
+        if os.getpid() != self._process:
+            return  # after a fork the file, its locks and its log belong to the parent
+        if self._connection is not None:
+            with suppress(sqlite3.Error):  # then the reservation stays, which is safe
+                if self._reserved and self._reserved > self.head.next_step:
+                    self._reserve(self._connection, self.next_step)
+            self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        """The connection; after an error it is closed, since only the disk knows what is on it."""
+        if self._connection is None:
+            raise self.owner.error(f"the {self.owner.name} on {self.path} is closed: open it again")
+        if os.getpid() != self._process:
+            raise self.owner.error(f"{self.path} was opened before a fork: open it again here")
+        if _identity(self.path) != self._file:
+            self.close()
+            raise self.owner.error(f"{self.path} was moved or replaced while it was open")
+        try:
+            with refusals(self.owner.kind, self.path):
+                yield self._connection
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_head(self, connection: sqlite3.Connection) -> Head:
+        try:
+            ((step, text, seal),) = connection.execute("SELECT * FROM path").fetchall()
+            if seal == self._seal("path", step, text.encode()):
+                return Head(int(step), from_text(text))
+        except (ValueError, TypeError, AttributeError):
+            pass
+        raise self.owner.damaged(f"{self.path}: how far it has come was altered")
+
+    def _read_reserved(self, connection: sqlite3.Connection) -> tuple[int, int, str]:
+        try:
+            ((step, lost, system, seal),) = connection.execute("SELECT * FROM reserved").fetchall()
+            if seal == self._seal("reserved", step, f"{lost} {system}".encode()):
+                return int(step), int(lost), system
+        except (ValueError, TypeError, AttributeError):
+            pass
+        raise self.owner.damaged(f"{self.path}: what was reserved was altered")
+
+    def _seal(self, what: str, step: int, content: bytes) -> bytes:
+        return _sealed(self.draw.salt, what, step, content)
+
+
+def write_state(owner: Owner, folder: Path, path: Path, draw: Draw, head: Head) -> Path:
+    """Write a complete state into a folder, onto the disk, and return its path.
+
+    Parameters
+    ----------
+    owner : Owner
+        Whose it is.
+    folder : Path
+        From :func:`~affinedp.files.sqlite.building`.
+    path : Path
+        Where it will be.
+    draw : Draw
+        The draw.
+    head : Head
+        Where to begin.
+    """
+
+    def fill(connection: sqlite3.Connection) -> None:
+        drawn = (draw.header, draw.salt, to_text(draw.numbers), draw.commitment)
+        connection.execute("INSERT INTO draw VALUES (?, ?, ?, ?)", drawn)
+        numbers = to_text(head.numbers)
+        seal = _sealed(draw.salt, "path", head.next_step, numbers.encode())
+        connection.execute("INSERT INTO path VALUES (?, ?, ?)", (head.next_step, numbers, seal))
+        nothing = (0, 0, "", _sealed(draw.salt, "reserved", 0, b"0 "))
+        connection.execute("INSERT INTO reserved VALUES (?, ?, ?, ?)", nothing)
+
+    return write_whole(owner.kind, folder, path, fill)
+
+
+def identity_of(salt: bytes) -> str:
+    """Return what the ledger calls a draw: a hash of its salt, which is known before the draw.
+
+    Parameters
+    ----------
+    salt : bytes
+        Secret.
+    """
+    return hashlib.sha256(b"identity" + salt).hexdigest()[:32]
+
+
+def log_of(path: Path) -> Path:
+    """Return the log beside a state, which holds what was written last.
+
+    Parameters
+    ----------
+    path : Path
+        The state.
+    """
+    return path.with_name(path.name + "-wal")
+
+
+def _read_draw(owner: Owner, path: Path, connection: sqlite3.Connection) -> Draw:
+    """The draw, if it is the one that was committed to."""
+    try:
+        ((header, salt, text, commitment),) = connection.execute("SELECT * FROM draw").fetchall()
+        draw = Draw(header, salt, from_text(text))
+        if hmac.compare_digest(draw.commitment, commitment):
+            return draw
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise owner.damaged(f"{path}: the draw is not the one that was committed to")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode; None if there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def running_system() -> str:
+    """Return a name of the running system that no other start of it has."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return _THIS_PROCESS  # elsewhere every process counts as another system
+
+
+def _sealed(salt: bytes, what: str, step: int, content: bytes) -> bytes:
+    return hmac.digest(salt, f"{what} {step} ".encode() + content, "sha256")
+
+
+def to_text(numbers: Sequence[int]) -> str:
+    """Return integers of any size as text."""
+    return " ".join(format(number, "x") for number in numbers)
+
+
+def from_text(text: str) -> tuple[int, ...]:
+    """Return the integers that :func:`to_text` wrote."""
+    return tuple(int(word, 16) for word in text.split())

@@ -1,0 +1,8 @@
+"""Integer noise whose law is exact over all integers: discrete Gaussian and discrete Laplace.
+
+The law, the proof and what time reveals: docs/explanation/noise-sampler.md.
+"""
+
+from affinedp.release.sampler.noise import IntegerNoise, draw_integers
+
+__all__ = ["IntegerNoise", "draw_integers"]

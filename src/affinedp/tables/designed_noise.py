@@ -1,0 +1,113 @@
+"""Noise for tables of one shape: the record, its size by column or cell, how far it reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, dense
+from affinedp.mechanism import Mechanism
+from affinedp.promise.guarantee import Guarantee
+from affinedp.tables.description import TableDescription
+from affinedp.tables.intervals import half_widths
+from affinedp.tables.layout import Layout
+from affinedp.tables.multiples import Multiples
+from affinedp.tables.promise import charge_words
+
+
+@dataclass(frozen=True, eq=False)
+class DesignedNoise:
+    """Noise for tables of one shape, with what it promises.
+
+    Nothing in it depends on private numbers.
+
+    Attributes
+    ----------
+    description : TableDescription
+        What was asked for.
+    layout : Layout
+        Entries and equations.
+    mechanism : Mechanism
+        The noise on the private entries of one data set.
+    guarantee : Guarantee
+        What a release of the whole table promises.
+    releases : int
+        How often the mechanism's guarantee is charged to a ledger for one table.
+    multiples : Multiples or None
+        How published numbers are rounded.
+    """
+
+    description: TableDescription
+    layout: Layout
+    mechanism: Mechanism
+    guarantee: Guarantee
+    releases: int
+    multiples: Multiples | None = field(repr=False)
+
+    @property
+    def charge(self) -> Guarantee:
+        """What is charged to a ledger, ``releases`` times."""
+        return replace(
+            self.mechanism.guarantee, neighbours=charge_words(self.description, self.layout)
+        )
+
+    @cached_property
+    def deviations(self) -> FloatArray:
+        """Standard deviation of each private entry; with rounding, as if that were uniform."""
+        squares = self.mechanism.expected_squared_errors
+        if self.multiples is not None:
+            squares = squares + self.multiples.variances
+        return np.sqrt(squares)
+
+    @property
+    def noise(self) -> Any:
+        """Standard deviation of the noise: a Series by column, or a DataFrame by cell."""
+        return self.shaped(self.deviations)
+
+    def half_width(self, level: float = 0.95, rounded: bool = True) -> Any:
+        """Return how far published numbers are from the true ones with this probability.
+
+        Exact for Gaussian noise; never too small for Laplace noise and for rounded numbers.
+
+        Parameters
+        ----------
+        level : float
+            Such as 0.95: for each number by itself.
+        rounded : bool
+            Whether the numbers are rounded (if ``round_to`` asks for it), or taken before that.
+
+        Returns
+        -------
+        Series by column, or DataFrame by cell
+        """
+        noise = dense(self.mechanism.noise_matrix)
+        reach = half_widths(noise, self.mechanism.law, level)
+        # release makes the noise larger by this, for what rounding of doubles adds
+        reach = reach * self.mechanism.release_plan().noise_factor
+        if rounded and self.multiples is not None:
+            reach = reach + self.multiples.farthest
+        return self.shaped(reach)
+
+    def shaped(self, values: FloatArray) -> Any:
+        """Return one number per private entry as a Series by column or a DataFrame by cell.
+
+        Parameters
+        ----------
+        values : array
+            One per private entry.
+        """
+        import pandas
+
+        if self.layout.row_names is None:
+            return pandas.Series(values, index=list(self.layout.roles.private))
+        cells = np.full(self.layout.cells, np.nan)
+        cells[self.layout.private] = values
+        frame = pandas.DataFrame(
+            cells.reshape(-1, len(self.layout.columns)),
+            index=list(self.layout.row_names),
+            columns=list(self.layout.columns),
+        )
+        return frame[list(self.layout.roles.private)]

@@ -1,0 +1,285 @@
+"""The three things that people hold: a description, its design, and a released table.
+
+Each is a plain record with conveniences; all work is done in the modules below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from affinedp.arrays import FloatArray
+from affinedp.budget.ledger import Ledger
+from affinedp.promise.guarantee import Guarantee
+from affinedp.show.page import Report
+from affinedp.tables.description import TableDescription
+from affinedp.tables.design import design_table
+from affinedp.tables.designed_noise import DesignedNoise
+from affinedp.tables.layout import layout_of
+from affinedp.tables.publishing import release_table
+from affinedp.tables.reading import broken_totals, read_points
+from affinedp.tables.table_report import table_report
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TableRelease(TableDescription):
+    """A table that obeys known equations, and the promise with which it is to be published.
+
+    Say every equation that the public knows: one that is left out is not covered.  Every column
+    is either private (noise is added) or named in ``public`` (published as it is); so are the
+    index and the number of rows, which are always public.
+
+    What the promise means depends on ``rows``:
+
+    * ``"separate"``: each row is a data set of its own; tables are neighbours if they differ in
+      one row.  (ε, δ) holds for each row, and a ledger is charged once.  Right for rows about
+      different people.
+    * ``"composed"``: every row may be about the same people; neighbours may differ in all rows.
+      (ε, δ) holds for the whole table of that many rows, and a ledger is charged for each row.
+    * ``"together"``: the table is one data set, because equations tie its rows (hierarchies,
+      ``row_totals``, ``changes``, ``margins``).  Neighbours differ by one move within the table.
+
+    Parameters
+    ----------
+    epsilon : float
+        ε of the promise.
+    delta : float
+        δ of the promise; 0 for Laplace noise.
+    law : {"gaussian", "laplace"}, optional
+        Law of the noise; Gaussian where δ > 0 unless given.
+    mu : float or mapping
+        How far one number may move between neighbours: one number, or one per private column.
+    equations : sequence of str, optional
+        Linear equations between the columns of a row, as in ``"total = a + b"``.
+    totals : mapping, optional
+        From a column to the columns that it is the sum of (or to several lists of them).
+    hierarchy : str or sequence of str, optional
+        Rows that are sums of rows: the column that holds the label of a row's parent, or the
+        level columns of a long table from the top to the bottom.
+    row_totals : mapping, optional
+        From a row label to the labels of the rows that it is the sum of.
+    changes : mapping, optional
+        From a column to the column whose change since the row above it is.
+    margins : "public" or sequence of sequences of str, optional
+        A cross-tabulation whose margins are public: every row sum and column sum of the private
+        columns, or the sums of a long table by each of these sets of label columns.  The sums
+        stay as they are and are not protected.
+    columns : sequence of str, optional
+        The private columns.  By default those in equations, and all that are not public where
+        equations tie rows.
+    public : sequence of str
+        Columns that are published as they are; they may occur in equations.
+    public_rows : sequence
+        Labels of rows that are published as they are (``rows="together"`` only).
+    rows : {"separate", "composed", "together"}, optional
+        See above; by default together if equations tie the rows, separate otherwise.  A ledger is
+        not charged for several rows unless this is said, or equations tie them.
+    neighbours : {"circuits", "cells", "swaps"}
+        Definition 4 of the paper; or one cell that is no total moves and totals follow; or (with
+        public margins) two people exchange places in a cross-tabulation.
+    cells : sequence of str, optional
+        For ``"cells"``: the columns that determine all others; by default those that are no total.
+    weights : mapping, optional
+        What squared error costs in each private column (1 if not named).
+    adjust : sequence of str, or "totals"
+        Columns (or all totals) that are changed to fit where they are off by rounding.
+    within : float, optional
+        How far off counts as rounding; needed for ``adjust``.
+    unknown : sequence of str, or "totals"
+        Columns (or all totals) whose recorded numbers are not read but computed from the others.
+    round_to : float, optional
+        Publish multiples of this number that still obey the equations: 1 for whole numbers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from affinedp.tables import TableRelease
+    >>> counts = pd.DataFrame({"women": [30, 41], "men": [70, 44], "all": [100, 85]})
+    >>> totals = {"all": ["women", "men"]}
+    >>> release = TableRelease(totals=totals, epsilon=1.0, delta=1e-6, round_to=1)
+    >>> out = release.release(counts)
+    >>> bool((out.table["all"] == out.table["women"] + out.table["men"]).all())
+    True
+    >>> out.table.dtypes.astype(str).tolist(), out.guarantee.holds(1.0, 1e-6)
+    (['int64', 'int64', 'int64'], True)
+    """
+
+    def design(self, table: Any) -> TableDesign:
+        """Design the noise for tables with these rows and columns.
+
+        Only what is public is used: the index, the columns' names, label columns and public
+        columns.  The result releases this table and others of the same shape.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The table, or one like it.
+
+        Returns
+        -------
+        TableDesign
+        """
+        found = design_table(self, table)
+        return TableDesign(**{one.name: getattr(found, one.name) for one in fields(found)})
+
+    def release(
+        self,
+        table: Any,
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        bound: float | None = None,
+    ) -> ReleasedTable:
+        """Publish a table: design the noise, check the table, charge, draw.
+
+        A table that is malformed, incomplete or breaks its equations is refused; nothing is
+        charged or drawn then.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The private table.
+        ledger : Ledger, optional
+            Charged before any noise is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        bound : float, optional
+            A public bound on the size of the numbers.  If given, neighbours whose records are off
+            by the rounding of double precision (decimals such as 0.1) are covered too.
+
+        Returns
+        -------
+        ReleasedTable
+        """
+        # an unsound table is refused at once, not after seconds of design
+        read_points(self, layout_of(self, table), table, bound)
+        return self.design(table).release(table, ledger=ledger, label=label, bound=bound)
+
+    def check(self, table: Any) -> Any:
+        """Return every broken equation as a DataFrame (row, equation, off); empty if none is.
+
+        What it shows is private: it is for whoever holds the data.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The private table.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from affinedp.tables import TableRelease
+        >>> release = TableRelease(totals={"all": ["a", "b"]}, epsilon=1.0)
+        >>> release.check(pd.DataFrame({"all": [3, 9], "a": [1, 4], "b": [2, 4]}))
+                               row     equation  off
+        0  row 1 (counting from 0)  all = a + b  1.0
+        """
+        return broken_totals(self, table)
+
+
+@dataclass(frozen=True, eq=False)
+class TableDesign(DesignedNoise):
+    """Noise for tables of one shape, with what it promises.
+
+    Nothing in it depends on private numbers.
+
+    Attributes
+    ----------
+    description : TableRelease
+        What was asked for.
+    layout : Layout
+        Entries and equations.
+    mechanism : Mechanism
+        The noise on the private entries of one data set.
+    guarantee : Guarantee
+        What a release of the whole table promises.
+    releases : int
+        How often the mechanism's guarantee is charged to a ledger for one table.
+    multiples : Multiples or None
+        How published numbers are rounded.
+    """
+
+    def report(self) -> Report:
+        """Return what people want to read, compared with independent noise."""
+        return table_report(self, None, None)
+
+    def release(
+        self,
+        table: Any,
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        bound: float | None = None,
+    ) -> ReleasedTable:
+        """Publish a table of this shape; see :meth:`TableRelease.release`.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The private table.
+        ledger : Ledger, optional
+            Charged before any noise is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        bound : float, optional
+            A public bound on the size of the numbers.
+        """
+        found = release_table(self, table, ledger=ledger, label=label, bound=bound)
+        return ReleasedTable(found.table, self, found.public, found.unrounded)
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedTable:
+    """A published table.  Everything here may be shown to anyone.
+
+    Attributes
+    ----------
+    table : DataFrame
+        Index and columns of the private table; numbers with noise.
+    design : TableDesign
+        The noise and the equations.
+    public : array, shape (data sets, public entries)
+        Public numbers in the equations, also sums that no cell holds.
+    unrounded : DataFrame
+        The private columns before they were rounded; the same where nothing was rounded.
+    """
+
+    table: Any
+    design: TableDesign = field(repr=False)
+    public: FloatArray = field(repr=False)
+    unrounded: Any = field(repr=False)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised."""
+        return self.design.guarantee
+
+    @property
+    def noise(self) -> Any:
+        """Standard deviation of the noise: a Series by column, or a DataFrame by cell."""
+        return self.design.noise
+
+    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+        """Return lower and upper ends of confidence intervals for the true numbers.
+
+        They are around the numbers before rounding, which are as private: rounding adds nothing.
+
+        Parameters
+        ----------
+        level : float
+            The probability with which each interval by itself holds the true number, at least.
+
+        Returns
+        -------
+        pair of DataFrames
+            With the index of the table and its private columns.
+        """
+        width = self.design.half_width(level, rounded=False)
+        if self.design.layout.row_names is not None:
+            # numbers that are public are known: their intervals have no width
+            width = width.set_axis(self.unrounded.index).fillna(0.0)
+        return self.unrounded - width, self.unrounded + width
+
+    def report(self) -> Report:
+        """Return what people want to read: promise, noise, whether totals add up."""
+        return table_report(self.design, self.table, self.public)

@@ -1,0 +1,213 @@
+"""Every ending has its own exit code: a crash never looks like a promise that is not kept."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import affinedp as adp
+from affinedp.budget.ledger import Ledger
+from affinedp.cli import app as cli
+from affinedp.cli import exits
+
+PROBLEM = """
+equations = ["a + b = c"]
+[privacy]
+mu = 1.0
+[noise]
+law = "laplace"
+scale = 2.0
+"""
+AFFINEDP = [sys.executable, "-m", "affinedp"]
+
+
+@pytest.fixture
+def problem(tmp_path):
+    path = tmp_path / "p.toml"
+    path.write_text(PROBLEM)
+    return path
+
+
+def ends(commands, capsys):
+    """Exit code, stdout and stderr of what would run as the command line."""
+    with pytest.raises(SystemExit) as stop:
+        exits.run(commands)
+    said = capsys.readouterr()
+    return stop.value.code, said.out, said.err
+
+
+def call(monkeypatch, capsys, *words):
+    monkeypatch.setattr("sys.argv", ["affinedp", *map(str, words)])
+    return ends(cli.app, capsys)
+
+
+def raising(error):
+    def command():
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ZeroDivisionError("division by zero"),
+        RuntimeError("\x1b[2Jnothing"),
+        MemoryError(),
+        RecursionError(),
+        KeyError("x"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        PermissionError(errno.EACCES, "Permission denied", "file"),
+        UnicodeEncodeError("charmap", "ε", 0, 1, "no"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_the_unexpected(capsys, error):
+    code, out, err = ends(raising(error), capsys)
+    assert (code, out) == (exits.UNEXPECTED, "")
+    assert err.startswith("affinedp: ")
+    assert len(err.splitlines()) == 1
+    assert "\x1b" not in err
+
+
+def test_where_it_happened_is_shown_on_demand(capsys, monkeypatch):
+    monkeypatch.setenv(exits.SHOW_TRACEBACK, "1")
+    code, _, err = ends(raising(ZeroDivisionError("division by zero")), capsys)
+    assert code == exits.UNEXPECTED
+    assert "Traceback" in err
+
+
+def test_a_crash_inside_a_command(problem, monkeypatch, capsys):
+    def broken(read):
+        raise ArithmeticError("odd")
+
+    monkeypatch.setattr("affinedp.cli.problems.verify_problem", broken)
+    assert call(monkeypatch, capsys, "verify", problem)[0] == exits.UNEXPECTED
+
+
+def test_kept_not_kept_and_bad_input(problem, monkeypatch, capsys):
+    assert call(monkeypatch, capsys, "verify", problem, "--epsilon", "1")[0] == exits.KEPT
+    assert call(monkeypatch, capsys, "verify", problem, "--epsilon", "0.9")[0] == exits.NOT_KEPT
+    assert call(monkeypatch, capsys, "verify", "nowhere.toml")[0] == exits.BAD_INPUT
+    assert call(monkeypatch, capsys, "verify", problem, "--epsilon", "x")[0] == exits.BAD_INPUT
+    code, _, err = call(monkeypatch, capsys, "verify", "no\x1b[31m.toml")
+    assert code == exits.BAD_INPUT
+    assert r"no\x1b[31m.toml" in err
+
+
+def test_interrupted(capsys):
+    import typer
+
+    app = typer.Typer()
+
+    @app.command()
+    def wait(how: str = "") -> None:
+        raise KeyboardInterrupt
+
+    assert ends(lambda: app([]), capsys)[0] == exits.INTERRUPTED
+
+
+@pytest.mark.slow
+def test_a_closed_pipe(problem):
+    for words in (["--help"], ["verify", str(problem), "--epsilon", "1"], ["verify", "--help"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run([*AFFINEDP, *words], stdout=writer, stderr=subprocess.PIPE, text=True)
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (exits.CLOSED_PIPE, "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["verify", "P", "--json"]])
+def test_nowhere_to_write_the_answer(problem, words):
+    words = [str(problem) if word == "P" else word for word in words]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*AFFINEDP, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == exits.UNEXPECTED
+    assert done.stderr.splitlines() == ["affinedp: No space left on device"]
+    with open("/dev/full", "w") as full:  # the code says it even if nothing else can
+        done = subprocess.run([*AFFINEDP, "verify", "nowhere.toml"], stderr=full)
+    assert done.returncode == exits.BAD_INPUT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_a_console_without_greek(problem, encoding):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    for words in (["verify", str(problem)], ["--help"], ["verify", "--help"]):
+        done = subprocess.run([*AFFINEDP, *words], env=environment, capture_output=True)
+        assert (done.returncode, done.stderr) == (exits.KEPT, b"")
+    done = subprocess.run(
+        [*AFFINEDP, "verify", str(problem), "--json"], env=environment, capture_output=True
+    )
+    assert "μ" in json.loads(done.stdout.decode("ascii"))["neighbours"]
+
+
+# A release that cannot be written.
+
+
+@pytest.fixture
+def release(tmp_path):
+    """Words of a release with a ledger, the folder and the ledger."""
+    pytest.importorskip("pandas")
+    saved, budget = tmp_path / "m.json", tmp_path / "budget.db"
+    results = tmp_path / "results"
+    results.mkdir()
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    adp.iid_noise(M, law="laplace", epsilon=1).save(saved)
+    Ledger(budget, epsilon=5, protects="one person").close()
+    data = tmp_path / "data.csv"
+    data.write_text("a,b,c\n1,2,3\n")
+    return ["release", saved, data, "--ledger", budget, "-o", results / "out.csv"], results, budget
+
+
+def no_space(*arguments, **options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["os.fsync", "pandas.DataFrame.to_csv", "os.replace"])
+def test_a_full_disk_leaves_nothing_and_the_ledger_says_so(release, step, monkeypatch, capsys):
+    words, results, budget = release
+    with monkeypatch.context() as patch:
+        patch.setattr(step, no_space)
+        code, out, err = call(patch, capsys, *words)
+    assert (code, out) == (exits.BAD_INPUT, "")
+    assert "No space left" in err
+    assert "entry" in err
+    assert list(results.iterdir()) == []
+    with Ledger(budget, create=False) as ledger:
+        assert [entry.status for entry in ledger.history()] == ["charged"]
+    assert call(monkeypatch, capsys, *words)[0] == exits.KEPT
+    with Ledger(budget, create=False) as ledger:
+        assert [entry.status for entry in ledger.history()] == ["charged", "released"]
+        assert ledger.check() == ()
+
+
+@pytest.mark.slow
+def test_a_table_on_a_full_disk(release, tmp_path, monkeypatch, capsys):
+    words, results, budget = release
+    description = tmp_path / "table.toml"
+    description.write_text('[totals]\nc = ["a", "b"]\n[privacy]\nmu = 1\nepsilon = 1.0\n')
+    words[1] = description
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", no_space)
+        assert call(patch, capsys, *words)[0] == exits.BAD_INPUT
+    assert list(results.iterdir()) == []
+    with Ledger(budget, create=False) as ledger:
+        assert [entry.status for entry in ledger.history()] == ["charged"]
+    assert call(monkeypatch, capsys, *words)[0] == exits.KEPT
+
+
+def test_a_full_disk_keeps_what_was_there(release, monkeypatch, capsys):
+    words, results, _ = release
+    assert call(monkeypatch, capsys, *words)[0] == exits.KEPT
+    before = (results / "out.csv").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", no_space)
+        assert call(patch, capsys, *words)[0] == exits.BAD_INPUT
+    assert [path.name for path in results.iterdir()] == ["out.csv"]
+    assert (results / "out.csv").read_bytes() == before

@@ -1,0 +1,12 @@
+"""How long the fuzzer runs: ``make test`` takes a few examples of each kind, ``make fuzz`` many."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "fuzz",
+    deadline=None,
+    max_examples=20_000,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)

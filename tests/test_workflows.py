@@ -1,0 +1,44 @@
+"""The workflows cannot run here, but what they say can be checked."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def test_every_supported_python_is_tested():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    assert project["requires-python"] == f">={versions[0]}"
+    tests = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    tested = re.findall(r"python: \[(.*)\]", tests)
+    assert len(tested) == 2  # on Linux, and elsewhere
+    assert all(re.findall(r'"(.*?)"', line) == versions for line in tested)
+
+
+def test_workflows_follow_the_schema():
+    if find_spec("check_jsonschema") is None:
+        pytest.skip("needs the package check-jsonschema")
+    schema = ("--builtin-schema", "vendor.github-workflows")
+    command = [sys.executable, "-m", "check_jsonschema", *schema, *map(str, WORKFLOWS)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_workflows_are_safe():
+    """Least permissions, actions pinned by commit, nothing from outside in a shell."""
+    program = Path(sysconfig.get_path("scripts"), "zizmor" + (".exe" if os.name == "nt" else ""))
+    if not program.exists():
+        pytest.skip("needs the package zizmor")
+    command = [str(program), "--offline", "--strict-collection", *map(str, WORKFLOWS)]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stdout + done.stderr
