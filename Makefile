@@ -1,14 +1,18 @@
 # make demo   runs the main job in a fresh environment
 # make test   runs everything that must pass
 # make fast   runs what matters while working, in about a minute
+# make fuzz   asks random problems, for hours: is the noise as stated, are neighbours told apart?
 PYTHON ?= python3
 VENV := .venv
 LOWEST ?= tests
+# how long make fuzz runs (20000: two hours on two quiet cores), and from which seed
+EXAMPLES ?= 20000
+SEED ?= $(shell date +%s)
 BIN := $(VENV)/bin
 # small matrices everywhere: one BLAS thread is the fastest and the most repeatable
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test fast kernels check lowest docs bench lock clean
+.PHONY: demo test fast kernels fuzz check lowest docs bench lock clean
 
 $(VENV)/demo.stamp: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -51,6 +55,11 @@ fast: check
 kernels: $(VENV)/test.stamp
 	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -n 2 $(FAST)
 	OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -n 2 $(FAST)
+
+fuzz: $(VENV)/test.stamp
+	@echo "make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)"
+	FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 tests/fuzz --hypothesis-profile=fuzz \
+		--hypothesis-seed=$(SEED) --hypothesis-show-statistics
 
 # the lowest versions that pyproject.toml allows, in an environment of their own
 lowest:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +24,38 @@ Norm = Literal[1, 2]
 # From here on a double is not the only whole number that it stands for.
 LARGEST_WHOLE = 2.0**53
 NOT_KEPT = "has more digits than double precision holds"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def within_range(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse, in words, what LAPACK and Python refuse with errors of their own.
+
+    Numbers near the ends of double precision overflow or vanish in the middle of a computation;
+    the caller can do something about it, and must not be shown an error about eigenvalues.
+    """
+
+    @wraps(function)
+    def guarded(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except AffineDPError:
+            raise
+        except MemoryError as error:
+            raise AffineDPError(
+                "the problem does not fit in memory: split it, or leave entries out"
+            ) from error
+        except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
+            if type(error) is ValueError and "infs or NaNs" not in str(error):
+                raise
+            raise AffineDPError(
+                f"the numbers leave the range of double precision ({error}): they are too large, "
+                "too small or too different in size. Choose other units for the entries"
+            ) from error
+
+    return guarded
 
 
 def is_sparse(value: object) -> bool:

@@ -51,7 +51,7 @@ def test_holds_for_every_circuit_and_is_not_far_from_optimal(name):
 def test_scaled_networks_queries_weights_and_mu():
     rng = np.random.default_rng(2)
     D = incidence(nx.grid_2d_graph(3, 4)).toarray()[:-1]
-    D = D * rng.choice([0.5, -2.0, 3.0], (len(D), 1)) * rng.choice([1.0, 4.0, 0.1], D.shape[1])
+    D = D * rng.choice([0.5, -2.0, 3.0], (len(D), 1)) * rng.choice([1.0, 4.0, 0.25], D.shape[1])
     M = adp.AffineManifold(np.hstack([D, np.zeros((len(D), 2))]))  # two loose entries
     mu = rng.uniform(0.2, 2, M.n)
     F = rng.normal(size=(5, M.n))

@@ -1,4 +1,6 @@
 import contextlib
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -260,3 +262,37 @@ def test_exact_elimination_keeps_tiny_differences():
         ["a + b = 0", f"a + {tiny}*b = 0"], names=None, public_entries="allow"
     )
     assert same.public_entries == ("a", "b")
+
+
+def test_tiny_terms_among_large_ones_carry_their_rounding():
+    """A flux vector of an LP solver: 500 in, and a side path with nothing but rounding in it."""
+    D = [[1, -1, -1, 0, 0], [0, 0, 1, -1, -1]]
+    M = adp.AffineManifold(D)
+    assert M.contains([500, 500, 1e-13, -2e-13, 5e-13])
+    assert not M.contains([500, 500, 1e-9, -2e-9, 5e-9])
+    assert not M.contains([1e-12, 1e-12, 1e-13, -2e-13, 5e-13])
+    # in other units, too
+    units = np.array([1e-6, 1e3, 1e9, 1.0, 1e-3])
+    scaled = adp.AffineManifold(np.array(D) / units)
+    assert scaled.contains(np.array([500, 500, 1e-13, -2e-13, 5e-13]) * units)
+    assert not scaled.contains(np.array([500, 500, 1e-9, -2e-9, 5e-9]) * units)
+    # what is not coupled does not count
+    apart = adp.AffineManifold([[1, -1, 0, 0], [0, 0, 1, -1]])
+    assert not apart.contains([500, 500, 1e-13, 3e-13])
+
+
+def test_the_point_has_no_dust():
+    M = adp.AffineManifold([[3, 1, 1, 0], [0.1, 1, 0, 1]], b=[-0.3, -0.3])
+    assert np.all((M.point == 0) | (np.abs(M.point) > 1e-3))
+    M = adp.AffineManifold(np.array([[np.pi, 1, 1, 0], [0.1, np.e, 0, 1]]), b=[-np.pi, -0.1])
+    assert np.all((M.point == 0) | (np.abs(M.point) > 1e-3))
+
+
+@pytest.mark.parametrize("number", [Fraction(10**18 - 1, 10**18), Fraction(1, 3), Decimal(1) / 3])
+def test_numbers_that_a_double_would_change_are_refused(number):
+    """As text they are read exactly; rounded they would be another equation."""
+    with pytest.raises(AffineDPError, match="from_equations"):
+        adp.AffineManifold([[1, 0, -1, number], [number, 1, 0, 1]])
+    with pytest.raises(AffineDPError, match="from_equations"):
+        adp.AffineManifold([[1, -1]], b=[number])
+    assert adp.AffineManifold([[Fraction(1, 2), Decimal("0.1")]]).n == 2

@@ -13,6 +13,7 @@ import affinedp as adp
 from affinedp.control import design_output_noise
 from affinedp.feedback import state as state_module
 from affinedp.feedback.follow import followings
+from affinedp.feedback.plan import step_plan
 from affinedp.feedback.steps import ReleaseInSteps
 
 UNIT = 1 << 56
@@ -333,3 +334,24 @@ def test_the_law_by_chance(tmp_path):
     sigma = float(np.sqrt(m.expected_squared_errors[0]))
     # χ² with 20 degrees lies outside of these once in 10⁸
     assert 1.3 < np.sum(np.square(errors)) / sigma**2 < 85
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_neighbours_are_farther_apart_than_the_guarantee_says(seed, law):
+    """In exact integers, over all neighbour directions and data of any size."""
+    rng = np.random.default_rng(seed)
+    M = adp.AffineManifold.from_equations(["a + b = s", "2 b + c = t", "0.5*c + d = u"])
+    if law == "gaussian":
+        m = adp.design_gaussian(M, epsilon=1.0, delta=1e-3)
+    else:
+        m = adp.iid_noise(M, law="laplace", epsilon=1.0)
+    plan = step_plan(m, list(rng.permutation(7)), None)
+    for v in adp.CircuitAdjacency(M).directions().T:
+        # multiples of 2⁻²⁰, so that the sum is exact
+        x = np.rint(rng.normal(size=7) * 2.0 ** rng.integers(20, 40)) / 2**20
+        pair = [{j: Fraction(float(value)) for j, value in enumerate(p)} for p in (x, x + v)]
+        z = [[plan.noisy(j, data, 0) for j in range(len(plan.read))] for data in pair]
+        shift = [float(b - a) / plan.scale for a, b in zip(*z)]
+        distance = np.linalg.norm(shift, ord=2 if law == "gaussian" else 1)
+        assert distance <= m.guarantee.sensitivity * (1 - 1e-10)

@@ -15,11 +15,17 @@ RUNS = 4000
 
 def sizes_of(problem, pair):
     """Per output, a bound on all numbers that are rounded on the way to it."""
+    if problem.mechanism.published_without_noise:
+        # what neighbours share and what they do not can both be larger than their sum
+        most = max(abs(v) for v in (*pair.x, *pair.y)) * problem.known.n
+        return [4 * most * sum(abs(f) for f in row) for row in problem.matrix]
     kernel = np.abs(dense(problem.manifold.kernel))
     free = problem.manifold.canonical.free.tolist()
+    # the public point that all numbers are counted from is rounded, too
+    public = sum((abs(v) for v in problem.known.right), Fraction(0))
     sizes = []
     for row in problem.matrix:
-        total = Fraction(0)
+        total = public * sum(abs(f) for f in row)
         for x in (pair.x, pair.y):
             for j, f in enumerate(row):
                 if f:

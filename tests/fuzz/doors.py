@@ -62,8 +62,17 @@ def loaded(mechanism, values, form, bound=None):
 
 
 def measurement(mechanism, values, form, bound=None):
-    """The OpenDP measurement."""
-    return mechanism.make_measurement()([float(v) for v in values])
+    """The OpenDP measurement; OpenDP wraps what is refused inside of it."""
+    from opendp.mod import OpenDPException
+
+    measured = mechanism.make_measurement()
+    try:
+        return measured([float(v) for v in values])
+    except OpenDPException as error:
+        last = str(error.message).strip().splitlines()[-2:]
+        if "AffineDPError" in str(last):
+            raise AffineDPError(str(last)) from None
+        raise
 
 
 def command_line(mechanism, values, form, bound=None):

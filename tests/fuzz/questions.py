@@ -40,6 +40,10 @@ def demand(truth, words):
 def visible(published):
     """Everything about a result that an adversary sees, without its numbers."""
     kind = f"{type(published).__module__}.{type(published).__qualname__}"
+    if isinstance(published, tuple):
+        return tuple(visible(part) for part in published)
+    if isinstance(published, str):  # what it says may be about the noisy numbers
+        return kind
     if isinstance(published, np.ndarray):
         return kind, str(published.dtype), published.shape
     if isinstance(published, list):
@@ -62,10 +66,27 @@ def _labels(index):
 
 
 def numbers(published) -> np.ndarray:
-    """The numbers of a result, as they are."""
+    """The numbers of a result (of its first part, if it has several), as they are."""
+    if isinstance(published, tuple):
+        published = published[0]
     if hasattr(published, "to_numpy"):
         return np.asarray(published.to_numpy(), dtype=float)
     return np.asarray(published, dtype=float)
+
+
+def bits(published) -> bytes:
+    """All numbers of a result, to the last bit."""
+    if isinstance(published, tuple):
+        return b"|".join(bits(part) for part in published)
+    if isinstance(published, str):
+        return published.encode()
+    if hasattr(published, "columns"):
+        columns = [published[name] for name in published.columns]
+        return b"|".join(
+            numbers(column).tobytes() if column.dtype.kind in "iuf" else repr(list(column)).encode()
+            for column in columns
+        )
+    return numbers(published).tobytes()
 
 
 def attempted(release, *arguments):
@@ -79,7 +100,7 @@ def attempted(release, *arguments):
 # ---------------------------------------------------------------------- without chance
 
 
-def ask_exactly(release, truth, guarantee, noise_matrix, sizes):
+def ask_exactly(release, truth, guarantee, noise_matrix, sizes, shown=None):
     """Both questions with known integers in place of drawn ones.
 
     Parameters
@@ -94,6 +115,8 @@ def ask_exactly(release, truth, guarantee, noise_matrix, sizes):
         Λ.
     sizes : sequence of Fraction
         Per output, the largest number that is rounded on the way to it.
+    shown : callable, optional
+        As ``release``, with more that is shown; it takes longer.
 
     Returns
     -------
@@ -121,7 +144,7 @@ def ask_exactly(release, truth, guarantee, noise_matrix, sizes):
         _no_bias(numbers(published).ravel(), exact, noise_matrix, Fraction(scale, GRID), sizes)
     _stated_response(release, still, noise_matrix, Fraction(scale, GRID), sizes)
     _close(first.seen[0].steps, second.seen[0].steps, scale, guarantee)
-    _same_for_both(release)
+    _same_for_both(shown or release)
     return None
 
 
@@ -189,8 +212,10 @@ def _same_for_both(release):
         with steered(always(targets)):
             results.append(release(which))
     _look_alike(*results)
-    bits = [numbers(result).tobytes() for result in results]
-    demand(bits[0] == bits[1], "the same noisy integers give different numbers for neighbours")
+    demand(
+        bits(results[0]) == bits(results[1]),
+        "the same noisy integers give different numbers for neighbours",
+    )
 
 
 # ---------------------------------------------------------------------- by statistics

@@ -175,7 +175,7 @@ def test_what_a_gateway_sends(data, drive):
         return
     _no_bias(still, rows, tau)
     _response(drive, mechanism, plan, values[0], still, tau, error)
-    _near(mechanism, plan, values, move, tau, error)
+    _near(drive, mechanism, plan, values, move, tau, error)
     event("sent")
 
 
@@ -203,15 +203,35 @@ def _response(drive, mechanism, plan, values, still, tau, error):
                 demand(off <= room, f"step {t}: one unit of noise moves output {i} otherwise")
 
 
-def _near(mechanism, plan, values, move, tau, error):
+def _meeting(drive, mechanism, move):
+    """The shift of η that undoes a difference of x(0) in all outputs, nearly."""
+    root = [[Fraction(float(v)) for v in row] for row in mechanism.root]
+    powers = [row for matrix in drive.powers() for row in matrix]
+    seen = times(powers, root)
+    left = [row[0] for row in times(powers, [[v] for v in move])]
+    # outputs of all sizes count; what a first solution leaves is solved for once more
+    weights = [
+        1 / max((abs(v) for v in row), default=Fraction(0)) if any(row) else 0 for row in seen
+    ]
+    matrix = np.array([[float(w * v) for v in row] for w, row in zip(weights, seen)])
+    shift = [Fraction(0)] * len(root[0])
+    for _ in range(3):
+        solved, *_ = np.linalg.lstsq(
+            matrix, np.array([float(w * v) for w, v in zip(weights, left)]), rcond=1e-13
+        )
+        step = [Fraction(float(v)) for v in solved]
+        shift = [a + b for a, b in zip(shift, step)]
+        left = [v - sum(a * b for a, b in zip(row, step)) for v, row in zip(left, seen)]
+    return [int(v * GRID) for v in shift]
+
+
+def _near(drive, mechanism, plan, values, move, tau, error):
     """A shift of η makes neighbours nearly equal; what is left is hidden by fresh noise.
 
     Then all that is sent is post-processing of Gaussian noise whose centres are
     √(‖shift‖² / c² + Σ (left / τ)²) apart, which the stated sensitivity bounds.
     """
-    root = mechanism.root
-    solved, *_ = np.linalg.lstsq(root, np.array([float(v) for v in move]), rcond=None)
-    shift = [int(Fraction(float(v)) * GRID) for v in solved]
+    shift = _meeting(drive, mechanism, move)
     one, other = Recording((0,) * len(shift)), Recording(tuple(-v for v in shift))
     sent(mechanism, values[0], one, error)
     sent(mechanism, values[1], other, error)

@@ -156,3 +156,61 @@ def test_noise_of_any_size(scale):
     found = y.std(axis=0) / np.sqrt(m.expected_squared_errors)
     assert np.all(np.abs(found - 1) < 0.2)
     assert math.isfinite(m.release_plan().largest)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_a_query_that_is_public_is_refused(law):
+    """A multiple of an equation: it is refused, also where rounding makes it look sensitive."""
+    step = np.array([[1.0], [-1.0]]) * 2.0**20
+    manifold = adp.AffineManifold([[1, 1]], [-(2.0**20)])
+    delta = 1e-6 if law == "gaussian" else 0.0
+    adjacency = adp.DirectionAdjacency(manifold, step)
+    query = np.array([[1.0, 1.0]])
+    with pytest.raises(AffineDPError, match="no noise needed"):
+        adp.iid_noise(manifold, law=law, epsilon=1, delta=delta, query=query, adjacency=adjacency)
+    # a promise that an upper bound made, about nothing
+    m = adp.iid_noise(manifold, law=law, epsilon=1, delta=delta, adjacency=adjacency)
+    noise = np.array([[1.0]])
+    about_nothing = adp.Mechanism(adjacency, query, noise, noise, law, m.guarantee, ("sum",))
+    with pytest.raises(AffineDPError, match="it is public"):
+        about_nothing.release([2.0**20, 0.0])
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_an_output_that_no_neighbour_moves_limits_nothing(law):
+    """Rounding makes -1.6e-17 of a zero: that is no data without noise."""
+    manifold = adp.AffineManifold.from_equations(
+        [
+            "0.1*a - 3*b - c + d - e - f = 0",
+            "3*a + c + d + e + f = 0",
+            "0.5*d - 3*e - 3*f = 0",
+        ]
+    )
+    step = np.array([[0.0, 8.0, -14.0, 12.0, 14.0, -12.0]]).T
+    m = mechanism(law, manifold, adjacency=adp.DirectionAdjacency(manifold, step))
+    assert m.release_plan().largest > 1e100
+    x = manifold.kernel @ (np.array([3.0, 4.0, 5.0]) * 2**20)
+    y = m.release(np.tile(x, (50, 1)))
+    assert np.all(np.abs(y - x) < 1e3)
+    assert np.ptp(y[:, 0]) < 1e-6
+
+
+@pytest.mark.parametrize("small", [1e-12, 1e-16, 1e-20, 1e-36])
+def test_noise_is_not_larger_than_it_is_said_to_be(small):
+    """Outputs of very different sizes: the noise is as stated, or nothing is released."""
+    m = adp.iid_noise(SUM, law="gaussian", epsilon=1, delta=1e-6, query=[[1, 0, 0], [0, small, 0]])
+    try:
+        factor = m.release_plan().noise_factor
+    except AffineDPError:
+        return
+    assert factor < 1 + 2e-4
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-310, 1e-307])
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_moves_below_normal_numbers_are_not_lost(scale, law):
+    try:
+        found = adp.verify(SUM, scale, law=law, mu=1e-310)
+    except AffineDPError:
+        return
+    assert found.sensitivity >= 1e-310 / scale

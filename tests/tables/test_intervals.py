@@ -3,12 +3,14 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from affinedp.errors import AffineDPError
+from affinedp.tables import TableRelease
 from affinedp.tables.intervals import _chernoff_reach, half_widths
 
 
@@ -59,3 +61,16 @@ def test_chernoff_is_never_too_small():
 def test_bad_levels(level):
     with pytest.raises(AffineDPError, match="level must"):
         half_widths(np.eye(2), "gaussian", level)
+
+
+def test_intervals_know_the_bound():
+    """A public bound makes the noise larger, and all that is said about it."""
+    t = pd.DataFrame({"a": [10.0] * 300, "b": [20.0] * 300, "c": [30.0] * 300})
+    description = TableRelease(totals={"c": ["a", "b"]}, epsilon=1.0, delta=1e-6)
+    out = description.release(t, bound=2.0**53)
+    low, high = out.interval(0.95)
+    assert (((low <= t) & (t <= high)).mean() > 0.88).all()
+    real = (out.table - t).std()
+    assert ((real / out.noise).between(0.8, 1.25)).all()
+    assert "times larger" in str(out.report())
+    assert (description.design(t).noise < out.noise / 2).all()

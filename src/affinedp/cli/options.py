@@ -13,6 +13,9 @@ LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", show_default=Fa
 NewMechanism = Annotated[Path, typer.Option("--output", "-o", help="Mechanism file to write.")]
 AskedEpsilon = Annotated[float | None, typer.Option(help="Ask whether this ε is kept.")]
 AskedDelta = Annotated[float | None, typer.Option(help="δ that goes with it (default 0).")]
+Tolerance = Annotated[
+    float, typer.Option(help="Share by which ε may be exceeded, for rounding; 0 for none.")
+]
 KeptEpsilon = Annotated[float | None, typer.Option(help="ε to keep.")]
 KeptDelta = Annotated[float | None, typer.Option(help="δ to keep (Gaussian).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

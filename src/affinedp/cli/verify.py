@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from affinedp.cli.exits import NOT_KEPT
-from affinedp.cli.options import AsJson, AskedDelta, AskedEpsilon, ProblemFile
+from affinedp.cli.options import AsJson, AskedDelta, AskedEpsilon, ProblemFile, Tolerance
 from affinedp.cli.output import by_name, finite, say_json
 from affinedp.files.visible import visible
 
@@ -20,12 +20,13 @@ def verify(
     problem: ProblemFile,
     epsilon: AskedEpsilon = None,
     delta: AskedDelta = None,
+    tolerance: Tolerance = 1e-12,
     as_json: AsJson = False,
 ) -> None:
     """Say what the noise in PROBLEM really promises once the equations are known.
 
     With --epsilon (or an epsilon in the problem) the exit code says whether that promise
-    holds: 0 yes, 1 no.
+    holds: 0 yes, up to --tolerance, 1 no.
     """
     from affinedp.cli.problems import asked_promise, verify_problem
     from affinedp.files.problem import read_problem
@@ -33,7 +34,7 @@ def verify(
     read = read_problem(problem)
     asked = asked_promise(read, epsilon, delta)
     guarantee = verify_problem(read)
-    holds = guarantee.holds(*asked) if asked is not None else None
+    holds = guarantee.holds(*asked, tolerance) if asked is not None else None
     if as_json:
         say_json(promise_as_json(guarantee, asked, holds))
     else:
@@ -97,7 +98,9 @@ def _say_promise(
     if asked is not None:
         kept = guarantee.epsilon(asked[1])
         instead = f"ε = {kept!r} does" if math.isfinite(kept) else "no ε does"
-        verdict = "holds" if holds else f"does NOT hold ({instead})"
+        over = kept / asked[0] - 1 if asked[0] > 0 else 0.0
+        verdict = f"holds up to rounding ({over:.1e})" if over > 0 else "holds"
+        verdict = verdict if holds else f"does NOT hold ({instead})"
         style = "green" if holds else "bold red"
         promise = f"ε = {asked[0]:g}, δ = {asked[1]:g}"
         table.add_row("asked", Text(f"{promise}: {verdict}", style=style))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, real_array
+from affinedp.arrays import FloatArray, Matrix, real_array, within_range
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import (
     Block,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 
+@within_range
 def design_gaussian(
     manifold: AffineManifold,
     *,

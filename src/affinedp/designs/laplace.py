@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, real_array
+from affinedp.arrays import FloatArray, Matrix, real_array, within_range
 from affinedp.designs.gaussian import (
     assemble,
     at_the_limit,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 
+@within_range
 def design_laplace(
     manifold: AffineManifold,
     *,
@@ -69,7 +70,8 @@ def design_laplace(
     weights : array_like, shape (m,) or (m, m), optional
         What squared error costs: one weight per output, or a matrix Q for ``E eᵀQe``.
     seed : int or Generator
-        For the starts of the search; the same seed gives the same design.
+        For the starts of the search; the same seed gives the same design on one machine
+        (other processors round in another order).
     starts : int, optional
         Random starts; by default as many as were found to agree.
     method : {"optimal", "algorithm2"}
@@ -139,6 +141,7 @@ def design_laplace(
     )
 
 
+@within_range
 def iid_noise(
     manifold: AffineManifold,
     *,

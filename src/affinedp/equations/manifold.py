@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,9 +26,13 @@ from affinedp.arrays import (
     is_sparse,
     real_array,
     real_matrix,
+    within_range,
 )
+from affinedp.equations.decimals import short_decimals
 from affinedp.equations.elimination import (
+    EPS,
     Canonical,
+    balancing_units,
     eliminate_dense,
     eliminate_exactly,
     eliminate_sparse,
@@ -59,12 +64,12 @@ EXACT_WORK = 400_000
 EXACT_FLOAT_WORK = 5_000
 # The same where floating point is known to be mistaken about a zero.
 EXACT_WORK_IN_DOUBT = 50_000
-# A float with at most this many significant decimal digits is taken as that decimal.
-EXACT_DIGITS = 12
 # Text equations with more places than this make a sparse matrix.
 DENSE_EQUATIONS = 4e6
 # An x this far off, relative to the size of the terms, still lies on the manifold.
 ON_MANIFOLD = 1e-9
+# Share of the data that equations couple which counts as a term of each of them.
+COUPLED = 1e-3
 
 
 class AffineManifold:
@@ -108,6 +113,8 @@ class AffineManifold:
         public_entries: PublicEntries = "refuse",
         rank_tolerance: float | None = None,
     ) -> None:
+        _refuse_rounded(D, "D")
+        _refuse_rounded(b, "b")
         matrix = real_matrix(D, "D")
         offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1)
         rows = _rational_rows(matrix) if rank_tolerance is None else None
@@ -171,6 +178,7 @@ class AffineManifold:
         )
         return manifold
 
+    @within_range
     def _build(
         self,
         matrix: Matrix,
@@ -378,6 +386,9 @@ class AffineManifold:
     def residual(self, x: ArrayLike) -> FloatArray:
         """Return ``D x + b`` relative to the size of its terms, one value per equation.
 
+        Numbers carry the rounding of what they were computed with: where all terms of an
+        equation are tiny, a small share of the data that the equations couple counts as a term.
+
         Parameters
         ----------
         x : array_like, shape (n,) or (rows, n)
@@ -386,7 +397,27 @@ class AffineManifold:
         points = self._points(x)
         value = points @ self._matrix.T + self._offsets
         scale = np.abs(points) @ abs(self._matrix.T) + np.abs(self._offsets)
+        scale = scale + COUPLED * self._coupled_size(points)
         return np.asarray(np.abs(value) / np.where(scale > 0, scale, 1.0))
+
+    def _coupled_size(self, points: FloatArray) -> FloatArray:
+        """The largest entry that each equation is coupled with, in units of the equation."""
+        row_unit, column_unit, group = self._couplings
+        size = np.abs(points) / column_unit
+        largest = np.zeros((int(group.max(initial=-1)) + 1, *points.shape[:-1]))
+        np.maximum.at(largest, group[: self.n], size.T)
+        return np.asarray(largest[group[self.n :]].T / row_unit)
+
+    @cached_property
+    def _couplings(self) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Units of equations and entries, and which of them hang together: entries first."""
+        import scipy.sparse as sparse
+        from scipy.sparse.csgraph import connected_components
+
+        pattern = sparse.csr_array(self._matrix)
+        links = sparse.block_array([[None, pattern.T], [pattern, None]], format="csr")
+        label = connected_components(links, directed=False)[1]
+        return *balancing_units(self._matrix), label
 
     def contains(self, x: ArrayLike, tolerance: float = ON_MANIFOLD) -> bool:
         """Whether ``x`` (or every row of it) obeys the equations, up to rounding.
@@ -400,6 +431,7 @@ class AffineManifold:
         """
         return bool(np.all(self.residual(x) <= tolerance))
 
+    @within_range
     def project(self, x: ArrayLike) -> FloatArray:
         """Return the nearest point of the manifold.
 
@@ -528,7 +560,10 @@ class AffineManifold:
         factors = np.where(share > 1e-13 * share.max(axis=0, initial=0.0), factors, 0.0)
         residual = offsets[dropped] - factors.T @ self._offsets
         scale = np.abs(offsets[dropped]) + np.abs(factors.T) @ np.abs(self._offsets)
-        wrong = np.abs(residual) > ON_MANIFOLD * scale
+        # factors that should be zero are off by a rounding of the largest
+        dust = 1e3 * EPS * np.abs(factors).max(axis=0, initial=0.0)
+        dust = dust * np.abs(self._offsets).max(initial=0.0)
+        wrong = np.abs(residual) > ON_MANIFOLD * scale + dust
         if contradicting is not None:
             wrong = np.isin(dropped, contradicting)
         for d in np.flatnonzero(wrong):
@@ -550,16 +585,12 @@ def _rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
     row, column, values = _nonzeros(matrix)
     if len(values) > EXACT_COEFFICIENTS:
         return None
+    exact = short_decimals(values.tolist())
+    if exact is None:
+        return None
     rows: list[dict[int, Fraction]] = [{} for _ in range(matrix.shape[0])]
-    exact: dict[float, Fraction] = {}
-    for i, j, value in zip(row.tolist(), column.tolist(), values.tolist()):
-        if value not in exact:
-            text = repr(value)
-            digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
-            if len(digits) > EXACT_DIGITS and not value.is_integer():
-                return None
-            exact[value] = Fraction(text)
-        rows[i][j] = exact[value]
+    for i, j, value in zip(row.tolist(), column.tolist(), exact):
+        rows[i][j] = value
     return rows
 
 
@@ -615,3 +646,27 @@ def _some(items: Sequence[str], most: int = 8) -> str:
     """List a few items in words."""
     shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
     return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def _refuse_rounded(values: Any, name: str) -> None:
+    """Refuse fractions, decimals and long doubles that a double would change."""
+    if values is None or is_sparse(values):
+        return
+    try:
+        given = np.asarray(values)
+    except ValueError:
+        return  # no array at all, which is said elsewhere
+    if given.dtype.kind != "O" and given.dtype != np.longdouble:
+        return
+    for place, value in np.ndenumerate(given):
+        if isinstance(value, Fraction | Decimal | np.longdouble) and np.isfinite(float(value)):
+            number = float(value)
+            same = Fraction(*value.as_integer_ratio()) == Fraction(number)
+            written = isinstance(value, Decimal) and value == Decimal(repr(number))
+            if not (same or written):
+                at = ", ".join(map(str, place))
+                raise AffineDPError(
+                    f"{name}[{at}] = {value} is no double, and rounding it would change the "
+                    "equation. Give the equations as text to AffineManifold.from_equations, which "
+                    "reads fractions such as 1/3 and long decimals exactly"
+                )

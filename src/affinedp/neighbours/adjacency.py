@@ -13,12 +13,23 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array, real_matrix
+from affinedp.arrays import (
+    FloatArray,
+    IntArray,
+    Matrix,
+    Norm,
+    dense,
+    real_array,
+    real_matrix,
+    within_range,
+)
+from affinedp.equations.decimals import exact_numbers
 from affinedp.equations.manifold import ON_MANIFOLD, AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.definition import (
@@ -30,6 +41,7 @@ from affinedp.neighbours.exchange import exact_directions, exchange_work
 from affinedp.neighbours.norms import (
     EPS,
     TIED,
+    ExactMatrix,
     as_float,
     column_norms,
     first_largest,
@@ -134,6 +146,18 @@ class Adjacency(ABC):
             1 for Laplace noise, 2 for Gaussian noise.
         """
 
+    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
+        """Return the same for a matrix of rational numbers, or None where it is not decided.
+
+        Parameters
+        ----------
+        matrix : ExactMatrix
+            One column for each entry.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return None
+
     @abstractmethod
     def blocks(self, limit: int) -> Iterator[FloatArray]:
         """Yield the directions, n×K at a time.
@@ -144,6 +168,7 @@ class Adjacency(ABC):
             Raise beyond this many.
         """
 
+    @within_range
     def directions(self, limit: int = 200_000) -> FloatArray:
         """Return all neighbour directions as columns, scaled by μ.
 
@@ -179,7 +204,6 @@ class Adjacency(ABC):
             found.append(block)
         return np.hstack(found) if found else np.zeros((self.manifold.n, 0))
 
-    @abstractmethod
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
         """Return whether x and y are neighbours, decided in rational arithmetic, and why.
 
@@ -207,6 +231,10 @@ class Adjacency(ABC):
         >>> print(one_moves.are_neighbours([3, 4, 7], [1, 6, 7]))
         no neighbours: the difference is 2 times direction 1 (counting from 1), more than once
         """
+        raise AffineDPError(
+            f"{type(self).__name__} does not say of two data sets whether they are neighbours: "
+            "give it a method are_neighbours"
+        )
 
     def sensitivity_by_entry(
         self, matrix: ArrayLike | sparse.sparray, norm: Norm
@@ -289,6 +317,7 @@ class FreeSetAdjacency(Adjacency):
            [0. , 1. ]])
     """
 
+    @within_range
     def __init__(
         self,
         manifold: AffineManifold,
@@ -373,7 +402,22 @@ class FreeSetAdjacency(Adjacency):
             1 for Laplace noise, 2 for Gaussian noise.
         """
         check_norm(norm)
-        checked = self.checked_matrix(matrix)
+        return self._sensitivity(self.checked_matrix(matrix), norm, None)
+
+    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
+        """Return the same for a matrix of rational numbers.
+
+        Parameters
+        ----------
+        matrix : ExactMatrix
+            One column for each entry.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
+
+    @within_range
+    def _sensitivity(self, checked: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         found = [self._measured(checked, entries, norm) for entries in self._sets]
         # the sets that may be the worst in view of rounding are measured again, exactly
         certain, work = 0.0, 0.0
@@ -382,7 +426,7 @@ class FreeSetAdjacency(Adjacency):
             work += exchange_work(self.manifold.canonical, entries)
             if found[place].upper <= certain or work > EXACT_EXCHANGES or not self._is_rational:
                 break
-            found[place] = self._measured_exactly(checked, entries, norm)
+            found[place] = self._measured_exactly(checked, entries, norm, numbers)
             certain = max(certain, found[place].value)
         best = found[0]
         for other in found[1:]:
@@ -428,6 +472,10 @@ class FreeSetAdjacency(Adjacency):
 
     # ------------------------------------------------------------------ inside
 
+    @cached_property
+    def _exact_mu(self) -> list[Fraction]:
+        return exact_numbers(self._mu.tolist())
+
     @property
     def _is_rational(self) -> bool:
         return self.manifold.canonical.exact_rows is not None
@@ -465,7 +513,7 @@ class FreeSetAdjacency(Adjacency):
         found = exact_directions(self.manifold.canonical, entries)
         assert found is not None  # checked when it was given
         return [
-            {j: value * Fraction(float(self._mu[i])) for j, value in found[i].items()}
+            {j: value * self._exact_mu[i] for j, value in found[i].items()}
             for i in entries.tolist()
         ]
 
@@ -489,11 +537,13 @@ class FreeSetAdjacency(Adjacency):
         direction = vectors[:, place]
         return Sensitivity(float(lengths[place]), float(upper.max()), True, "", direction)
 
-    def _measured_exactly(self, matrix: Matrix, entries: IntArray, norm: Norm) -> Sensitivity:
+    def _measured_exactly(
+        self, matrix: Matrix, entries: IntArray, norm: Norm, numbers: ExactMatrix | None
+    ) -> Sensitivity:
         """What one set amounts to, from its directions in rational arithmetic."""
         vectors = self._exact_vectors(entries)
         block = self._exact_block(entries)
-        largest = largest_norm(matrix, block, norm, lambda k: in_integers(vectors[k]))
+        largest = largest_norm(matrix, block, norm, lambda k: in_integers(vectors[k]), numbers)
         return Sensitivity(largest.value, largest.upper, True, "", block[:, largest.place])
 
 
@@ -518,6 +568,7 @@ class DirectionAdjacency(Adjacency):
     2.0
     """
 
+    @within_range
     def __init__(
         self, manifold: AffineManifold, directions: ArrayLike, *, unit: str | None = None
     ) -> None:
@@ -593,11 +644,30 @@ class DirectionAdjacency(Adjacency):
             1 for Laplace noise, 2 for Gaussian noise.
         """
         check_norm(norm)
-        checked: Any = self.checked_matrix(matrix)
+        return self._sensitivity(self.checked_matrix(matrix), norm, None)
+
+    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
+        """Return the same for a matrix of rational numbers.
+
+        Parameters
+        ----------
+        matrix : ExactMatrix
+            One column for each entry.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
+
+    @within_range
+    def _sensitivity(self, checked: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         vectors = self._directions
-        largest = largest_norm(
-            checked, vectors, norm, lambda k: in_integers(_entries(vectors[:, k]))
-        )
+
+        def exact(k: int) -> tuple[dict[int, int], Fraction]:
+            moved = np.flatnonzero(vectors[:, k]).tolist()
+            values = exact_numbers(vectors[moved, k].tolist())
+            return in_integers(dict(zip(moved, values)))
+
+        largest = largest_norm(checked, vectors, norm, exact, numbers)
         return Sensitivity(
             largest.value,
             largest.upper,
@@ -608,10 +678,6 @@ class DirectionAdjacency(Adjacency):
 
 
 # ---------------------------------------------------------------------- shared pieces
-
-
-def _entries(vector: FloatArray) -> dict[int, Fraction]:
-    return {int(i): Fraction(float(vector[i])) for i in np.flatnonzero(vector)}
 
 
 def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:

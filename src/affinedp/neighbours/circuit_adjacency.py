@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.equations.component import Component, parallel_columns
+from affinedp.equations.decimals import exact_numbers
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import (
@@ -43,6 +44,7 @@ from affinedp.neighbours.norms import (
     EPS,
     ExactMatrix,
     as_float,
+    column_norms,
     first_largest,
     norm_with_bound,
     overflow,
@@ -59,6 +61,9 @@ LONG_CIRCUIT = 30
 DEFINITION_4 = "one free entry of any basis (Definition 4)"
 # A circuit that scores less than this share of the worst one cannot be worse in truth.
 CLEARLY_LESS = 1 - 1e-6
+# Circuits that are listed, and evaluated, where more are equally bad than the search remembers.
+MOST_LISTED = 20_000
+MOST_TIED = 500
 
 
 class CircuitAdjacency(Adjacency):
@@ -125,25 +130,46 @@ class CircuitAdjacency(Adjacency):
         -------
         Sensitivity
         """
+        check_norm(norm)
+        return self._sensitivity(self.checked_matrix(matrix), norm, None)
+
+    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
+        """Return the same for a matrix of rational numbers.
+
+        Parameters
+        ----------
+        matrix : ExactMatrix
+            One column for each entry.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
+        """
+        return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
+
+    @within_range
+    def _sensitivity(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         import scipy.sparse as sparse
 
-        check_norm(norm)
-        checked = sparse.csc_array(self.checked_matrix(matrix))
+        checked = sparse.csc_array(matrix)
         checked.eliminate_zeros()
         checked.sort_indices()
-        best = self._worst_loose_entry(checked, norm)
+        best = self._worst_loose_entry(checked, norm, numbers)
         methods = set()
         with Progress("searching the circuits") as progress:
             for component in self.bound_components:
                 local = checked[:, component.entries]
                 mu = self._mu[component.entries]
-                kept = _interchangeable(component, local, mu)
+                # numbers that are equal as floats need not be equal
+                everything = np.arange(len(component.entries))
+                kept = everything if numbers else _interchangeable(component, local, mu)
                 part = component.restricted(kept)
                 image = _dense_rows(local[:, kept])
                 leading = worst_circuits(part, image, norm, mu[kept], progress)
                 folded = ", interchangeable entries folded" if len(kept) < len(mu) else ""
                 methods.add(leading.method + folded)
-                best = best.worse(self._evaluate(part, image, norm, leading))
+                exact = ExactMatrix.of(image)
+                if numbers is not None:
+                    exact = numbers.part(part.entries.tolist())
+                best = best.worse(self._evaluate(part, image, exact, norm, leading))
         return replace(best, method="; ".join(sorted(methods)) or best.method)
 
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
@@ -176,6 +202,7 @@ class CircuitAdjacency(Adjacency):
             found.append(still(self.manifold.n) if mu is None else other.sensitivity(matrix, norm))
         return tuple(found)
 
+    @within_range
     def count(self) -> int:
         """Return the number of circuits, up to sign."""
         with Progress("counting the circuits") as progress:
@@ -227,6 +254,10 @@ class CircuitAdjacency(Adjacency):
     # ------------------------------------------------------------------ inside
 
     @cached_property
+    def _exact_mu(self) -> list[Fraction]:
+        return exact_numbers(self._mu.tolist())
+
+    @cached_property
     def loose_entries(self) -> IntArray:
         """Entries in no equation: each is a circuit by itself."""
         return np.array([c[0] for c in self.manifold.components if len(c) == 1], dtype=np.intp)
@@ -269,7 +300,9 @@ class CircuitAdjacency(Adjacency):
             )
         return tuple(found)
 
-    def _worst_loose_entry(self, matrix: sparse.csc_array, norm: Norm) -> Sensitivity:
+    def _worst_loose_entry(
+        self, matrix: sparse.csc_array, norm: Norm, numbers: ExactMatrix | None
+    ) -> Sensitivity:
         """The worst of the entries that no equation binds (zero if there is none)."""
         direction = np.zeros(self.manifold.n)
         if len(self.loose_entries) == 0:
@@ -289,12 +322,22 @@ class CircuitAdjacency(Adjacency):
         upper = scores * (1 + EPS * rounding)
         place = first_largest(scores)
         direction[self.loose_entries[place]] = mu[place]
+        if numbers is not None:
+            measured = [
+                numbers.norm({int(j): 1}, self._exact_mu[int(j)], norm) for j in self.loose_entries
+            ]
+            scores[:], upper[:] = zip(*measured)
         return Sensitivity(
             float(scores[place]), float(upper.max()), True, "single entries", direction
         )
 
     def _evaluate(
-        self, component: Component, matrix: FloatArray, norm: Norm, leading: Leading
+        self,
+        component: Component,
+        matrix: FloatArray,
+        exact: ExactMatrix | None,
+        norm: Norm,
+        leading: Leading,
     ) -> Sensitivity:
         """Evaluate the leading circuits again, exactly where the equations are rational.
 
@@ -303,7 +346,6 @@ class CircuitAdjacency(Adjacency):
         on those that are.
         """
         best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
-        exact = ExactMatrix.of(matrix)
         kernel = self._integer_kernel(component)
 
         def measured(support: IntArray, circuit: FloatArray | None = None) -> Sensitivity:
@@ -325,11 +367,30 @@ class CircuitAdjacency(Adjacency):
             if found.value > 0:
                 drift = max(drift, abs(score - found.value) / found.value)
         if leading.count > evaluated + len(leading.suspects):
-            others = max(leading.left_out, *leading.scores[evaluated:], 0.0) * (1 + 4 * drift)
+            others = max(leading.left_out, *leading.scores[evaluated:].tolist(), 0.0)
+            others *= 1 + 4 * drift
+            if others > best.upper and leading.count <= MOST_LISTED:
+                near = self._near(component, matrix, norm, CLEARLY_LESS * best.value)
+                if len(near) <= MOST_TIED:
+                    for circuit in near:
+                        best = best.worse(measured(np.flatnonzero(circuit), circuit))
+                    return best
             # where the search's scores are that far off, the worst may be another circuit
             certain = drift <= 1 - CLEARLY_LESS or others <= best.value
             best = replace(best, upper=max(best.upper, others), exact=best.exact and certain)
         return best
+
+    def _near(
+        self, component: Component, matrix: FloatArray, norm: Norm, least: float
+    ) -> list[FloatArray]:
+        """The circuits that may amount to more than ``least``, in floating point."""
+        mu = self._mu[component.entries]
+        found: list[FloatArray] = []
+        for circuits, _ in list_circuits(component, MOST_LISTED, Progress("")):
+            steps = circuits * _farthest(circuits, mu)[:, None]
+            sizes = column_norms(matrix @ steps.T, norm)
+            found.extend(circuits[sizes >= least])
+        return found
 
     def _measured(
         self,
@@ -341,7 +402,9 @@ class CircuitAdjacency(Adjacency):
     ) -> Sensitivity:
         """What a circuit amounts to that is known in integers, up to its scale."""
         mu = self._mu[component.entries]
-        far = farthest(list(values.values()), mu[list(values)].tolist())
+        far = farthest(
+            list(values.values()), [self._exact_mu[component.entries[i]] for i in values]
+        )
         step = np.zeros(len(mu))
         for i, value in values.items():
             step[i] = as_float(far * value)

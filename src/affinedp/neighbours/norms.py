@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -66,6 +65,48 @@ class ExactMatrix:
                     rows.setdefault(i, {})[j] = whole[0][place]
             return cls(list(rows.values()), unit)
         return cls(*integer_rows(matrix.tolist())) if matrix.size <= EXACT_NUMBERS else None
+
+    @classmethod
+    def of_rationals(cls, rows: Sequence[Mapping[int, Fraction]]) -> ExactMatrix:
+        """Return a matrix of rational numbers.
+
+        Parameters
+        ----------
+        rows : sequence of mappings
+            Column to value.
+        """
+        unit = math.lcm(*(value.denominator for row in rows for value in row.values()))
+        whole = [
+            {j: value.numerator * (unit // value.denominator) for j, value in row.items() if value}
+            for row in rows
+        ]
+        return cls(whole, Fraction(1, unit))
+
+    def part(self, columns: Sequence[int]) -> ExactMatrix:
+        """Return some of the columns, in this order.
+
+        Parameters
+        ----------
+        columns : sequence of int
+            Which to keep.
+        """
+        place = {j: c for c, j in enumerate(columns)}
+        rows = [{place[j]: a for j, a in row.items() if j in place} for row in self.rows]
+        return ExactMatrix([row for row in rows if row], self.unit)
+
+    def floats(self, columns: int) -> FloatArray:
+        """Return the matrix in floating point.
+
+        Parameters
+        ----------
+        columns : int
+            How many there are.
+        """
+        found = np.zeros((len(self.rows), columns))
+        for i, row in enumerate(self.rows):
+            for j, a in row.items():
+                found[i, j] = as_float(a * self.unit)
+        return found
 
     def norm(self, vector: Mapping[int, int], scale: Fraction, norm: Norm) -> tuple[float, float]:
         """Return the norm of ``matrix @ vector`` times ``scale``, and the next float not below it.
@@ -163,6 +204,7 @@ def largest_norm(
     directions: FloatArray,
     norm: Norm,
     exact: Callable[[int], tuple[Mapping[int, int], Fraction]],
+    numbers: ExactMatrix | None = None,
 ) -> LargestNorm:
     """Return the largest norm of ``matrix @ v`` over the columns of ``directions``.
 
@@ -176,6 +218,8 @@ def largest_norm(
         Which norm.
     exact : callable
         The k-th direction as integers (entry to value) and what they are multiples of.
+    numbers : ExactMatrix, optional
+        The matrix in exact numbers; otherwise its doubles are exact.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = column_norms(matrix @ directions, norm)
@@ -184,7 +228,7 @@ def largest_norm(
     if not np.all(np.isfinite(lengths + error)):
         raise overflow()
     low, high = lengths.copy(), lengths + error
-    numbers: Any = ExactMatrix.of(matrix)
+    numbers = numbers or ExactMatrix.of(matrix)
     # those that may be the worst, in view of rounding
     doubtful = np.flatnonzero(high >= (lengths - error).max())
     if numbers is not None:

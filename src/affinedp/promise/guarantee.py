@@ -14,6 +14,8 @@ from affinedp.errors import AffineDPError, DifferentNeighboursError
 from affinedp.promise.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
 
 SHOWN_TERMS = 8
+# An ε that is exceeded by less than this share is kept, unless the caller is stricter.
+HOLDS_TOLERANCE = 1e-12
 SHOWN_DELTAS = (1e-9, 1e-6, 1e-3)
 
 
@@ -31,6 +33,8 @@ class Guarantee:
     sensitivity : float
         How far neighbours are apart at most, in units of the noise: the 2-norm for
         Gaussian noise, the 1-norm (which is ε at δ = 0) for Laplace noise.
+    sensitivity_lower : float
+        What it is certainly at least: the truth lies between the two.  0 where nothing is known.
     exact : bool
         Whether nothing stronger is true (up to rounding).
     neighbours : str
@@ -71,6 +75,7 @@ class Guarantee:
     method: str = ""
     warnings: tuple[str, ...] = ()
     neighbours_key: str = field(default="", repr=False)
+    sensitivity_lower: float = field(default=0.0, repr=False)
     unit: str = field(default="", repr=False)
 
     def epsilon(self, delta: float = 0.0) -> float:
@@ -130,7 +135,7 @@ class Guarantee:
         """Whether δ > 0 is exact too; False means that δ(ε) is an upper bound."""
         return self.exact and self.curve.exact
 
-    def holds(self, epsilon: float, delta: float = 0.0) -> bool:
+    def holds(self, epsilon: float, delta: float = 0.0, tolerance: float = HOLDS_TOLERANCE) -> bool:
         """Whether (ε, δ)-differential privacy is promised.
 
         Parameters
@@ -139,10 +144,22 @@ class Guarantee:
             ε, at least 0.
         delta : float
             δ in [0, 1).
+        tolerance : float
+            By which share ε may be exceeded: numbers in floating point are known up to rounding.
+            Zero asks for the promise to the last bit.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold([[1, -4]])       # Example 1: noise along the manifold is tight
+        >>> adp.verify(M, [[4], [1]], law="laplace").holds(1.0, tolerance=0.0)
+        True
         """
         if not 0.0 <= _number(delta, "delta") < 1.0:
             raise AffineDPError(f"delta must lie in [0, 1), not {delta!r}")
-        return bool(self.delta(epsilon) <= delta)
+        if not 0.0 <= _number(tolerance, "tolerance") < 1.0:
+            raise AffineDPError(f"tolerance must lie in [0, 1), not {tolerance!r}")
+        return bool(self.delta(_number(epsilon, "epsilon") * (1.0 + tolerance)) <= delta)
 
     def with_output_names(self, names: Sequence[str]) -> Guarantee:
         """Return the same guarantee with other names for the outputs.

@@ -14,17 +14,20 @@ from affinedp.arrays import (
     FloatArray,
     IntArray,
     Matrix,
+    Norm,
     dense,
     is_sparse,
     real_array,
     real_matrix,
+    within_range,
 )
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.norms import column_norms
+from affinedp.neighbours.norms import column_norms, first_largest
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ class Whitened:
     ranges: list[tuple[IntArray, FloatArray]]
 
 
+@within_range
 def verify(
     manifold: AffineManifold,
     noise_matrix: float | ArrayLike | sparse.sparray | None = None,
@@ -126,6 +130,7 @@ def verify(
     return promise_of(neighbours, noise, matrix, law, output_names, error)
 
 
+@within_range
 def promise_of(
     adjacency: Adjacency,
     noise: Matrix,
@@ -149,9 +154,15 @@ def promise_of(
     noise_error : float
         Relative error of Λ, where it had to be computed.
     """
+    if not np.all(np.isfinite(noise.data if is_sparse(noise) else noise)):
+        raise AffineDPError("the noise is too large for double precision: choose another unit")
     unit = output_units(query, adjacency)
     whitened = whiten(unit @ noise, unit @ query)
     leak = find_leak(whitened, unit @ query, adjacency)
+    exact = exact_whitening(adjacency.manifold, noise, query) if noise_error == 0.0 else None
+    everyone = type(adjacency) is CircuitAdjacency and bool(np.all(adjacency.mu > 0))
+    if exact is not None and everyone and exact.bare is not None:
+        leak = exact.bare @ _inverse(unit)
     theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
     shared: dict[str, Any] = {
         "law": law,
@@ -170,23 +181,33 @@ def promise_of(
             leak=_normalised(leak @ unit),
             **shared,
         )
-    found = adjacency.sensitivity(whitened.query, norm=2 if law == "gaussian" else 1)
-    # the error of Λ⁺F is relative to its terms, which may cancel along v
-    terms = np.asarray(abs(whitened.query) @ np.abs(found.direction)).ravel()
-    spread = float(column_norms(terms[:, None], 2 if law == "gaussian" else 1)[0])
-    upper = found.upper * (1 + whitened.error + noise_error) + whitened.error * spread
-    exact = found.exact
+    norm: Norm = 2 if law == "gaussian" else 1
+    rational = exact.query if exact is not None and exact.bare is None else None
+    decided = adjacency.exact_sensitivity(rational, norm) if rational is not None else None
+    if decided is not None:
+        found, upper = decided, decided.upper
+        lower = math.nextafter(decided.value, 0.0)
+    else:
+        found = adjacency.sensitivity(whitened.query, norm)
+        # the error of Λ⁺F is relative to its terms, which may cancel along v
+        terms = np.asarray(abs(whitened.query) @ np.abs(found.direction)).ravel()
+        spread = whitened.error * float(column_norms(terms[:, None], norm)[0])
+        relative = whitened.error + noise_error
+        upper = found.upper * (1 + relative) + spread
+        lower = max(0.0, found.value * (1 - relative) - spread)
+    exact_value = found.exact
     curve: Curve
     if law == "gaussian":
         curve = GaussianCurve(upper)
     else:
         curve = LaplaceCurve(upper, _shifts(adjacency, whitened, upper))
         if not whitened.full_column_rank:
-            exact = False
+            exact_value = False
             theorem += " on all the noise that is drawn; its projection promises at least that"
     return Guarantee(
         sensitivity=upper,
-        exact=exact,
+        sensitivity_lower=min(lower, upper),
+        exact=exact_value,
         basis=theorem,
         curve=curve,
         worst_direction=found.direction,
@@ -304,10 +325,20 @@ def moved_outputs(query: Matrix, adjacency: Adjacency) -> FloatArray:
 
     An output that the equations fix moves by 0; floating point leaves a little.
     """
+    return dense(_moved(query, adjacency))
+
+
+def _moved(query: Matrix, adjacency: Adjacency) -> Matrix:
+    """The same, sparse where the query and the manifold are."""
+    import scipy.sparse as sparse
+
     span = adjacency.span()
-    moved, terms = dense(query @ span), dense(abs(query) @ abs(span))
-    dust = (64 * EPS + adjacency.manifold.kernel_error) * terms
-    return np.where(np.abs(moved) <= dust, 0.0, moved)
+    moved, terms = query @ span, abs(query) @ abs(span)
+    share = 64 * EPS + adjacency.manifold.kernel_error
+    if not is_sparse(moved):
+        return np.where(np.abs(moved) <= share * terms, 0.0, moved)
+    clear = sparse.csr_array(abs(moved) > share * terms)
+    return sparse.csr_array(moved * clear)
 
 
 def output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
@@ -317,9 +348,10 @@ def output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
     """
     import scipy.sparse as sparse
 
-    moved = np.abs(moved_outputs(query, adjacency))
-    size = moved.max(axis=1, initial=0.0)
-    exponent = np.where(size > 0, np.frexp(size)[1], 0)
+    moved = abs(_moved(query, adjacency))
+    size = dense(moved.max(axis=1)).ravel() if moved.shape[1] else np.zeros(moved.shape[0])
+    # a power of two that is itself a number, also for moves that are not normal numbers
+    exponent = np.clip(np.where(size > 0, np.frexp(size)[1], 0), -1000, 1000)
     return sparse.csr_array(sparse.diags_array(np.ldexp(1.0, -exponent)))
 
 
@@ -441,7 +473,8 @@ def _uncovered(whitened: Whitened, moved: FloatArray) -> FloatArray | None:
         if relative.size == 0 or np.abs(relative).max() <= max(LEAK, 32 * whitened.error):
             continue
         combination = np.zeros(len(moved))
-        combination[rows] = np.linalg.svd(relative, full_matrices=False)[0][:, 0]
+        # what is bare has no noise in it; of equally large parts, the first movement's
+        combination[rows] = relative[:, first_largest(column_norms(relative, 2))]
         combination[np.abs(combination) < 1e-9 * np.abs(combination).max()] = 0.0
         return combination
     return None
@@ -458,6 +491,12 @@ def covers(whitened: Whitened, outputs: FloatArray) -> bool:
         Vectors of outputs, in the units in which the noise was whitened.
     """
     return _uncovered(whitened, outputs) is None
+
+
+def _inverse(diagonal: Matrix) -> Matrix:
+    import scipy.sparse as sparse
+
+    return sparse.csr_array(sparse.diags_array(1 / diagonal.diagonal()))
 
 
 def _normalised(vector: FloatArray) -> FloatArray:

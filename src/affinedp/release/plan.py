@@ -27,6 +27,8 @@ GRID_BITS = 56
 SHARE = 2.0**-30
 # A bias that cannot be ruled out stays below this share of the noise.
 BIAS = 2.0**-20
+# Rounding may make noise larger than it is said to be by this share, and no more.
+NOTICED = 1e-4
 # What is left of the coordinates is as small as noise, or is taken out once more.
 SMALL = 2.0**16
 ROUNDS = 4
@@ -171,10 +173,15 @@ def plan_of(mechanism: MechanismRecord, bound: float | None) -> Plan:
     kernel = dense(mechanism.query @ manifold.kernel)
     slope, hidden = kernel, free
     if shared is not None:
-        slope, hidden = kernel @ shared.spread(len(free)), free[shared.hidden]
+        slope, hidden = _product(kernel, shared.spread(len(free))), free[shared.hidden]
     combinations = seen_combinations(mechanism, slope, shared)
     if combinations is not None:
         slope = slope[:, combinations.places]
+    if not slope.any():
+        raise AffineDPError(
+            "the query does not depend on what neighbours differ in: it is public, and there is "
+            "nothing to release with noise"
+        )
     along = dense(manifold.kernel)
     if shared is not None:
         along = along @ shared.spread(len(free))
@@ -215,6 +222,15 @@ def _with_grids(
     fixed = FixedPoint.rounded(coordinates, _exponent_below(room / (one_per_noise * moves)))
     # what is drawn on differs from Λ⁺F by its own rounding and by that of Λ⁺F
     total = sensitivity + one_per_noise * (math.ldexp(1.0, fixed.exponent) + doubt) * moves
+    if total > sensitivity * (1 + NOTICED) and combinations is None:
+        # a crude bound: look at what neighbours really make of it
+        total = min(total, _drawn_sensitivity(mechanism, fixed, hidden, total))
+    if total > sensitivity * (1 + NOTICED):
+        raise AffineDPError(
+            "the noise of some outputs is so much smaller than that of others that rounding would "
+            f"make it {total / sensitivity:.3g} times larger than it is said to be. Rescale the "
+            "outputs, or release them apart"
+        )
     # a step of every coordinate moves z by at most this
     gain = _norm(np.abs(fixed.values()).sum(axis=1), law) * (1 + r * EPS)
     step_exponent = _exponent_below(room / gain)
@@ -251,6 +267,17 @@ def _with_grids(
         law=law,
         bound=bound,
     )
+
+
+def _product(left: FloatArray, right: FloatArray) -> FloatArray:
+    """``left @ right`` with zeros where there is nothing but rounding.
+
+    An output that no neighbour moves has a row of zeros; what rounding leaves of them would
+    look like an output with data and no noise.
+    """
+    product = left @ right
+    rounding = 4 * len(right) * EPS * (np.abs(left) @ np.abs(right))
+    return np.where(np.abs(product) > rounding, product, 0.0)
 
 
 def _left_inverse(slope: FloatArray, noise: FloatArray) -> FloatArray:
@@ -299,6 +326,17 @@ def _longest_move(
         return longest_move(mechanism.adjacency, mechanism.certificate), False
     selection = _selection(hidden, mechanism.manifold.n)
     return mechanism.adjacency.sensitivity(selection, 1).upper, False
+
+
+def _drawn_sensitivity(
+    mechanism: MechanismRecord, fixed: FixedPoint, hidden: IntArray, crude: float
+) -> float:
+    """The sensitivity of the fixed-point coordinates themselves, where it can be searched for."""
+    if mechanism.certificate is not None:
+        return crude
+    norm: Norm = 1 if mechanism.law == "laplace" else 2
+    drawn = fixed.values() @ _selection(hidden, mechanism.manifold.n)
+    return mechanism.adjacency.sensitivity(drawn, norm).upper * (1 + 4 * EPS)
 
 
 def _largest(

@@ -38,6 +38,8 @@ class DesignedNoise:
         How often the mechanism's guarantee is charged to a ledger for one table.
     multiples : Multiples or None
         How published numbers are rounded.
+    bound : float or None
+        The public bound with which a table was released: it makes the noise larger.
     """
 
     description: TableDescription
@@ -46,6 +48,7 @@ class DesignedNoise:
     guarantee: Guarantee
     releases: int
     multiples: Multiples | None = field(repr=False)
+    bound: float | None = None
 
     @property
     def charge(self) -> Guarantee:
@@ -54,10 +57,15 @@ class DesignedNoise:
             self.mechanism.guarantee, neighbours=charge_words(self.description, self.layout)
         )
 
+    @property
+    def enlargement(self) -> float:
+        """How much larger a release makes the noise, for what rounding of doubles adds."""
+        return self.mechanism.release_plan(self.bound).noise_factor
+
     @cached_property
     def deviations(self) -> FloatArray:
         """Standard deviation of each private entry; with rounding, as if that were uniform."""
-        squares = self.mechanism.expected_squared_errors
+        squares = self.mechanism.expected_squared_errors * self.enlargement**2
         if self.multiples is not None:
             squares = squares + self.multiples.variances
         return np.sqrt(squares)
@@ -85,8 +93,7 @@ class DesignedNoise:
         """
         noise = dense(self.mechanism.noise_matrix)
         reach = half_widths(noise, self.mechanism.law, level)
-        # release makes the noise larger by this, for what rounding of doubles adds
-        reach = reach * self.mechanism.release_plan().noise_factor
+        reach = reach * self.enlargement
         if rounded and self.multiples is not None:
             reach = reach + self.multiples.farthest
         return self.shaped(reach)

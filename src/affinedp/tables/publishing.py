@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -37,11 +37,14 @@ class Published:
         Public numbers in the equations, also sums that no cell holds.
     unrounded : DataFrame
         The private columns before they were rounded; the same where nothing was rounded.
+    bound : float or None
+        The public bound with which it was released, on the numbers that noise was added to.
     """
 
     table: Any
     public: FloatArray
     unrounded: Any
+    bound: float | None = None
 
 
 def release_table(
@@ -78,7 +81,7 @@ def release_table(
     published = _drawn(design.mechanism, moved, limit)
     if ledger is not None and entry is not None:
         ledger.settle(entry)
-    return _as_table(design, table, published + shift, public, origin)
+    return replace(_as_table(design, table, published + shift, public, origin), bound=limit)
 
 
 def _refuse_unsaid_rows(description: TableDescription, count: int) -> None:

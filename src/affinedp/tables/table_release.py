@@ -5,7 +5,7 @@ Each is a plain record with conveniences; all work is done in the modules below.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from affinedp.arrays import FloatArray
@@ -225,7 +225,8 @@ class TableDesign(DesignedNoise):
             A public bound on the size of the numbers.
         """
         found = release_table(self, table, ledger=ledger, label=label, bound=bound)
-        return ReleasedTable(found.table, self, found.public, found.unrounded)
+        design = replace(self, bound=found.bound)
+        return ReleasedTable(found.table, design, found.public, found.unrounded)
 
 
 @dataclass(frozen=True, eq=False)

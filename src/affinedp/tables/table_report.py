@@ -110,6 +110,12 @@ def _totals(
     design: DesignedNoise, table: Any, public: FloatArray | None, independent: float | None
 ) -> Iterator[tuple[str, str]]:
     layout = design.layout
+    if design.enlargement > 1 + 1e-6:
+        yield (
+            "bound",
+            f"the public bound makes the noise {design.enlargement:.4g} times larger than the "
+            "squared error says: the noise of each output above has it, the squared error has not",
+        )
     if not layout.relations:
         yield "totals", "no equations were given"
         return

@@ -13,6 +13,7 @@ out, not even through rounding.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -200,6 +201,13 @@ class Agent:
             self._check_own(message)
             return "own"
         self._check_weight(message)
+        said = (message.y,) if message.previous is None else (message.y, message.previous)
+        if not all(type(value) is float and math.isfinite(value) for value in said):
+            raise ContradictionError(
+                f"agent {message.agent!r} sent something that is no number in round "
+                f"{message.round}; it was not taken note of",
+                message.agent,
+            )
         if message.round > self.round + 1:
             raise ContradictionError(
                 f"agent {message.agent!r} is at round {message.round}, which it cannot reach "

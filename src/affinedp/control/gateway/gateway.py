@@ -127,6 +127,12 @@ class Gateway:
                 "a gateway sends with a TrajectoryMechanism (design_output_noise), not with "
                 f"{type(mechanism).__name__}"
             )
+        if mechanism.law != "gaussian":
+            raise AffineDPError(
+                "a gateway sends Gaussian noise: the fresh noise that hides rounding at every step "
+                "has no counterpart for δ = 0. Release Laplace noise for a recorded trajectory "
+                "(mechanism().release), or design Gaussian noise"
+            )
         if not (label is None or isinstance(label, str)):
             raise AffineDPError(f"label must be text, not {label!r}")
         if not (ledger is None or isinstance(ledger, Ledger)):

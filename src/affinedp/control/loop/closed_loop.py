@@ -221,14 +221,16 @@ class ClosedLoop(LoopRecord):
         if noise is not None:
             self._check_noise(noise, count)
         if isinstance(noise, IndependentOutputNoise):
-            sensor = sensor + np.diag(noise.sigma**2)
+            sensor = sensor + np.diag(noise.variance * noise.sigma**2)
         fresh = self.injection @ sensor @ self.injection.T
         fresh[:n, :n] += covariance(process_noise, "process_noise", n)
         with np.errstate(over="ignore", invalid="ignore"):
             if isinstance(noise, TrajectoryMechanism):
                 loadings = noise.loadings(0, count)
                 moved = responses(self.matrix, self.injection, loadings, loadings.shape[2])
-                squares += [np.sum(response[:n] ** 2, axis=1) for response in moved]
+                squares += [
+                    noise.variance * np.sum(response[:n] ** 2, axis=1) for response in moved
+                ]
             if fresh.any():
                 squares += variances(self.matrix, fresh, count)[:, :n]
         check_growth(squares.max(axis=1))

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, real_array
 from affinedp.control.trajectory.coordinates import Coordinates, output_gramian
 from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
+from affinedp.control.trajectory.laplace_noise import least_laplace_root
 from affinedp.control.trajectory.least_noise import least_noise
 from affinedp.control.trajectory.neighbours import (
     Neighbours,
@@ -21,6 +22,7 @@ from affinedp.control.trajectory.noise import IndependentOutputNoise, Trajectory
 from affinedp.control.trajectory.powers import HorizonTooLongError
 from affinedp.control.trajectory.promise import (
     UncertainPromiseError,
+    independent_laplace_promise,
     independent_promise,
     needed_coordinates,
     structured_promise,
@@ -30,6 +32,7 @@ from affinedp.designs.separate import with_floor
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
 
 # Noise that varies by more than this over the horizon is worth a warning.
 UNEVEN = 100.0
@@ -50,11 +53,12 @@ def design_output_noise(
     system: Any,
     horizon: int,
     epsilon: float,
-    delta: float,
+    delta: float = 0.0,
     mu: float | ArrayLike = 1.0,
     neighbours: Neighbours = "time-local",
     cost: NoiseCost | ArrayLike | None = None,
     *,
+    law: Law = "gaussian",
     tol: float = 1e-8,
 ) -> TrajectoryMechanism:
     """Return the least output noise that keeps (ε, δ) for the whole state trajectory.
@@ -69,7 +73,7 @@ def design_output_noise(
     horizon : int
         How many outputs are sent.  What happens later is not covered.
     epsilon, delta : float
-        The promise to keep: ε ≥ 0 and 0 < δ < 1.
+        The promise to keep: ε ≥ 0 and 0 < δ < 1 for Gaussian, ε > 0 and δ = 0 for Laplace noise.
     mu : float or array_like
         How far a state entry moves: one number, one per state, or one per time and state.  Zero
         means that an entry is not private; for all times, that it is public.
@@ -78,8 +82,11 @@ def design_output_noise(
     cost : ClosedLoop or array_like, optional
         What noise costs: the tracking error of a closed loop, or a matrix W for the cost
         ``tr(W Σ)`` of noise with covariance Σ on x(0).  By default the outputs' squared error.
+    law : {"gaussian", "laplace"}
+        Law of η.  Laplace noise keeps ε without δ (Theorem 2), with the best basis that a local
+        search finds; a gateway cannot send it.
     tol : float
-        Relative gap to certify.
+        Relative gap to certify (Gaussian).
 
     Returns
     -------
@@ -103,16 +110,16 @@ def design_output_noise(
     >>> [round(float((x.noise_by_time**2).mean() ** 0.5), 1) for x in (both, full)]
     [14.7, 147.2]
     """
-    limit = largest_sensitivity(epsilon, delta)
+    limit = _limit(law, epsilon, delta)
     dynamics = dynamics_of(system, horizon)
     tolerance = float(real_array(tol, "tol", 0))
     if not 1e-14 <= tolerance < 1.0:
         raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
     chosen = trajectory_neighbours(dynamics, mu, neighbours)
     try:
-        return _designed(chosen, limit, cost, tolerance)
+        return _designed(chosen, limit, cost, tolerance, law)
     except (UncertainPromiseError, HorizonTooLongError) as error:
-        works = _longest_horizon(chosen, limit, cost, tolerance)
+        works = _longest_horizon(chosen, limit, cost, tolerance, law)
         if works is None:
             raise
         reason = str(error).partition(" A horizon of up to")[0].rstrip(".")
@@ -123,9 +130,11 @@ def independent_output_noise(
     system: Any,
     horizon: int,
     epsilon: float,
-    delta: float,
+    delta: float = 0.0,
     mu: float | ArrayLike = 1.0,
     neighbours: Neighbours = "time-local",
+    *,
+    law: Law = "gaussian",
 ) -> IndependentOutputNoise:
     """Return fresh noise at every step that truly keeps (ε, δ): the honest baseline.
 
@@ -133,7 +142,7 @@ def independent_output_noise(
 
     Parameters
     ----------
-    system, horizon, epsilon, delta, mu, neighbours
+    system, horizon, epsilon, delta, mu, neighbours, law
         As for :func:`design_output_noise`.
 
     Returns
@@ -150,17 +159,31 @@ def independent_output_noise(
     >>> round(float(noise.sigma[0]), 4)
     18.7788
     """
-    limit = largest_sensitivity(epsilon, delta)
+    limit = _limit(law, epsilon, delta)
     dynamics = dynamics_of(system, horizon)
     chosen = trajectory_neighbours(dynamics, mu, neighbours)
-    unit = independent_promise(chosen, 1.0)
-    sigma = unit.sensitivity / limit * (1 + 1e-14)
-    guarantee = independent_promise(chosen, sigma)
+    promise = independent_promise if law == "gaussian" else independent_laplace_promise
+    sigma = promise(chosen, 1.0).sensitivity / limit * (1 + 1e-14)
+    guarantee = promise(chosen, sigma)
     return IndependentOutputNoise(chosen, guarantee, np.full(dynamics.outputs, sigma))
 
 
+def _limit(law: str, epsilon: float, delta: float) -> float:
+    """The largest sensitivity that keeps the promise."""
+    if law == "gaussian":
+        return largest_sensitivity(epsilon, delta)
+    if law != "laplace":
+        raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
+    if delta != 0.0:
+        raise AffineDPError("Laplace noise is designed for δ = 0; delta must be 0")
+    limit = float(real_array(epsilon, "epsilon", 0))
+    if limit <= 0:
+        raise AffineDPError(f"epsilon must be positive for Laplace noise, not {epsilon!r}")
+    return limit
+
+
 def _designed(
-    neighbours: TrajectoryNeighbours, limit: float, cost: Any, tol: float
+    neighbours: TrajectoryNeighbours, limit: float, cost: Any, tol: float, law: Law
 ) -> TrajectoryMechanism:
     dynamics = neighbours.dynamics
     gramian = output_gramian(dynamics)
@@ -169,16 +192,22 @@ def _designed(
     places = coordinates.places
     lengths = np.abs(differences[:, places]).max(axis=0)
     weight, floor = with_floor(_weight(cost, dynamics, gramian)[np.ix_(places, places)], lengths)
-    with Progress("least noise") as progress:
-        best = least_noise(
-            differences, coordinates.combinations, weight, limit, tol,
-            lambda gap: progress.update(0.5, f"(gap {gap:.0e})"),
-        )  # fmt: skip
-    chosen, guarantee = _at_the_limit(neighbours, coordinates, best.root, limit)
+    notes: tuple[str, ...] = (floor_note(floor),) if floor else ()
+    gap = None
+    if law == "laplace":
+        square, note = least_laplace_root(differences, coordinates.combinations, weight, limit)
+        notes += (note,)
+    else:
+        with Progress("least noise") as progress:
+            best = least_noise(
+                differences, coordinates.combinations, weight, limit, tol,
+                lambda gap: progress.update(0.5, f"(gap {gap:.0e})"),
+            )  # fmt: skip
+        square, gap = best.root, best.gap
+    chosen, guarantee = _at_the_limit(neighbours, coordinates, square, limit, law)
     root = np.zeros((dynamics.states, len(chosen)))
     root[coordinates.places] = chosen
-    notes = (floor_note(floor),) if floor else ()
-    return _with_notes(TrajectoryMechanism(neighbours, guarantee, root, best.gap, notes))
+    return _with_notes(TrajectoryMechanism(neighbours, guarantee, root, gap, notes))
 
 
 def _weight(cost: Any, dynamics: Dynamics, gramian: FloatArray) -> FloatArray:
@@ -198,11 +227,15 @@ def _weight(cost: Any, dynamics: Dynamics, gramian: FloatArray) -> FloatArray:
 
 
 def _at_the_limit(
-    neighbours: TrajectoryNeighbours, coordinates: Coordinates, square: FloatArray, limit: float
+    neighbours: TrajectoryNeighbours,
+    coordinates: Coordinates,
+    square: FloatArray,
+    limit: float,
+    law: Law,
 ) -> tuple[FloatArray, Guarantee]:
     """Scale the noise so that its sensitivity, computed anew, is at most and nearly the limit."""
     for _ in range(4):
-        guarantee = structured_promise(neighbours, coordinates, square)
+        guarantee = structured_promise(neighbours, coordinates, square, law)
         if limit * (1 - 1e-9) <= guarantee.sensitivity <= limit:
             return square, guarantee
         square = square * (guarantee.sensitivity / limit * (1 + 4e-15))
@@ -232,7 +265,7 @@ def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:
 
 
 def _longest_horizon(
-    neighbours: TrajectoryNeighbours, limit: float, cost: Any, tol: float
+    neighbours: TrajectoryNeighbours, limit: float, cost: Any, tol: float, law: Law
 ) -> int | None:
     """The longest horizon for which a design succeeds, by bisection; None if there is none."""
     low, high = 0, neighbours.dynamics.horizon
@@ -244,7 +277,7 @@ def _longest_horizon(
                 neighbours.dynamics.shortened(middle), neighbours.mu[:middle], neighbours.kind
             )
             try:
-                _designed(shorter, limit, cost, tol)
+                _designed(shorter, limit, cost, tol, law)
                 low = middle
             except AffineDPError:
                 high = middle

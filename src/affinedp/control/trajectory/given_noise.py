@@ -36,6 +36,7 @@ def verify_output_noise(
     *,
     covariance: ArrayLike | None = None,
     root: ArrayLike | None = None,
+    law: Law = "gaussian",
     mu: float | ArrayLike = 1.0,
     neighbours: Neighbours = "time-local",
 ) -> TrajectoryMechanism:
@@ -54,6 +55,9 @@ def verify_output_noise(
         Σ, the covariance of the noise on x(0); one number for a single state.
     root : array_like, shape (n, r)
         In place of the covariance, R with Σ = R Rᵀ.
+    law : {"gaussian", "laplace"}
+        Law of η.  Laplace noise is given by a root with one draw for each combination of x(0)
+        that the outputs reveal, since its law depends on the root.
     mu : float or array_like
         How far a state entry moves, as for :func:`~affinedp.control.design_output_noise`.
     neighbours : {"time-local", "manifold"}
@@ -75,12 +79,16 @@ def verify_output_noise(
     """
     dynamics = dynamics_of(system, horizon)
     chosen = trajectory_neighbours(dynamics, mu, neighbours)
+    if law not in ("gaussian", "laplace"):
+        raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
+    if law == "laplace" and root is None:
+        raise AffineDPError("Laplace noise is not known by its covariance: give its root")
     given = _root(dynamics, covariance, root)
     gramian = output_gramian(dynamics)
     revealed = revealed_coordinates(dynamics, gramian)
     needed = needed_coordinates(chosen, gramian)
-    square = _seen(revealed, needed, given)
-    guarantee = structured_promise(chosen, needed, square)
+    square = _seen(revealed, needed, given, law)
+    guarantee = structured_promise(chosen, needed, square, law)
     kept = np.zeros((dynamics.states, len(square)))
     kept[needed.places] = square
     return TrajectoryMechanism(chosen, guarantee, kept, None, ("noise that was given",))
@@ -183,7 +191,7 @@ def _root(dynamics: Dynamics, covariance: ArrayLike | None, root: ArrayLike | No
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
-def _seen(revealed: Coordinates, needed: Coordinates, root: FloatArray) -> FloatArray:
+def _seen(revealed: Coordinates, needed: Coordinates, root: FloatArray, law: Law) -> FloatArray:
     """The noise on the coordinates that need it, as a square root of its covariance there."""
     noise = revealed.combinations @ root
     inside = np.isin(revealed.places, needed.places)
@@ -201,6 +209,11 @@ def _seen(revealed: Coordinates, needed: Coordinates, root: FloatArray) -> Float
         )
     if part.shape[1] == part.shape[0]:
         return part
+    if law == "laplace":
+        raise AffineDPError(
+            f"Laplace noise with {part.shape[1]} draws on {part.shape[0]} combinations has no "
+            "square root: ask verify_trajectory_noise what it promises"
+        )
     # R Q with orthonormal Q has the same law
     _, triangle = np.linalg.qr(part.T)
     return np.asarray(triangle.T)

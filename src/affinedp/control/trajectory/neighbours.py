@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray, Norm, real_array
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.powers import SingularDynamicsError, scan_inverse_transitions
 from affinedp.equations.manifold import AffineManifold
@@ -71,8 +71,8 @@ class TrajectoryNeighbours(ABC):
         """Return which entries of x(0) differ between some neighbours; decided exactly."""
 
     @abstractmethod
-    def sensitivity(self, matrix: FloatArray) -> Sensitivity:
-        """Return the largest 2-norm of ``matrix @ d`` over the differences d of x(0)."""
+    def sensitivity(self, matrix: FloatArray, norm: Norm = 2) -> Sensitivity:
+        """Return the largest norm of ``matrix @ d`` over the differences d of x(0)."""
 
     @abstractmethod
     def adjacency(self, manifold: AffineManifold) -> Adjacency:
@@ -164,23 +164,27 @@ class TimeLocal(TrajectoryNeighbours):
         """Return the differences of x(0), one per row, scaled by μ."""
         return self._differences[0]
 
-    def sensitivity(self, matrix: FloatArray) -> Sensitivity:
-        """Return the largest 2-norm of ``matrix @ d`` over the differences d of x(0).
+    def sensitivity(self, matrix: FloatArray, norm: Norm = 2) -> Sensitivity:
+        """Return the largest norm of ``matrix @ d`` over the differences d of x(0).
 
         Parameters
         ----------
         matrix : array, shape (r, n)
             What is applied to them.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
         """
         rows, error = self._differences
         r, n = matrix.shape
         rounding = (2 * n + r + 20) * EPS
         spill = error * math.sqrt(n) * float(np.linalg.norm(matrix)) * (1 + rounding)
+        if norm == 1:
+            spill *= math.sqrt(r)  # of r numbers the 1-norm is at most √r times the 2-norm
         best = (-1.0, 0.0, 0)
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
-            lengths = np.linalg.norm(part @ matrix.T, axis=1)
-            terms = np.linalg.norm(np.abs(part) @ np.abs(matrix).T, axis=1)
+            lengths = np.linalg.norm(part @ matrix.T, ord=norm, axis=1)
+            terms = np.linalg.norm(np.abs(part) @ np.abs(matrix).T, ord=norm, axis=1)
             upper = (lengths + rounding * terms + spill) * (1 + 4 * EPS)
             place = int(upper.argmax())
             if upper[place] > best[0]:
@@ -274,13 +278,15 @@ class WholeManifold(TrajectoryNeighbours):
             ) from None
         return np.ascontiguousarray(np.vstack(blocks))
 
-    def sensitivity(self, matrix: FloatArray) -> Sensitivity:
-        """Return the largest 2-norm of ``matrix @ d`` over the differences d of x(0).
+    def sensitivity(self, matrix: FloatArray, norm: Norm = 2) -> Sensitivity:
+        """Return the largest norm of ``matrix @ d`` over the differences d of x(0).
 
         Parameters
         ----------
         matrix : array, shape (r, n)
             What is applied to them.
+        norm : {1, 2}
+            1 for Laplace noise, 2 for Gaussian noise.
         """
         import scipy.sparse as sparse
 
@@ -288,7 +294,7 @@ class WholeManifold(TrajectoryNeighbours):
         self.directions()  # refuses circuits that floating point cannot tell
         rest = sparse.csr_array((len(matrix), entries - n))
         widened = sparse.csr_array(sparse.hstack([sparse.csr_array(matrix), rest]))
-        found = self._circuits.sensitivity(widened, 2)
+        found = self._circuits.sensitivity(widened, norm)
         return Sensitivity(
             found.value, found.upper, found.exact, found.method, found.direction[:n], found.warnings
         )

@@ -122,7 +122,7 @@ class TrajectoryMechanism(OneDrawNoise, _Conveniences):
 
 @dataclass(frozen=True, eq=False)
 class IndependentOutputNoise(FreshOutputNoise, _Conveniences):
-    """Fresh noise ``γ(t) ~ N(0, σ²)`` on every output at every step: the honest baseline.
+    """Fresh noise of scale σ on every output at every step: the honest baseline.
 
     Attributes
     ----------
@@ -131,5 +131,5 @@ class IndependentOutputNoise(FreshOutputNoise, _Conveniences):
     guarantee : Guarantee
         What is promised for the whole horizon.
     sigma : array, shape (outputs,)
-        Standard deviations.
+        Scales: ``N(0, σ²)``, or ``L(0, σ)``, which has variance 2σ².
     """

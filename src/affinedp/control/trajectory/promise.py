@@ -7,24 +7,31 @@ from dataclasses import replace
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, Norm
 from affinedp.control.trajectory.coordinates import (
     Coordinates,
+    output_blocks,
     output_gramian,
     revealed_coordinates,
 )
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
+from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Sensitivity
-from affinedp.promise.curves import GaussianCurve
+from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.rounding_bounds import difference_bound, gamma, row_sums
+from affinedp.promise.verification import Law
 
 # What rounding may add to the sensitivity, relatively, before the noise counts as unusable.
 MOST_ROUNDING = 1e-3
 # A bound this close to what was attained is called exact.
 EXACT = 1 + 1e-9
+# Up to here the Laplace curve is computed for each direction.
+MOST_SIGN_VECTORS = 1e6
+# Numbers of the observability matrix that is put together for independent Laplace noise.
+MOST_OUTPUTS = 1e6
 
 
 class UncertainPromiseError(AffineDPError):
@@ -32,7 +39,10 @@ class UncertainPromiseError(AffineDPError):
 
 
 def structured_promise(
-    neighbours: TrajectoryNeighbours, coordinates: Coordinates, square: FloatArray
+    neighbours: TrajectoryNeighbours,
+    coordinates: Coordinates,
+    square: FloatArray,
+    law: Law = "gaussian",
 ) -> Guarantee:
     """Return the guarantee of noise ``square @ η`` on the chosen entries of x(0).
 
@@ -46,16 +56,21 @@ def structured_promise(
         Which entries of x(0) get noise.
     square : array, shape (r, r)
         The noise on them.
+    law : {"gaussian", "laplace"}
+        Law of η.
     """
-    inverse, residual = _inverse(square)
+    norm: Norm = 1 if law == "laplace" else 2
+    inverse, residual = _inverse(square, norm)
     whitened = inverse @ coordinates.combinations
-    found = neighbours.sensitivity(whitened)
+    found = neighbours.sensitivity(whitened, norm)
     upper = found.upper
     if len(square) < neighbours.dynamics.states:
         # the product with E was rounded; with the identity it is exact
         longest = neighbours.sensitivity(np.eye(neighbours.dynamics.states)).upper
         terms = float(np.linalg.norm(np.abs(inverse) @ np.abs(coordinates.combinations)))
-        upper += gamma(2 * len(square) + 20) * terms * longest
+        # of r numbers the 1-norm is at most √r times the 2-norm
+        more = math.sqrt(len(square)) if norm == 1 else 1.0
+        upper += gamma(2 * len(square) + 20) * terms * longest * more
     upper = upper / (1.0 - residual) * (1.0 + 1e-15)
     if not upper <= found.value * (1 + MOST_ROUNDING) + 1e-300:
         raise UncertainPromiseError(
@@ -63,7 +78,8 @@ def structured_promise(
             "stretch some directions far more than others over this horizon. Shorten the horizon"
         )
     exact = found.exact and coordinates.certain and upper <= found.value * EXACT
-    return _guarantee(neighbours, found, upper, exact)
+    shifts = _shifts(neighbours, whitened, upper) if law == "laplace" else None
+    return _guarantee(neighbours, found, upper, exact, law, shifts)
 
 
 def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) -> Coordinates:
@@ -82,7 +98,9 @@ def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) ->
     return found
 
 
-def promise_of_root(neighbours: TrajectoryNeighbours, root: FloatArray) -> Guarantee:
+def promise_of_root(
+    neighbours: TrajectoryNeighbours, root: FloatArray, law: Law = "gaussian"
+) -> Guarantee:
     """Return what noise with this root on x(0) promises.
 
     Parameters
@@ -91,6 +109,8 @@ def promise_of_root(neighbours: TrajectoryNeighbours, root: FloatArray) -> Guara
         Whom the promise is about.
     root : array, shape (n, r)
         R; it must be zero outside the entries that need noise.
+    law : {"gaussian", "laplace"}
+        Law of η.
     """
     dynamics = neighbours.dynamics
     coordinates = needed_coordinates(neighbours, output_gramian(dynamics))
@@ -100,7 +120,7 @@ def promise_of_root(neighbours: TrajectoryNeighbours, root: FloatArray) -> Guara
     others = np.delete(root, coordinates.places, axis=0)
     if np.any(others != 0):
         raise AffineDPError("the noise lies on entries of the state that need none")
-    return structured_promise(neighbours, coordinates, root[coordinates.places])
+    return structured_promise(neighbours, coordinates, root[coordinates.places], law)
 
 
 def independent_promise(neighbours: TrajectoryNeighbours, sigma: float) -> Guarantee:
@@ -121,7 +141,49 @@ def independent_promise(neighbours: TrajectoryNeighbours, sigma: float) -> Guara
     return _guarantee(neighbours, found, found.upper / sigma * (1.0 + 1e-15), exact)
 
 
-def stated_promise(neighbours: TrajectoryNeighbours, sensitivity: float) -> Guarantee:
+def independent_laplace_promise(neighbours: TrajectoryNeighbours, sigma: float) -> Guarantee:
+    """Return the guarantee of fresh Laplace noise of one scale on every output at every step.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    sigma : float
+        Scale.
+    """
+    dynamics = neighbours.dynamics
+    numbers = float(dynamics.horizon) * dynamics.outputs
+    if numbers * dynamics.states > MOST_OUTPUTS:
+        raise AffineDPError(
+            f"independent Laplace noise on {numbers:,.0f} outputs is too much to verify: shorten "
+            "the horizon"
+        )
+    rows: list[FloatArray] = []
+    sizes: list[float] = []
+
+    def keep(start: int, block: FloatArray) -> None:
+        if start == 0:
+            rows.clear()
+            sizes.clear()
+        rows.append(output_blocks(dynamics, start, block).reshape(-1, dynamics.states))
+        sizes.append(float(np.abs(block).max()))
+
+    error = scan_transitions(dynamics, keep).error
+    outputs = np.vstack(rows)
+    found = neighbours.sensitivity(outputs, 1)
+    longest = neighbours.sensitivity(np.eye(dynamics.states), 1).upper
+    # an entry of C Φ is off by its rounding, and by what Φ is off
+    sums = float(np.abs(dynamics.C).sum(axis=-1).max()) * (1 + gamma(dynamics.states))
+    rounding = sums * (gamma(dynamics.states + 4) * max(sizes) + error)
+    upper = (found.upper + numbers * rounding * longest) / sigma * (1.0 + 1e-14)
+    exact = found.exact and upper <= found.value / sigma * EXACT
+    shifts = _shifts(neighbours, outputs / sigma, upper)
+    return _guarantee(neighbours, found, upper, exact, "laplace", shifts)
+
+
+def stated_promise(
+    neighbours: TrajectoryNeighbours, sensitivity: float, law: Law = "gaussian"
+) -> Guarantee:
     """Return a guarantee that someone else states, marked as not verified here.
 
     Parameters
@@ -130,24 +192,52 @@ def stated_promise(neighbours: TrajectoryNeighbours, sensitivity: float) -> Guar
         Whom the promise is about.
     sensitivity : float
         As stated.
+    law : {"gaussian", "laplace"}
+        Law of η.
     """
     warning = "read from a file and NOT verified again: it is as good as the file"
     nowhere = np.zeros(neighbours.dynamics.states)
     found = Sensitivity(sensitivity, sensitivity, False, "", nowhere, (warning,))
-    return replace(_guarantee(neighbours, found, sensitivity, False), worst_direction=None)
+    stated = _guarantee(neighbours, found, sensitivity, False, law)
+    return replace(stated, worst_direction=None)
+
+
+def _shifts(
+    neighbours: TrajectoryNeighbours, whitened: FloatArray, upper: float
+) -> FloatArray | None:
+    """How far each direction moves each draw, where there are few enough to list."""
+    differences = neighbours.directions()
+    if len(differences) * 2.0 ** min(len(whitened), 12) > MOST_SIGN_VECTORS:
+        return None
+    shifts = np.abs(differences @ whitened.T)
+    largest = float(shifts.sum(axis=1).max(initial=0.0))
+    if largest > 0:  # the bound on the worst covers the rounding of all
+        shifts = shifts * (upper / largest)
+    return np.unique(np.sort(shifts, axis=1), axis=0)
 
 
 def _guarantee(
-    neighbours: TrajectoryNeighbours, found: Sensitivity, upper: float, exact: bool
+    neighbours: TrajectoryNeighbours,
+    found: Sensitivity,
+    upper: float,
+    exact: bool,
+    law: Law = "gaussian",
+    shifts: FloatArray | None = None,
 ) -> Guarantee:
     dynamics = neighbours.dynamics
+    curve: Curve = GaussianCurve(upper) if law == "gaussian" else LaplaceCurve(upper, shifts)
+    basis = neighbours.theorem
+    if law == "laplace":
+        local = "time-local neighbours, a weaker promise than Definition 4"
+        full = "the neighbours of Definition 4"
+        basis = f"Theorem 2 ({local if neighbours.kind == 'time-local' else full})"
     return Guarantee(
-        law="gaussian",
+        law=law,
         sensitivity=upper,
         exact=exact,
         neighbours=neighbours.words,
-        basis=neighbours.theorem,
-        curve=GaussianCurve(upper),
+        basis=basis,
+        curve=curve,
         worst_direction=found.direction,
         names=tuple(f"{name}(0)" for name in dynamics.state_names),
         output_names=dynamics.output_names,
@@ -176,8 +266,8 @@ def _observability(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
     return root * unit, math.sqrt(difference) * np.diag(size) * (1 + 1e-12)
 
 
-def _inverse(square: FloatArray) -> tuple[FloatArray, float]:
-    """An approximate inverse X, and a bound on ``‖X S − I‖``."""
+def _inverse(square: FloatArray, norm: Norm = 2) -> tuple[FloatArray, float]:
+    """An approximate inverse X, and a bound on ``‖X S − I‖`` as a map between such norms."""
     size = np.linalg.norm(square, axis=1)
     if len(square) == 0 or not np.all(size > 0):
         raise UncertainPromiseError("some state that the outputs reveal gets no noise at all")
@@ -192,7 +282,9 @@ def _inverse(square: FloatArray) -> tuple[FloatArray, float]:
     if not np.all(np.isfinite(inverse)):
         raise UncertainPromiseError("the noise misses a direction that the outputs reveal")
     error = difference_bound(np.eye(len(square)), inverse, scaled.T)
-    residual = math.sqrt(row_sums(error).max() * row_sums(error.T).max())
+    residual = float(row_sums(error.T).max())  # the largest column sum
+    if norm == 2:
+        residual = math.sqrt(row_sums(error).max() * residual)
     if not residual < 0.5:
         raise UncertainPromiseError("the noise misses a direction that the outputs reveal")
     return inverse * scale, residual

@@ -6,7 +6,6 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
 from affinedp.record import MOST_NUMBERS
 
 
@@ -35,8 +35,6 @@ class OutputNoise:
     neighbours: TrajectoryNeighbours = field(repr=False)
     guarantee: Guarantee
 
-    law: Literal["gaussian"] = field(default="gaussian", init=False)
-
     def __post_init__(self) -> None:
         if not isinstance(self.neighbours, TrajectoryNeighbours):
             raise AffineDPError(f"neighbours must be those of a trajectory, not {self.neighbours}")
@@ -47,6 +45,23 @@ class OutputNoise:
             )
         if self.guarantee.neighbours_key != self.neighbours.key:
             raise AffineDPError("the guarantee is about other neighbours than these")
+
+    @property
+    def law(self) -> Law:
+        """Law of what is drawn, as the guarantee says: N(0, 1), or L(0, 1) of variance 2."""
+        return "laplace" if self.guarantee.law == "laplace" else "gaussian"
+
+    @property
+    def variance(self) -> float:
+        """Variance of one draw: 1 for Gaussian, 2 for Laplace noise."""
+        return 2.0 if self.law == "laplace" else 1.0
+
+    def _drawn(self, shape: tuple[int, ...], seed: int | np.random.Generator | None) -> FloatArray:
+        """Draws for simulation."""
+        generator = np.random.default_rng(seed)
+        if self.law == "laplace":
+            return generator.laplace(0.0, 1.0, shape)
+        return generator.standard_normal(shape)
 
     @property
     def dynamics(self) -> Dynamics:
@@ -161,7 +176,7 @@ class OneDrawNoise(OutputNoise):
             deviations[first : first + len(block)] = np.linalg.norm(seen, axis=2)
 
         scan_transitions(self.dynamics, keep, float(np.abs(self.root).max()))
-        return deviations
+        return deviations * math.sqrt(self.variance)
 
     def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
         """Draw noise for simulation, shape (size, horizon, outputs).  Never send data with it.
@@ -183,7 +198,7 @@ class OneDrawNoise(OutputNoise):
         """
         count = checked_horizon(size)
         _refuse_large(float(count) * self.horizon * self.outputs)
-        drawn = np.random.default_rng(seed).standard_normal((count, self.root.shape[1]))
+        drawn = self._drawn((count, self.root.shape[1]), seed)
         return np.asarray(np.einsum("tmr,sr->stm", self.loadings(), drawn))
 
     @property
@@ -196,24 +211,26 @@ class OneDrawNoise(OutputNoise):
         """Covariance of all outputs; refused where it would not fit in memory."""
         _refuse_large((float(self.horizon) * self.outputs) ** 2)
         noise = self.noise_matrix
-        return np.asarray(noise @ noise.T)
+        return np.asarray(self.variance * (noise @ noise.T))
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything that decides what is sent: dynamics, noise, neighbours."""
         digest = hashlib.sha256(f"{self.neighbours.key} {self.dynamics.fingerprint}".encode())
+        if self.law != "gaussian":
+            digest.update(self.law.encode())
         digest.update(repr(self.root.shape).encode() + np.ascontiguousarray(self.root).tobytes())
         return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class FreshOutputNoise(OutputNoise):
-    """Fresh noise ``γ(t) ~ N(0, σ²)`` on every output at every step: the honest baseline.
+    """Fresh noise of scale σ on every output at every step: the honest baseline.
 
     Attributes
     ----------
     sigma : array, shape (outputs,)
-        Standard deviations.
+        Scales: ``N(0, σ²)``, or ``L(0, σ)``, which has variance 2σ².
     """
 
     sigma: FloatArray
@@ -221,7 +238,8 @@ class FreshOutputNoise(OutputNoise):
     @property
     def noise_by_time(self) -> FloatArray:
         """Standard deviation of γ(t), shape (horizon, outputs)."""
-        return np.array(np.broadcast_to(self.sigma, (self.horizon, self.outputs)))
+        deviations = self.sigma * math.sqrt(self.variance)
+        return np.array(np.broadcast_to(deviations, (self.horizon, self.outputs)))
 
     def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
         """Draw noise for simulation, shape (size, horizon, outputs).  Never send data with it.
@@ -235,7 +253,7 @@ class FreshOutputNoise(OutputNoise):
         """
         shape = (checked_horizon(size), self.horizon, self.outputs)
         _refuse_large(float(np.prod(shape)))
-        return np.asarray(np.random.default_rng(seed).standard_normal(shape) * self.sigma)
+        return np.asarray(self._drawn(shape, seed) * self.sigma)
 
 
 def _refuse_large(numbers: float) -> None:

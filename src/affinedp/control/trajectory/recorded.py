@@ -52,5 +52,5 @@ def ordinary_mechanism(noise: OneDrawNoise, offsets: ArrayLike | None = None) ->
     query, names = output_query(dynamics)
     return build(
         noise.neighbours.adjacency(manifold), query, noise.noise_matrix,
-        np.eye(noise.root.shape[1]), "gaussian", names, gap=noise.gap, notes=noise.notes,
+        np.eye(noise.root.shape[1]), noise.law, names, gap=noise.gap, notes=noise.notes,
     )  # fmt: skip

@@ -50,6 +50,7 @@ def save_trajectory_noise(mechanism: OneDrawNoise, path: Path) -> None:
         "neighbours": mechanism.neighbours.kind,
         "mu": packed(mu[0] if np.all(mu == mu[0]) else mu),
         "root": packed(mechanism.root),
+        "law": mechanism.law,
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
         "guarantee": {"sensitivity": mechanism.guarantee.sensitivity},
@@ -83,11 +84,16 @@ def _restored(document: Mapping[str, Any], reverify: bool) -> OneDrawNoise:
     dynamics = Dynamics(plain.A, plain.C, plain.horizon, *names)
     neighbours = trajectory_neighbours(dynamics, unpacked(document["mu"]), document["neighbours"])
     root = unpacked(document["root"])
+    law = document.get("law", "gaussian")  # older files do not say it
+    if law not in ("gaussian", "laplace"):
+        raise StorageError(f"there is no law {law!r:.40}")
     stated = float(document["guarantee"]["sensitivity"])
     if not 0 < stated < np.inf:
         raise StorageError("the stated sensitivity is not possible")
     guarantee = (
-        promise_of_root(neighbours, root) if reverify else stated_promise(neighbours, stated)
+        promise_of_root(neighbours, root, law)
+        if reverify
+        else stated_promise(neighbours, stated, law)
     )
     check_stated(stated, guarantee)
     gap = checked_gap(document["gap"])

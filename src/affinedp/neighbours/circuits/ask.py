@@ -123,7 +123,7 @@ def count_circuits(component: Component, progress: Progress) -> int:
 
 
 def _power_of_two(array: FloatArray) -> float:
-    return math.ldexp(1.0, math.frexp(float(np.abs(array).max(initial=0.0)) or 1.0)[1])
+    return math.ldexp(1.0, math.frexp(float(np.abs(array).max(initial=0.0)) or 1.0)[1] - 1)
 
 
 def list_circuits(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from affinedp.neighbours.norms import integer_rows
+from affinedp.neighbours.norms import in_integers
 
 # Values found in floating point are trusted if their estimated error is below this share of the
 # smallest one; otherwise the circuit is computed here.
@@ -100,19 +100,19 @@ def _clear(row: dict[int, int], by: Mapping[int, int], pivot: int) -> None:
                 row[j] //= content
 
 
-def farthest(values: Sequence[int], mu: Sequence[float]) -> Fraction:
+def farthest(values: Sequence[int], mu: Sequence[Fraction]) -> Fraction:
     """Return how far along a circuit neighbours may differ: the largest μ_i / |v_i|.
 
     Parameters
     ----------
     values : sequence of int
         The circuit.
-    mu : sequence of float
+    mu : sequence of Fraction
         How far each of its entries moves.
     """
-    (row,), unit = integer_rows([mu])
+    whole, unit = in_integers(dict(enumerate(mu)))
     best, best_size = 0, 1
-    for i, far in row.items():
+    for i, far in whole.items():
         size = abs(values[i])
         if far * best_size > best * size:
             best, best_size = far, size
