@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from fractions import Fraction
 from typing import Any
@@ -11,10 +12,6 @@ import numpy as np
 
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.relations.columns import exact_table
-from affinedp.relations.relation import Relation, Terms
-from affinedp.relations.within import search_within
-from affinedp.relations.written import quoted, written_equation
 
 CHANCE = 1e-4
 SHOWN = 5
@@ -46,6 +43,11 @@ def forgotten_equations(manifold: AffineManifold, data: Any, seed: int = 0) -> t
     >>> forgotten_equations(M, {"a": a, "b": b, "total": a + b, "copy": b})
     ('copy = b',)
     """
+    from affinedp.relations.columns import exact_table
+    from affinedp.relations.relation import Relation, Terms
+    from affinedp.relations.within import search_within
+    from affinedp.relations.written import quoted, written_equation
+
     named = isinstance(data, np.ndarray | list | tuple)
     table = exact_table(data, manifold.names if named else None)
     chosen = [j for j, name in enumerate(table.names) if name in manifold.names]
@@ -78,7 +80,7 @@ def _rows(manifold: AffineManifold) -> list[tuple[dict[int, Fraction], Fraction]
     ]
 
 
-def warn_of_forgotten(manifold: AffineManifold, data: Any, stacklevel: int = 3) -> None:
+def warn_of_forgotten(manifold: AffineManifold, data: Any) -> None:
     """Warn if data obeys equations that were not given; nothing else happens.
 
     Parameters
@@ -87,8 +89,6 @@ def warn_of_forgotten(manifold: AffineManifold, data: Any, stacklevel: int = 3) 
         The equations that were given.
     data : DataFrame, mapping of columns, array, or None
         Private data; None asks for nothing.
-    stacklevel : int
-        Whose line the warning names.
     """
     if data is None:
         return
@@ -101,5 +101,13 @@ def warn_of_forgotten(manifold: AffineManifold, data: Any, stacklevel: int = 3) 
             f"{'; '.join(found[:SHOWN])}{more}. If the public knows them, give them too "
             "(this message shows private data: do not publish it)",
             ForgottenEquationWarning,
-            stacklevel=stacklevel,
+            stacklevel=_outside(),
         )
+
+
+def _outside() -> int:
+    """How many calls up the first line outside this package is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("affinedp."):
+        level, frame = level + 1, frame.f_back
+    return level
