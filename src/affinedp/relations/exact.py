@@ -23,9 +23,10 @@ from affinedp.relations.sparse import Span, short_vectors
 
 # Rows beyond the number of terms, so that no relation holds by chance.
 MARGIN = 20
-# Samples of rows: a relation that a few rows break is seen in those without them.
-DRAWS = 8
-LARGE = 300  # terms; beyond, fewer samples
+# Samples of rows, by the number of terms: a relation that a few rows break is seen in those
+# samples which are without them, and small samples cost little.
+DRAWS = ((40, 24), (160, 8))
+FEWEST_DRAWS = 3
 # Rows that may break a relation which is still told.
 MOST_MISSES = 0.05
 MOST_PRIMES = 6
@@ -130,7 +131,8 @@ def exact_relations(
     for relation in known:
         span.add(vector_of(relation, size))
     wanted = size + 1 + MARGIN
-    draws = 1 if len(rows) <= wanted else DRAWS if size <= LARGE else 3
+    draws = next((count for most, count in DRAWS if size <= most), FEWEST_DRAWS)
+    draws = 1 if len(rows) <= wanted else draws
     found: list[Checked] = []
     broken: list[Checked] = []
     space: Residues | None = None
@@ -144,7 +146,8 @@ def exact_relations(
         if space is None:
             space, found, broken = _refined(terms, drawn, sample, rng, span)
         elif len(drawn) > len(space):
-            broken += _broken(terms, drawn, sample, rng, found)
+            told = [*found, *(one for one in broken if _few_misses(one))]
+            broken += _broken(terms, drawn, sample, rng, told)
     seen = 0.0 if draws == 1 else 1 - (1 - 0.01 ** (1 / draws)) ** (1 / wanted)
     return Found(found, _mostly(terms, broken, found, span), seen)
 
@@ -199,7 +202,7 @@ def _mostly(
 ) -> list[Checked]:
     """Independent relations that few rows break, those with the fewest such rows first."""
     size = len(terms)
-    few = [one for one in broken if one.rows - one.zero <= max(1, MOST_MISSES * one.rows)]
+    few = [one for one in broken if _few_misses(one)]
     if not few:
         return []
     span = known.copy()
@@ -210,6 +213,10 @@ def _mostly(
         span.add(vector_of(relation, size))
     few.sort(key=lambda one: (one.rows - one.zero, one.relation.complexity))
     return [one for one in few if span.add(vector_of(one.relation, size))]
+
+
+def _few_misses(one: Checked) -> bool:
+    return one.rows - one.zero <= max(1, MOST_MISSES * one.rows)
 
 
 def _nearly_constant(terms: Terms) -> Iterator[Relation]:

@@ -92,18 +92,29 @@ def reduced(
         chosen = place + int(candidates[0])
         if chosen != place:
             work[[place, chosen]] = work[[chosen, place]]
-        work[place] = work[place] * pow(int(work[place, column]), -1, prime) % prime
-        factors = work[:, column].copy()
+        # in natural order everything left of a pivot is zero already
+        live = slice(column if order is None else 0, None)
+        lead = work[place, live] * pow(int(work[place, column]), -1, prime) % prime
+        work[place, live] = lead
+        factors = prime - work[:, column]
         factors[place] = 0
-        touched = np.flatnonzero(factors)
-        if len(touched):
-            change = factors[touched, None] * work[place]
-            change %= prime
-            block = work[touched] - change
-            block += (block < 0) * prime
-            work[touched] = block
+        block = work[:, live]
+        block += factors[:, None] * lead
+        if prime == PRIME:
+            _fold(block)
+        else:
+            block %= prime
         pivots.append(int(column))
     return work[: len(pivots)], pivots
+
+
+def _fold(values: Residues) -> None:
+    """Reduce numbers below 2^63 modulo 2^31 - 1 in place, without a division: 2^31 is 1."""
+    for _ in range(2):
+        high = values >> 31
+        values &= PRIME
+        values += high
+    values -= (values >= PRIME) * np.int64(PRIME)
 
 
 def product(left: Residues, right: Residues) -> Residues:

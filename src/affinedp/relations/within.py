@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.relations.chance import log10_chance
-from affinedp.relations.exact import MARGIN, exact_relations, lift, residue_matrix, vector_of
+from affinedp.relations.exact import (
+    MARGIN,
+    MOST_MISSES,
+    exact_relations,
+    lift,
+    residue_matrix,
+    vector_of,
+)
 from affinedp.relations.modular import PRIME, null_space
 from affinedp.relations.nearly import enough_rows, nearly_relations
 from affinedp.relations.relation import Checked, Relation, Terms, check
@@ -24,6 +31,8 @@ from affinedp.relations.sparse import Span, inverse
 BLOCK = 600
 # Where there are more, in blocks of this size that overlap by half.
 SMALL_BLOCK = 200
+# Neighbours that are looked at by themselves for relations which a few per cent of rows break.
+WINDOW = 24
 # With fewer rows than columns, all short relations are searched only up to this many columns.
 FEW_ROWS_TERMS = 100
 MOST_VIEWS = 12
@@ -106,10 +115,12 @@ def search_within(
     for columns, rows in _views(terms, left, out.notes):
         for block in _blocks(columns, len(rows), out.notes):
             part = terms.subset(block)
-            inside = _inside([*known, *(one.relation for one in candidates)], block)
+            inside = _inside([*known, *_told(candidates)], block)
             candidates += [
                 _outside(one, block) for one in _search_block(part, rows, rng, inside, out.notes)
             ]
+        if 2 * WINDOW < len(columns) <= BLOCK:
+            candidates += _in_windows(terms, columns, rows, rng, [*known, *_told(candidates)])
     span = given
     for one in sorted(candidates, key=_rank):
         if not span.add(vector_of(one.relation, size)):
@@ -120,6 +131,27 @@ def search_within(
             out.found.append((one, chance))
         elif one.relation.digits <= DOUBTFUL_DIGITS:
             out.doubtful.append((one, chance))
+    return out
+
+
+def _told(candidates: Sequence[Checked]) -> list[Relation]:
+    return [one.relation for one in candidates]
+
+
+def _in_windows(
+    terms: Terms,
+    columns: list[int],
+    rows: NDArray[np.intp],
+    rng: np.random.Generator,
+    known: list[Relation],
+) -> list[Checked]:
+    """Relations between neighbours that more rows break: few columns need few rows to be seen."""
+    out: list[Checked] = []
+    for start in range(0, len(columns) - WINDOW // 2, WINDOW // 2):
+        window = columns[start : start + WINDOW]
+        inside = _inside([*known, *_told(out)], window)
+        found = exact_relations(terms.subset(window), rows, rng, inside)
+        out += [_outside(one, window) for one in [*found.exact, *found.mostly]]
     return out
 
 
@@ -137,6 +169,9 @@ def _search_block(
 ) -> list[Checked]:
     found = exact_relations(terms, rows, rng, known)
     out = [*found.exact, *found.mostly]
+    if found.seen and terms.constant:
+        seen = min(found.seen, MOST_MISSES)
+        note(notes, f"equations that more than {seen:.1%} of the rows break may have been missed")
     if len(rows) >= enough_rows(len(terms)):
         out += nearly_relations(terms, rows, rng, [*known, *(one.relation for one in out)])
     else:
