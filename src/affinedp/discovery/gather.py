@@ -217,8 +217,9 @@ def between_times(
         ]
         both = lagged_terms(part, way, lag)
         found = search_within(both, rng, limit, known_twice(inside))
-        if found.notes:
-            note(notes, f"with earlier rows: {found.notes[0]}")
+        for text in found.notes[:1]:
+            if "may have been missed" not in text:
+                note(notes, f"with earlier rows: {text}")
         for one, chance in found.found:
             said = _lagged(table, part, both, one, chance, way, lag, promise)
             if said is not None and all(said.text != other.text for other in out):

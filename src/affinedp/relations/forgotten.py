@@ -6,12 +6,15 @@ import math
 import sys
 import warnings
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+
+if TYPE_CHECKING:
+    from affinedp.relations.relation import Relation
 
 CHANCE = 1e-4
 SHOWN = 5
@@ -20,7 +23,8 @@ SHOWN = 5
 class ForgottenEquationWarning(UserWarning):
     """Data obeys an equation that the promise does not know.
 
-    The message shows what private data obeys: it is for whoever holds them.
+    The message names columns and quotes no number; still it is about private data, and for whoever
+    holds them.
     """
 
 
@@ -43,10 +47,20 @@ def forgotten_equations(manifold: AffineManifold, data: Any, seed: int = 0) -> t
     >>> forgotten_equations(M, {"a": a, "b": b, "total": a + b, "copy": b})
     ('copy = b',)
     """
+    from affinedp.relations.written import quoted, written_equation
+
+    relations, columns = _forgotten(manifold, data, seed)
+    names = [quoted(name) for name in columns]
+    return tuple(written_equation(one, names) for one in relations)
+
+
+def _forgotten(
+    manifold: AffineManifold, data: Any, seed: int
+) -> tuple[list[Relation], tuple[str, ...]]:
+    """The relations that data obeys and a manifold does not know, and their columns."""
     from affinedp.relations.columns import exact_table
     from affinedp.relations.relation import Relation, Terms
     from affinedp.relations.within import search_within
-    from affinedp.relations.written import quoted, written_equation
 
     named = isinstance(data, np.ndarray | list | tuple)
     table = exact_table(data, manifold.names if named else None)
@@ -64,8 +78,7 @@ def forgotten_equations(manifold: AffineManifold, data: Any, seed: int = 0) -> t
         if set(named_row) <= set(place):
             known.append(Relation({place[n]: value for n, value in named_row.items()}, offset))
     found = search_within(terms, np.random.default_rng(seed), math.log10(CHANCE), known)
-    names = [quoted(name) for name in terms.names]
-    return tuple(written_equation(one, names) for one in found.relations)
+    return found.relations, terms.names
 
 
 def _rows(manifold: AffineManifold) -> list[tuple[dict[int, Fraction], Fraction]]:
@@ -92,17 +105,24 @@ def warn_of_forgotten(manifold: AffineManifold, data: Any) -> None:
     """
     if data is None:
         return
-    found = forgotten_equations(manifold, data)
+    found, names = _forgotten(manifold, data, 0)
     if found:
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         count = f"{len(found)} equation{'s' * (len(found) > 1)}"
+        some = "; ".join(_between([names[j] for j in one.support]) for one in found[:SHOWN])
+        more = "; …" if len(found) > SHOWN else ""
         warnings.warn(
-            f"the data obeys {count} that the promise does not cover: "
-            f"{'; '.join(found[:SHOWN])}{more}. If the public knows them, give them too "
-            "(this message shows private data: do not publish it)",
+            f"the data obeys {count} that the promise does not cover: {some}{more}. If the public "
+            "knows them, give them too; affinedp.discover shows them (this is about private data: "
+            "do not publish it)",
             ForgottenEquationWarning,
             stacklevel=_outside(),
         )
+
+
+def _between(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} has one value"
+    return f"between {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _outside() -> int:
