@@ -3,6 +3,7 @@ from .budget.ledger import Ledger as Ledger
 from .designs.gaussian import design_gaussian as design_gaussian
 from .designs.laplace import design_laplace as design_laplace
 from .designs.laplace import iid_noise as iid_noise
+from .discovery.ask import discover as discover
 from .equations.manifold import AffineManifold as AffineManifold
 from .errors import AffineDPError as AffineDPError
 from .feedback.steps import ReleaseInSteps as ReleaseInSteps

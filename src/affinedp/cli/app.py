@@ -12,7 +12,18 @@ from typing import Annotated
 import typer
 
 from affinedp import __version__
-from affinedp.cli import audit, design, doctor, exits, ledger, release, report, reproduce, verify
+from affinedp.cli import (
+    audit,
+    design,
+    discover,
+    doctor,
+    exits,
+    ledger,
+    release,
+    report,
+    reproduce,
+    verify,
+)
 from affinedp.cli.consensus import consensus_app
 from affinedp.cli.control import control_app
 
@@ -40,6 +51,7 @@ def _root(
     """Differential privacy for data that obeys known linear equations."""
 
 
+app.command()(discover.discover)
 app.command()(verify.verify)
 app.command()(design.design)
 app.command()(report.report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.promise.calibration import gaussian_sensitivity
 from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +48,7 @@ def design_gaussian(
     basis: ArrayLike | None = None,
     covariance: ArrayLike | None = None,
     imbalance: float | None = None,
+    check_against: Any = None,
 ) -> Mechanism:
     """Return the Gaussian mechanism of least expected squared error that keeps (ε, δ).
 
@@ -79,6 +81,10 @@ def design_gaussian(
     imbalance : float, optional
         For neighbours that cannot be listed: what the entries of a circuit differ by at most
         (as a factor).  Network equations have 1 and are recognised.
+    check_against : DataFrame, mapping of columns, or array, optional
+        Private data: if it obeys equations within a row that were not given, a
+        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        depends on it.
 
     Returns
     -------
@@ -98,6 +104,7 @@ def design_gaussian(
     neighbours = resolve_adjacency(manifold, mu, adjacency)
     matrix, names = resolve_query(manifold, query)
     limit = largest_sensitivity(epsilon, delta)
+    warn_of_forgotten(manifold, check_against)
     if method == "algorithm1":
         return _algorithm_1(neighbours, matrix, names, limit, basis, covariance)
     if method != "optimal":

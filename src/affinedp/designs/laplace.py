@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +29,7 @@ from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -47,6 +48,7 @@ def design_laplace(
     starts: int | None = None,
     method: Literal["optimal", "algorithm2"] = "optimal",
     basis: ArrayLike | None = None,
+    check_against: Any = None,
 ) -> Mechanism:
     """Return a Laplace mechanism of small expected squared error that keeps ε.
 
@@ -78,6 +80,10 @@ def design_laplace(
         ``"algorithm2"`` is the paper's, with ``basis`` as it is.
     basis : array_like, shape (m, r), optional
         For Algorithm 2: the paper's Λ̄, by default an orthonormal basis.
+    check_against : DataFrame, mapping of columns, or array, optional
+        Private data: if it obeys equations within a row that were not given, a
+        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        depends on it.
 
     Returns
     -------
@@ -96,6 +102,7 @@ def design_laplace(
     limit = _epsilon(epsilon)
     neighbours = resolve_adjacency(manifold, mu, adjacency)
     matrix, names = resolve_query(manifold, query)
+    warn_of_forgotten(manifold, check_against)
     if method == "algorithm2":
         return _algorithm_2(neighbours, matrix, names, limit, basis)
     if method != "optimal":
@@ -151,6 +158,7 @@ def iid_noise(
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
     adjacency: Adjacency | None = None,
+    check_against: Any = None,
 ) -> Mechanism:
     """Return independent noise of one scale on every output that truly keeps the promise.
 
@@ -170,6 +178,10 @@ def iid_noise(
         F, or the names of the entries to publish; the identity by default.
     adjacency : Adjacency, optional
         Other neighbours than those of Definition 4 with ``mu``.
+    check_against : DataFrame, mapping of columns, or array, optional
+        Private data: if it obeys equations within a row that were not given, a
+        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        depends on it.
 
     Returns
     -------
@@ -194,6 +206,7 @@ def iid_noise(
         raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
     neighbours = resolve_adjacency(manifold, mu, adjacency)
     matrix, names = resolve_query(manifold, query)
+    warn_of_forgotten(manifold, check_against)
     found = neighbours.sensitivity(matrix, norm=2 if law == "gaussian" else 1)
     if found.upper == 0.0:
         raise AffineDPError(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,16 +24,18 @@ MOST_COLUMNS = 100_000
 SHORT = 15
 
 
-def read_table(path: Path) -> Any:
+def read_table(path: Path, *, long_numbers: Literal["refuse", "text"] = "refuse") -> Any:
     """Read a CSV or Parquet file into a DataFrame, or refuse it with one clear sentence.
 
     Only columns are read: no index, attributes or other notes that a writer left in the file.
-    A number that double precision would change is refused.
 
     Parameters
     ----------
     path : Path
         ``.csv`` or ``.parquet``; at most 20 million cells.
+    long_numbers : {"refuse", "text"}
+        What to do with numbers in a CSV file that double precision would change: refuse them, or
+        leave their column as the texts that stand there.
     """
     pandas = _pandas()
     kind = _kind(path)
@@ -42,7 +45,7 @@ def read_table(path: Path) -> Any:
         if not path.is_file():
             raise AffineDPError(f"{path} is not a file")
         _check_size(path, *(_csv_size(path) if kind == ".csv" else _parquet_size(path)))
-        frame = _read_csv(pandas, path) if kind == ".csv" else _read_parquet(path)
+        frame = _read_csv(pandas, path, long_numbers) if kind == ".csv" else _read_parquet(path)
     except OSError as error:
         raise AffineDPError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -61,18 +64,13 @@ def read_table(path: Path) -> Any:
     return frame
 
 
-def _read_csv(pandas: Any, path: Path) -> Any:
+def _read_csv(pandas: Any, path: Path, long_numbers: str) -> Any:
     with warnings.catch_warnings():
         # rows longer than the header: pandas would drop what is too much
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         table = pandas.read_csv(
             path, skipinitialspace=True, float_precision="round_trip", index_col=False
         )
-        header = pandas.read_csv(path, skipinitialspace=True, header=None, nrows=1, dtype=str)
-        names = header.iloc[0].dropna()
-        if names.duplicated().any():  # pandas would give the second one another name
-            twice = visible(str(names[names.duplicated()].iloc[0]))
-            raise AffineDPError(f"{path.name} has two columns with the name {twice!r}")
         places = [i for i, kind in enumerate(table.dtypes) if kind.kind == "f"]
         if places:
             texts = pandas.read_csv(
@@ -83,21 +81,25 @@ def _read_csv(pandas: Any, path: Path) -> Any:
                 dtype=str,
                 keep_default_na=False,
             )
-            _refuse_changed(table.iloc[:, places], texts, path)
+            for name, row in _changed(table.iloc[:, places], texts):
+                if long_numbers == "refuse":
+                    raise AffineDPError(
+                        f"{path.name}: row {row} (counting from 0), column {name!r} {NOT_KEPT}: "
+                        "round it, or choose a larger unit"
+                    )
+                table[name] = texts[name]
     return table
 
 
-def _refuse_changed(table: Any, texts: Any, path: Path) -> None:
-    """Refuse numbers that became other numbers when they were read."""
+def _changed(table: Any, texts: Any) -> Iterator[tuple[str, int]]:
+    """Columns with numbers that became other numbers when they were read, and a row of each."""
     for name in table.columns:
         column = texts[name].fillna("").str.strip()
         doubtful = (column.str.len() > SHORT) | column.str.contains("e", case=False)
         for row in np.flatnonzero(doubtful & table[name].notna()):
             if not _kept(float(table[name].iat[row]), column.iat[row]):
-                raise AffineDPError(
-                    f"{path.name}: row {row} (counting from 0), column {name!r} {NOT_KEPT}: round "
-                    "it, or choose a larger unit"
-                )
+                yield name, int(row)
+                break
 
 
 def _kept(double: float, text: str) -> bool:

@@ -29,6 +29,7 @@ from affinedp.neighbours.norms import column_norms, first_largest
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
+from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -80,6 +81,7 @@ def verify(
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
     adjacency: Adjacency | None = None,
+    check_against: Any = None,
 ) -> Guarantee:
     """Return what ``F x + Λ η`` promises to someone who knows the equations.
 
@@ -103,6 +105,10 @@ def verify(
         F, or the names of the entries to publish; the identity by default.
     adjacency : Adjacency, optional
         Other neighbours than those of Definition 4 with ``mu``.
+    check_against : DataFrame, mapping of columns, or array, optional
+        Private data: if it obeys equations within a row that were not given, a
+        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        depends on it.
 
     Returns
     -------
@@ -127,6 +133,7 @@ def verify(
     neighbours = resolve_adjacency(manifold, mu, adjacency)
     matrix, output_names = resolve_query(manifold, query)
     noise, error = _noise(noise_matrix, covariance, law, matrix.shape[0])
+    warn_of_forgotten(manifold, check_against)
     return promise_of(neighbours, noise, matrix, law, output_names, error)
 
 

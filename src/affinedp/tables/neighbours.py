@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +19,7 @@ from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.tables.description import TableDescription, number
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError, listed
+from affinedp.tables.relations import column_relations
 
 # What moves between neighbours, in the words that a ledger knows it by.
 CELL_UNIT = "one cell of a table that is no total"
@@ -52,6 +53,25 @@ def manifold_of(layout: Layout) -> AffineManifold:
             "",
             error.entries[0],
         ) from None
+
+
+def row_manifold(description: TableDescription, columns: Sequence[str]) -> AffineManifold:
+    """Return the equations between the columns of a row, whatever else ties rows.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was said about the table.
+    columns : sequence of str
+        The columns of numbers.
+    """
+    relations = tuple(column_relations(description, columns))
+    equations = LinearEquations(
+        tuple(columns),
+        tuple(relation.coefficients for relation in relations),
+        tuple(relation.offset for relation in relations),
+    )
+    return AffineManifold.from_equations(equations, public_entries="allow")
 
 
 def adjacency_of(

@@ -11,11 +11,13 @@ from typing import Any
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.promise.guarantee import Guarantee
+from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.show.page import Report
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_table
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.layout import layout_of
+from affinedp.tables.neighbours import row_manifold
 from affinedp.tables.publishing import release_table
 from affinedp.tables.reading import broken_totals, read_points
 from affinedp.tables.table_report import table_report
@@ -104,7 +106,7 @@ class TableRelease(TableDescription):
     (['int64', 'int64', 'int64'], True)
     """
 
-    def design(self, table: Any) -> TableDesign:
+    def design(self, table: Any, *, check_against: Any = None) -> TableDesign:
         """Design the noise for tables with these rows and columns.
 
         Only what is public is used: the index, the columns' names, label columns and public
@@ -114,12 +116,18 @@ class TableRelease(TableDescription):
         ----------
         table : DataFrame
             The table, or one like it.
+        check_against : DataFrame, optional
+            A private table: if it obeys equations within a row that were not given, a
+            :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing
+            else depends on it.
 
         Returns
         -------
         TableDesign
         """
         found = design_table(self, table)
+        if check_against is not None:
+            warn_of_forgotten(row_manifold(self, found.layout.columns), check_against)
         return TableDesign(**{one.name: getattr(found, one.name) for one in fields(found)})
 
     def release(
@@ -129,6 +137,7 @@ class TableRelease(TableDescription):
         ledger: Ledger | None = None,
         label: str | None = None,
         bound: float | None = None,
+        check_against: Any = None,
     ) -> ReleasedTable:
         """Publish a table: design the noise, check the table, charge, draw.
 
@@ -146,6 +155,8 @@ class TableRelease(TableDescription):
         bound : float, optional
             A public bound on the size of the numbers.  If given, neighbours whose records are off
             by the rounding of double precision (decimals such as 0.1) are covered too.
+        check_against : DataFrame, optional
+            As for :meth:`design`; the table itself will do.
 
         Returns
         -------
@@ -153,7 +164,8 @@ class TableRelease(TableDescription):
         """
         # an unsound table is refused at once, not after seconds of design
         read_points(self, layout_of(self, table), table, bound)
-        return self.design(table).release(table, ledger=ledger, label=label, bound=bound)
+        design = self.design(table, check_against=check_against)
+        return design.release(table, ledger=ledger, label=label, bound=bound)
 
     def check(self, table: Any) -> Any:
         """Return every broken equation as a DataFrame (row, equation, off); empty if none is.

@@ -1,0 +1,296 @@
+"""What an equation costs: the ε that noise really keeps if the public knows one more equation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.designs.laplace import iid_noise
+from affinedp.equations.manifold import AffineManifold
+from affinedp.equations.text import LinearEquations
+from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.promise.calibration import gaussian_sigma
+from affinedp.promise.verification import verify
+from affinedp.record import MechanismRecord
+
+# One equation: coefficients by name, and the constant on their side.
+Row = tuple[Mapping[str, Fraction], Fraction]
+
+# Entries over which equations that tie rows are verified together.
+MOST_ENTRIES = 240
+# Columns that given equations may add to those of the one in question.
+MOST_COMPONENT = 60
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What knowing an equation does to a promise.
+
+    Attributes
+    ----------
+    epsilon : float or None
+        What is really kept; None where it could not be computed.
+    note : str
+        Why it may be more, or why there is no number.
+    """
+
+    epsilon: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Promise:
+    """The promise whose loss is told: that of a design, or of independent noise.
+
+    Attributes
+    ----------
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    epsilon, delta : float
+        What it was meant for.
+    mu : float or mapping of str to float
+        How far a number may move, one for all or by column (1 if not named).
+    given : tuple of Row
+        The equations that were taken into account.
+    design : MechanismRecord or None
+        The design, if there is one.
+    """
+
+    law: Literal["gaussian", "laplace"]
+    epsilon: float
+    delta: float
+    mu: float | Mapping[str, float] = 1.0
+    given: tuple[Row, ...] = ()
+    design: MechanismRecord | None = None
+
+    @property
+    def words(self) -> str:
+        """What the costs are about, for people."""
+        at = f" at δ = {self.delta:g}" if self.delta else ""
+        if self.design is not None:
+            return f"the given design, which keeps ε = {self.epsilon:.4g}{at}"
+        law = "Gaussian" if self.law == "gaussian" else "Laplace"
+        return f"independent {law} noise meant for ε = {self.epsilon:g}{at}"
+
+    def moves(self, names: Sequence[str]) -> FloatArray:
+        """Return μ by name; a number at row 3 has the μ of its column.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Columns, or columns with a place after ``@``.
+        """
+        if not isinstance(self.mu, Mapping):
+            return np.full(len(names), float(self.mu))
+        return np.array(
+            [float(self.mu.get(name.rpartition("@")[0] or name, 1.0)) for name in names]
+        )
+
+    def cost(self, rows: Sequence[Row]) -> Cost:
+        """Return the ε that is kept if the public knows these equations too.
+
+        Parameters
+        ----------
+        rows : sequence of Row
+            Equations between columns.
+
+        Examples
+        --------
+        >>> total = ({"a": Fraction(1), "b": Fraction(1), "c": Fraction(-1)}, Fraction(0))
+        >>> Promise("laplace", 1.0, 0.0).cost([total]).epsilon
+        2.0
+        """
+        try:
+            if self.design is not None:
+                return self._cost_of_design(rows)
+            return self._cost_of_independent(rows)
+        except TooManyCircuitsError:
+            return Cost(None, "too many ways to move for an exact answer")
+        except AffineDPError as error:
+            return Cost(None, str(error).split(". ")[0])
+
+    def _cost_of_design(self, rows: Sequence[Row]) -> Cost:
+        assert self.design is not None
+        old = self.design.manifold
+        outside = sorted({name for row, _ in rows for name in row} - set(old.names))
+        if outside:
+            return Cost(None, f"the design is not about {outside[0]}")
+        known = [*_rows_of(old), *rows]
+        manifold = _manifold(known, old.names)
+        adjacency = self.design.adjacency
+        note = ""
+        mu = np.ones(old.n)
+        if isinstance(adjacency, CircuitAdjacency):
+            mu = adjacency.mu
+        else:
+            note = "for the neighbours of Definition 4 with μ = 1"
+        kept = verify(
+            manifold, self.design.noise_matrix, law=self.law, mu=mu, query=self.design.query
+        )
+        return Cost(kept.epsilon(self.delta), note)
+
+    def _cost_of_independent(self, rows: Sequence[Row]) -> Cost:
+        names, related = self._related({name for row, _ in rows for name in row})
+        mu = self.moves(names)
+        manifold = _manifold([*related, *rows], names)
+        if manifold.dim == 0 or len(manifold.public_entries) == len(names):
+            return Cost(None, "nothing is left to protect: publish it as it is")
+        if related:
+            meant = iid_noise(
+                _manifold(related, names),
+                law=self.law,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                mu=mu,
+            )
+            noise: Any = meant.noise_matrix
+        else:
+            scale = mu / self.epsilon
+            if self.law == "gaussian":
+                scale = np.array([float(gaussian_sigma(self.epsilon, self.delta, m)) for m in mu])
+            noise = np.diag(scale)
+        return Cost(verify(manifold, noise, law=self.law, mu=mu).epsilon(self.delta))
+
+    def _related(self, names: set[str]) -> tuple[list[str], list[Row]]:
+        """The given equations that touch these columns, also through others, and all columns."""
+        found: list[Row] = []
+        waiting = list(self.given)
+        while True:
+            near = [row for row in waiting if set(row[0]) & names]
+            if not near or len(names) > MOST_COMPONENT:
+                return sorted(names), found
+            found += near
+            waiting = [row for row in waiting if row not in near]
+            names = names | {name for row, _ in near for name in row}
+
+
+def _rows_of(manifold: AffineManifold) -> list[Row]:
+    """The equations of a manifold, exactly where they are."""
+    offsets = manifold.b
+    exact = manifold.exact_rows
+    if exact is None:
+        raise AffineDPError("the design's equations are not rational")
+    return [
+        ({manifold.names[j]: value for j, value in row.items()}, Fraction(float(offset)))
+        for row, offset in zip(exact, offsets)
+    ]
+
+
+def _manifold(rows: Sequence[Row], names: Sequence[str]) -> AffineManifold:
+    place = {name: j for j, name in enumerate(names)}
+    return AffineManifold.from_equations(
+        LinearEquations(
+            tuple(names),
+            tuple({place[name]: value for name, value in row.items()} for row, _ in rows),
+            tuple(offset for _, offset in rows),
+        ),
+        public_entries="allow",
+    )
+
+
+def lagged_rows(now: Row, lag: int, steps: int) -> list[Row]:
+    """Return an equation between a row and an earlier one, written out over many rows.
+
+    Parameters
+    ----------
+    now : Row
+        Names end in ``@0`` for this row and in ``@1`` for the earlier one.
+    lag : int
+        How many rows lie between.
+    steps : int
+        How many rows.
+    """
+    out: list[Row] = []
+    for t in range(lag, steps):
+        at = {
+            f"{name[:-2]}@{t if name.endswith('@0') else t - lag}": value
+            for name, value in now[0].items()
+        }
+        out.append((at, now[1]))
+    return out
+
+
+def cost_over_rows(promise: Promise, now: Row, lag: int, rows: int) -> Cost:
+    """Return the cost of an equation between rows when all its rows are published together.
+
+    Parameters
+    ----------
+    promise : Promise
+        The promise.
+    now : Row
+        As for :func:`lagged_rows`.
+    lag : int
+        How many rows lie between.
+    rows : int
+        How many rows the table has.
+    """
+    if promise.design is not None:
+        return Cost(None, "the design is for one row; this equation ties rows")
+    columns = len({name[:-2] for name in now[0]})
+    steps = min(rows, max(MOST_ENTRIES // columns, lag + 1))
+    found = Promise(promise.law, promise.epsilon, promise.delta, promise.mu).cost(
+        lagged_rows(now, lag, steps)
+    )
+    if found.epsilon is None and steps > lag + 1:
+        steps = lag + 1
+        found = Promise(promise.law, promise.epsilon, promise.delta, promise.mu).cost(
+            lagged_rows(now, lag, steps)
+        )
+    if steps < rows and found.epsilon is not None:
+        return Cost(found.epsilon, f"at least: for {steps} rows in a row, of {rows}")
+    return Cost(found.epsilon, found.note or f"for all {rows} rows together")
+
+
+def cost_of_sums(promise: Promise, sums: Sequence[tuple[int, Sequence[int]]], column: str) -> Cost:
+    """Return the cost of total rows in one column.
+
+    Parameters
+    ----------
+    promise : Promise
+        The promise.
+    sums : sequence of (int, sequence of int)
+        Total rows and the rows that they are the sum of.
+    column : str
+        The column.
+    """
+    if promise.design is not None:
+        return Cost(None, "the design is for one row; this equation ties rows")
+    rows: list[Row] = []
+    entries: set[int] = set()
+    for total, parts in sums:
+        new = entries | {total, *parts}
+        if rows and len(new) > MOST_COMPONENT:
+            break
+        entries = new
+        values = {f"{column}@{total}": Fraction(1)}
+        values |= {f"{column}@{part}": Fraction(-1) for part in parts}
+        rows.append((values, Fraction(0)))
+    alone = Promise(promise.law, promise.epsilon, promise.delta, promise.mu)
+    found = alone.cost(rows)
+    if found.epsilon is None:
+        found, rows = alone.cost(rows[:1]), rows[:1]
+    if len(rows) < len(sums) and found.epsilon is not None:
+        return Cost(found.epsilon, f"at least: for {len(rows)} of {len(sums)} sums")
+    return found
+
+
+def upward(value: float) -> str:
+    """Return ε with three digits, rounded up.
+
+    Parameters
+    ----------
+    value : float
+        ε.
+    """
+    if not math.isfinite(value) or value == 0:
+        return "∞" if value else "0"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    shown = math.ceil(value * 10.0**digits * (1 - 1e-9)) / 10.0**digits
+    return f"{shown:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{shown:.0f}"

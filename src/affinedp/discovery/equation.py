@@ -1,0 +1,135 @@
+"""One equation that was found in data, in the words of its columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+from affinedp.relations.relation import Checked, Relation
+
+Kind = Literal["exact", "rounded", "mostly"]
+Scope = Literal["row", "earlier row", "rows"]
+
+
+@dataclass(frozen=True)
+class DiscoveredEquation:
+    """An equation that data obeys.
+
+    Attributes
+    ----------
+    text : str
+        The equation in the columns' own names; for those within a row it can be read again.
+    coefficients : mapping of str to Fraction
+        Coefficient of each term when everything stands on one side.
+    offset : Fraction
+        The constant on that side.
+    pattern : str
+        What it is: a total, a copy, a conversion, a change, …
+    kind : {"exact", "rounded", "mostly"}
+        Whether every row obeys it exactly, up to rounding, or all but a few rows.
+    scope : {"row", "earlier row", "rows"}
+        Whether it ties the numbers of one row, of two, or of many.
+    rows : int
+        Rows (or sums) that could be checked.
+    rows_that_hold : int
+        Those that obey it, up to rounding where it is not exact.
+    rows_exactly : int
+        Those that obey it exactly.
+    largest_miss : float
+        The largest miss, in the units of the left side.
+    rounding : float
+        The largest miss that rounding alone explains.
+    misses : tuple of (str, float)
+        Rows that miss by more than rounding, the largest first.
+    log10_chance : float
+        Decimal logarithm of how many such equations to expect by chance: an upper bound.
+    cost : float or None
+        ε that the noise would really keep if the public knew this equation; None where that
+        could not be said.
+    cost_note : str
+        Whether the cost is more in truth, and why.
+    columns : tuple of str
+        The columns it is about.
+    """
+
+    text: str
+    coefficients: Mapping[str, Fraction]
+    offset: Fraction
+    pattern: str
+    kind: Kind
+    scope: Scope
+    rows: int
+    rows_that_hold: int
+    rows_exactly: int
+    largest_miss: float
+    rounding: float
+    misses: tuple[tuple[str, float], ...]
+    log10_chance: float
+    cost: float | None = None
+    cost_note: str = ""
+    columns: tuple[str, ...] = field(default=())
+
+    @property
+    def chance(self) -> str:
+        """How many such equations chance would give, in words for people."""
+        return "certain" if self.log10_chance > -1e-9 else f"10^{math.ceil(self.log10_chance)}"
+
+    @property
+    def holds(self) -> str:
+        """In how many rows it holds, in words for people."""
+        if self.rows_that_hold == self.rows:
+            every = f"{self.rows:,} of {self.rows:,}"
+            return every if self.kind == "exact" else f"{every}, up to rounding"
+        return f"{self.rows_that_hold:,} of {self.rows:,}"
+
+
+def kind_of(found: Checked) -> Kind:
+    """Return whether every row obeys a relation, and how.
+
+    Parameters
+    ----------
+    found : Checked
+        The relation and how rows obey it.
+    """
+    if found.exact:
+        return "exact"
+    return "rounded" if found.within == found.rows else "mostly"
+
+
+def pattern_of(relation: Relation) -> str:
+    """Return what a relation within a row is.
+
+    Parameters
+    ----------
+    relation : Relation
+        The relation.
+
+    Examples
+    --------
+    >>> one = Fraction(1)
+    >>> pattern_of(Relation({0: one, 1: one, 2: -one})), pattern_of(Relation({0: one}, -one))
+    ('total', 'constant')
+    """
+    values = list(relation.coefficients.values())
+    sizes = {abs(value) for value in values}
+    plus = sum(value > 0 for value in values)
+    lone = min(plus, len(values) - plus)
+    if len(values) == 1:
+        return "constant" if relation.offset else "zero"
+    if len(values) == 2 and lone == 1:
+        if relation.offset:
+            return "shifted copy" if len(sizes) == 1 else "conversion"
+        return "copy" if len(sizes) == 1 else "conversion"
+    if len(sizes) > 1:
+        return "weighted sum"
+    if lone == 0 and not relation.offset:
+        return "negative copy" if len(values) == 2 else "balance"
+    if lone == 0:
+        share = abs(relation.offset) / sizes.pop()
+        return "shares of the whole" if share in (1, 100) else "fixed sum"
+    if lone == 1:
+        return "total and a constant" if relation.offset else "total"
+    return "balance"

@@ -1,0 +1,133 @@
+"""A warning where data obeys an equation that was not given."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from affinedp.equations.manifold import AffineManifold
+from affinedp.errors import AffineDPError
+
+if TYPE_CHECKING:
+    from affinedp.relations.relation import Relation
+
+CHANCE = 1e-4
+SHOWN = 5
+
+
+class ForgottenEquationWarning(UserWarning):
+    """Data obeys an equation that the promise does not know.
+
+    The message names columns and quotes no number; still it is about private data, and for whoever
+    holds them.
+    """
+
+
+def forgotten_equations(manifold: AffineManifold, data: Any, seed: int = 0) -> tuple[str, ...]:
+    """Return the equations within a row that data obeys and a manifold does not know.
+
+    Parameters
+    ----------
+    manifold : AffineManifold
+        The equations that were given.
+    data : DataFrame, mapping of columns, or array, shape (rows, n)
+        Private data; columns that are no entries of the manifold are not looked at.
+    seed : int
+        Chooses rows and columns to look at.
+
+    Examples
+    --------
+    >>> a, b = np.random.default_rng(0).integers(0, 100, (2, 40))
+    >>> M = AffineManifold.from_equations(["a + b = total"], names=["a", "b", "total", "copy"])
+    >>> forgotten_equations(M, {"a": a, "b": b, "total": a + b, "copy": b})
+    ('copy = b',)
+    """
+    from affinedp.relations.written import quoted, written_equation
+
+    relations, columns = _forgotten(manifold, data, seed)
+    names = [quoted(name) for name in columns]
+    return tuple(written_equation(one, names) for one in relations)
+
+
+def _forgotten(
+    manifold: AffineManifold, data: Any, seed: int
+) -> tuple[list[Relation], tuple[str, ...]]:
+    """The relations that data obeys and a manifold does not know, and their columns."""
+    from affinedp.relations.columns import exact_table
+    from affinedp.relations.relation import Relation, Terms
+    from affinedp.relations.within import search_within
+
+    named = isinstance(data, np.ndarray | list | tuple)
+    table = exact_table(data, manifold.names if named else None)
+    chosen = [j for j, name in enumerate(table.names) if name in manifold.names]
+    if not chosen:
+        raise AffineDPError(
+            "check_against has no column of numbers that is an entry of the manifold: its entries "
+            f"are {', '.join(manifold.names[:8])}"
+        )
+    terms = Terms(table.names, table.columns).subset(chosen)
+    place = {name: j for j, name in enumerate(terms.names)}
+    known = []
+    for row, offset in _rows(manifold):
+        named_row = {manifold.names[j]: value for j, value in row.items()}
+        if set(named_row) <= set(place):
+            known.append(Relation({place[n]: value for n, value in named_row.items()}, offset))
+    found = search_within(terms, np.random.default_rng(seed), math.log10(CHANCE), known)
+    return found.relations, terms.names
+
+
+def _rows(manifold: AffineManifold) -> list[tuple[dict[int, Fraction], Fraction]]:
+    offsets = [Fraction(repr(float(value))) for value in manifold.b]
+    if manifold.exact_rows is not None:
+        return [(dict(row), offset) for row, offset in zip(manifold.exact_rows, offsets)]
+    matrix = manifold.D
+    dense = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
+    return [
+        ({int(j): Fraction(float(row[j])) for j in np.flatnonzero(row)}, offset)
+        for row, offset in zip(dense, offsets)
+    ]
+
+
+def warn_of_forgotten(manifold: AffineManifold, data: Any) -> None:
+    """Warn if data obeys equations that were not given; nothing else happens.
+
+    Parameters
+    ----------
+    manifold : AffineManifold
+        The equations that were given.
+    data : DataFrame, mapping of columns, array, or None
+        Private data; None asks for nothing.
+    """
+    if data is None:
+        return
+    found, names = _forgotten(manifold, data, 0)
+    if found:
+        count = f"{len(found)} equation{'s' * (len(found) > 1)}"
+        some = "; ".join(_between([names[j] for j in one.support]) for one in found[:SHOWN])
+        more = "; …" if len(found) > SHOWN else ""
+        warnings.warn(
+            f"the data obeys {count} that the promise does not cover: {some}{more}. If the public "
+            "knows them, give them too; affinedp.discover shows them (this is about private data: "
+            "do not publish it)",
+            ForgottenEquationWarning,
+            stacklevel=_outside(),
+        )
+
+
+def _between(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} has one value"
+    return f"between {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _outside() -> int:
+    """How many calls up the first line outside this package is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("affinedp."):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,0 +1,233 @@
+"""A linear relation between the terms of a table, and how well every row obeys it, exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.relations.numbers import Numbers, Whole
+
+FITS = 2**62
+# A computed number counts as the one it stands for within this share of its column's size.
+COMPUTED = Fraction(1, 10**9)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """``Σ coefficients[j] x[j] + offset = 0``.
+
+    Attributes
+    ----------
+    coefficients : mapping of int to Fraction
+        By term; none is zero.
+    offset : Fraction
+        The constant.
+    """
+
+    coefficients: Mapping[int, Fraction]
+    offset: Fraction = Fraction(0)
+
+    @property
+    def support(self) -> tuple[int, ...]:
+        """The terms, in order."""
+        return tuple(sorted(self.coefficients))
+
+    @cached_property
+    def complexity(self) -> tuple[int, float]:
+        """How long it is to write: terms first, then the digits of its coefficients."""
+        return len(self.coefficients) + (self.offset != 0), self.digits
+
+    @cached_property
+    def digits(self) -> float:
+        """Binary digits of the coefficients beyond ±1, scaled to be the least."""
+        values = [*self.coefficients.values()]
+        best = min(
+            sum(_bits(value / unit) for value in values)
+            for unit in {abs(value) for value in values}
+        )
+        return best + (_bits(self.offset / max(map(abs, values))) if self.offset else 0.0)
+
+    def scaled(self) -> Relation:
+        """Return the same relation with the coefficients that are shortest to write."""
+        values = [*self.coefficients.values()]
+        unit = min(
+            sorted({abs(value) for value in values}),
+            key=lambda u: sum(_bits(value / u) for value in values),
+        )
+        return Relation({j: c / unit for j, c in self.coefficients.items()}, self.offset / unit)
+
+
+def _bits(value: Fraction) -> float:
+    """Digits beyond those of ±1, in a decimal or in a quotient, whichever is shorter."""
+    numerator, denominator = abs(value.numerator), value.denominator
+    quotient = math.log2(numerator) + math.log2(denominator)
+    rest, tens = denominator, 0
+    while rest % 2 == 0 or rest % 5 == 0:
+        rest //= math.gcd(rest, 10)
+        tens += 1
+    if rest > 1:
+        return quotient
+    digits = max(numerator * 10**tens // denominator, 1)
+    return min(quotient, math.log2(digits) + math.log2(1 + tens))
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a relation may be about: columns, or columns a row earlier, or sums of groups.
+
+    Attributes
+    ----------
+    names : tuple of str
+        One per term.
+    columns : tuple of Numbers
+        One per term, all of the same length.
+    constant : bool
+        Whether a relation may have a constant.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[Numbers, ...]
+    constant: bool = True
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.columns[0]) if self.columns else 0
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_]:
+        """Where a number is missing, rows by terms."""
+        return np.stack([column.missing for column in self.columns], axis=1)
+
+    def subset(self, chosen: Sequence[int]) -> Terms:
+        """Return some of the terms.
+
+        Parameters
+        ----------
+        chosen : sequence of int
+            Which, in this order.
+        """
+        return Terms(
+            tuple(self.names[j] for j in chosen),
+            tuple(self.columns[j] for j in chosen),
+            self.constant,
+        )
+
+    def resolution(self, j: int) -> Fraction:
+        """Return how finely the numbers of a term are given.
+
+        Parameters
+        ----------
+        j : int
+            The term.
+        """
+        column = self.columns[j]
+        if column.written:
+            return column.unit
+        return COMPUTED * column.largest * column.unit
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """A relation and how the rows obey it.
+
+    Attributes
+    ----------
+    relation : Relation
+        The relation.
+    rows : int
+        The rows that could be checked: all of its terms are there.
+    zero : int
+        The rows that obey it exactly.
+    within : int
+        The rows that obey it up to the rounding of the numbers.
+    largest_miss : Fraction
+        The largest miss, in the units of the relation.
+    rounding : Fraction
+        What rounding alone can explain.
+    worst : tuple of (int, Fraction)
+        Rows beyond rounding and their misses, the largest first.
+    """
+
+    relation: Relation
+    rows: int
+    zero: int
+    within: int
+    largest_miss: Fraction
+    rounding: Fraction
+    worst: tuple[tuple[int, Fraction], ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every row obeys the relation exactly."""
+        return self.zero == self.rows
+
+
+SHOWN = 5
+
+
+def residual(
+    relation: Relation, terms: Terms, rows: NDArray[np.intp] | None = None
+) -> tuple[Whole, int]:
+    """Return what is left of the relation in each row, as whole numbers over one denominator.
+
+    Parameters
+    ----------
+    relation : Relation
+        The relation.
+    terms : Terms
+        What it is about.
+    rows : array of int, optional
+        Only these rows.
+    """
+    scaled = {j: c * terms.columns[j].unit for j, c in relation.coefficients.items()}
+    common = math.lcm(*(c.denominator for c in scaled.values()), relation.offset.denominator)
+    factors = {j: int(c * common) for j, c in scaled.items()}
+    offset = int(relation.offset * common)
+    size = abs(offset) + sum(abs(a) * terms.columns[j].largest for j, a in factors.items())
+    kind = np.int64 if size < FITS else object
+    total: Whole = np.full(terms.rows if rows is None else len(rows), offset, dtype=kind)
+    for j, factor in factors.items():
+        column = terms.columns[j]
+        part = column.whole if rows is None else column.whole_at(rows)
+        total = total + part.astype(kind) * factor
+    return total, common
+
+
+def check(relation: Relation, terms: Terms) -> Checked:
+    """Verify a relation on every row, in whole numbers.
+
+    Parameters
+    ----------
+    relation : Relation
+        The relation.
+    terms : Terms
+        What it is about.
+    """
+    support = list(relation.support)
+    there = np.flatnonzero(~np.any([terms.columns[j].missing for j in support], axis=0))
+    left, common = residual(relation, terms, None if len(there) == terms.rows else there)
+    rounding = sum(
+        (abs(c) * terms.resolution(j) / 2 for j, c in relation.coefficients.items()), Fraction(0)
+    )
+    size = np.abs(left)
+    beyond = np.flatnonzero(size > math.floor(rounding * common))
+    order = beyond[np.argsort(-size[beyond].astype(float), kind="stable")[:SHOWN]]
+    return Checked(
+        relation,
+        len(there),
+        int((size == 0).sum()),
+        len(there) - len(beyond),
+        Fraction(int(size.max()) if len(size) else 0, common),
+        rounding,
+        tuple((int(there[i]), Fraction(int(left[i]), common)) for i in order),
+    )

@@ -1,0 +1,458 @@
+"""The equations of real and made tables are found and told; of others, none is."""
+
+import json
+import math
+import tomllib
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import affinedp as adp
+from affinedp.discovery.fields import atoms_of, edges_of
+
+pd = pytest.importorskip("pandas")
+
+import made_tables as tables  # noqa: E402
+from employment import ROUNDED, TOTALS, with_changes  # noqa: E402
+
+
+def texts(found):
+    return {one.text for one in found.equations}
+
+
+def rank(rows):
+    return np.linalg.matrix_rank(np.array(rows, dtype=float))
+
+
+class TestEmployment:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def found(cls):
+        pytest.importorskip("vega_datasets")
+        return adp.discover(with_changes())
+
+    def test_all_seven_identities(self, found):
+        within = [one for one in found.equations if one.scope == "row"]
+        names = list(found.columns)
+        mine = [[float(one.coefficients.get(name, 0)) for name in names] for one in within]
+        theirs = [
+            [1.0 if name == total else -1.0 if name in parts else 0.0 for name in names]
+            for total, parts in TOTALS.items()
+        ]
+        assert len(within) == 7
+        assert rank(mine) == rank(theirs) == rank([*mine, *theirs]) == 7
+
+    def test_the_rounded_one(self, found):
+        (one,) = [one for one in found.equations if one.kind == "rounded"]
+        assert set(one.columns) == {ROUNDED, *TOTALS[ROUNDED]}
+        assert (one.rows_that_hold, one.rows_exactly, one.largest_miss) == (120, 9, 0.5)
+
+    def test_the_lagged_one(self, found):
+        (one,) = [one for one in found.equations if one.scope == "earlier row"]
+        assert one.text == "nonfarm_change(t) = nonfarm(t) - nonfarm(t-1)"
+        assert one.rows_that_hold == one.rows == 119
+        assert found.changes == (("nonfarm_change", "nonfarm"),)
+
+    def test_costs(self, found):
+        """Two entries move for every total; with all changes, 120 do."""
+        assert [one.cost for one in found.equations] == pytest.approx([120.0] + [2.0] * 7)
+        assert found.cost_of_all == pytest.approx(8.0)
+
+    def test_nothing_by_chance(self, found):
+        assert all(one.log10_chance < -70 for one in found.equations)
+        assert found.doubtful == ()
+
+    def test_what_is_told_can_be_read(self, found, tmp_path):
+        from affinedp.tables import read_table_release
+
+        file = tmp_path / "table.toml"
+        privacy = "\n[privacy]\nmu = 1\nepsilon = 1.0\ndelta = 1e-6\n"
+        file.write_text(found.toml() + "\n" + privacy, encoding="utf-8")
+        read = read_table_release(file)
+        assert len(read.release.equations) == 7
+        assert read.release.changes == {"nonfarm_change": "nonfarm"}
+        manifold = eval(found.python(), {"adp": adp})
+        assert manifold.n - manifold.dim == 7
+        assert json.loads(json.dumps(found.to_dict()))["cost_of_all"] == pytest.approx(8.0)
+
+
+def test_what_forgetting_costs_a_design():
+    """Any one of the seven identities turns ε = 1 into 1.46, any two into at most 1.81."""
+    pytest.importorskip("vega_datasets")
+    table = with_changes().drop(columns="nonfarm_change")
+    equations = [f"{total} = {' + '.join(parts)}" for total, parts in TOTALS.items()]
+    names = list(table.columns)
+    for left_out, cost in (((3,), 1.4547), ((0, 4), 1.8136)):
+        kept = [text for i, text in enumerate(equations) if i not in left_out]
+        manifold = adp.AffineManifold.from_equations(kept, names=names)
+        design = adp.design_gaussian(manifold, epsilon=1.0, delta=1e-6)
+        found = adp.discover(table, design=design, between_rows=False)
+        assert len(found.equations) == len(left_out)
+        assert found.cost_of_all == pytest.approx(cost, abs=2e-4)
+        assert "the given design" in found.promise
+
+
+class TestBetweenRows:
+    def test_input_output_table(self):
+        found = adp.discover(tables.input_output())
+        assert texts(found) == {
+            "final_demand = households + government + exports",
+            "output = agri + mining + manuf + trade + transport + services + final_demand",
+            "[total output] = [intermediate] + [value added], in every column of numbers",
+            "[intermediate] = [agri] + [mining] + [manuf] + [trade] + [transport] + [services], "
+            "in every column of numbers",
+            "output of each sector = [total output] in the column of that name",
+        }
+
+    def test_journal(self):
+        found = adp.discover(tables.journal())
+        assert texts(found) == {"sum of credit = sum of debit, for each entry"}
+        assert found.equations[0].rows == 200
+
+    def test_amounts_that_sum_to_zero(self):
+        book = tables.journal()
+        book["amount"] = book.pop("debit") - book.pop("credit")
+        found = adp.discover(book)
+        assert texts(found) == {"sum of amount = 0, for each entry"}
+
+    @pytest.mark.parametrize("shuffled", [False, True])
+    def test_balances_carried_forward(self, shuffled):
+        table = tables.accounts()
+        if shuffled:
+            table = table.iloc[np.argsort(np.arange(180) % 60, kind="stable")].reset_index(
+                drop=True
+            )
+        found = adp.discover(table)
+        assert texts(found) == {
+            "balance(t) = paid_in(t) + balance(t-1) - paid_out(t), within account"
+        }
+        assert found.equations[0].rows == 177
+
+    def test_statement(self):
+        found = adp.discover(tables.statement())
+        assert {one.text.partition(",")[0] for one in found.equations} == {
+            "[revenue] = [sales] + [other]",
+            "[revenue] = [costs] + [profit]",
+            "[costs] = [materials] + [wages] + [rent]",
+        }
+
+    def test_hierarchy(self):
+        from affinedp.tables import with_total_rows
+
+        rng = np.random.default_rng(1)
+        cells = pd.DataFrame(
+            [(s, s + c, s + c + t) for s in "ABC" for c in "wxyz" for t in "123"],
+            columns=["state", "county", "tract"],
+        )
+        cells["people"] = rng.integers(0, 5000, len(cells))
+        cells["births"] = rng.integers(0, 90, len(cells))
+        levels = ["state", "county", "tract"]
+        whole = with_total_rows(cells, levels, ["people", "births"])
+        whole["rate"] = (whole.births / whole.people.clip(1) * 1000).round(2)
+        found = adp.discover(whole)
+        assert found.hierarchy == ("state", "county", "tract")
+        assert [one.rows for one in found.equations] == [1, 3, 12]
+        assert all(one.columns == ("people", "births") for one in found.equations)
+        assert tomllib.loads(found.toml())["hierarchy"] == levels
+
+    def test_a_wrong_total_is_named(self):
+        from affinedp.tables import with_total_rows
+
+        rng = np.random.default_rng(2)
+        cells = pd.DataFrame(
+            [(f"s{s}", f"c{s}.{c}") for s in range(40) for c in range(4)],
+            columns=["state", "county"],
+        )
+        cells["people"] = rng.integers(0, 5000, len(cells))
+        whole = with_total_rows(cells, ["state", "county"], ["people"])
+        whole.loc[7, "people"] += 3
+        found = adp.discover(whole)
+        one = next(one for one in found.equations if one.rows == 40)
+        assert (one.kind, one.rows_that_hold, one.misses[0][1]) == ("mostly", 39, 3.0)
+
+    def test_subtotals(self):
+        parts = [[312, 95], [58, 11, 40], [7, 206, 33, 19]]
+        rows, names = [], []
+        for i, group in enumerate(parts):
+            rows += [*group, sum(group)]
+            names += [*(f"part {i}.{k}" for k in range(len(group))), f"subtotal {i}"]
+        rows.append(sum(map(sum, parts)))
+        found = adp.discover(pd.DataFrame({"n": rows}, index=[*names, "all"]))
+        assert dict(found.row_totals)["all"] == ("subtotal 0", "subtotal 1", "subtotal 2")
+        assert dict(found.row_totals)["subtotal 0"] == ("part 0.0", "part 0.1")
+
+    def test_running_total(self):
+        steps = np.random.default_rng(3).integers(-50, 80, 60)
+        found = adp.discover({"step": steps, "level": np.cumsum(steps)})
+        assert texts(found) == {"step(t) = level(t) - level(t-1)"}
+
+    def test_a_year_ago(self):
+        level = np.random.default_rng(4).integers(1000, 9000, 80)
+        change = np.concatenate([[0] * 12, level[12:] - level[:-12]])
+        table = {"level": level, "since_last_year": change}
+        found = adp.discover(table, lags=(1, 12))
+        assert texts(found) == {"since_last_year(t) = level(t) - level(t-12)"}
+        assert found.equations[0].rows == 68
+
+    def test_years_are_no_data(self):
+        table = {"year": range(1950, 2020), "n": np.random.default_rng(5).integers(0, 999, 70)}
+        assert adp.discover(table).equations == ()
+
+    def test_order_by_a_column(self):
+        steps = np.random.default_rng(3).integers(-50, 80, 60)
+        table = pd.DataFrame({"day": range(60), "step": steps, "level": np.cumsum(steps)})
+        mixed = table.sample(frac=1.0, random_state=1).reset_index(drop=True)
+        assert adp.discover(mixed).equations == ()
+        assert texts(adp.discover(mixed, order="day")) == {"step(t) = level(t) - level(t-1)"}
+
+
+class TestFields:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def power(cls):
+        """AC power flows of nine buses under random loads, as a solver leaves them."""
+        networks = pytest.importorskip("pandapower.networks")
+        pandapower = pytest.importorskip("pandapower")
+        net = networks.case9()
+        rng = np.random.default_rng(0)
+        loads, made = net.load.p_mw.to_numpy(copy=True), net.gen.p_mw.to_numpy(copy=True)
+        rows = []
+        for _ in range(120):
+            net.load["p_mw"] = loads * rng.uniform(0.6, 1.3, len(loads))
+            net.gen["p_mw"] = made * rng.uniform(0.7, 1.1, len(made))
+            pandapower.runpp(net)
+            row = {}
+            for i, line in net.res_line.iterrows():
+                row |= {f"from{i}": line.p_from_mw, f"to{i}": line.p_to_mw, f"loss{i}": line.pl_mw}
+            rows.append(row | {f"bus{i}": p for i, p in net.res_bus.p_mw.items()})
+        return net, pd.DataFrame(rows)
+
+    def test_power_flows(self, power):
+        """Nine losses and nine node balances, without a word about the network."""
+        net, table = power
+        found = adp.discover(table, between_rows=False)
+        mine = [
+            [float(one.coefficients.get(name, 0)) for name in table.columns]
+            for one in found.equations
+        ]
+        laws = []
+        for i in net.line.index:
+            laws.append({f"from{i}": 1, f"to{i}": 1, f"loss{i}": -1})
+        for bus in net.bus.index:
+            law = {f"bus{bus}": 1}
+            law |= {f"from{i}": 1 for i in net.line.index if net.line.from_bus[i] == bus}
+            law |= {f"to{i}": 1 for i in net.line.index if net.line.to_bus[i] == bus}
+            laws.append(law)
+        # lines without resistance lose nothing, and some buses inject nothing
+        laws += [{name: 1} for name in table.columns if table[name].abs().max() < 1e-9]
+        theirs = [[float(law.get(name, 0)) for name in table.columns] for law in laws]
+        assert rank(theirs) == rank([*mine, *theirs]) == 9 + 9 + 3 + 3
+        assert rank(mine) == len(found.equations) == 9 + 9 + 3
+        assert max(one.largest_miss for one in found.equations) < 1e-6
+
+    def test_names_of_kirchhoffs_laws(self):
+        rng = np.random.default_rng(6)
+        a, b, c = rng.integers(1, 500, (3, 30))
+        table = {"in": a + b, "left": a, "right": b, "out": a + b - c, "use": c}
+        graph = {
+            "in": ("lake", "fork"), "left": ("fork", "town"), "right": ("fork", "town"),
+            "out": ("town", "sea"),
+        }  # fmt: skip
+        found = adp.discover(table, graph=graph, injections={"town": "use"})
+        patterns = {one.pattern for one in found.equations}
+        assert patterns == {"balance at node fork", "balance at node town"}
+
+    def test_loops(self):
+        networkx = pytest.importorskip("networkx")
+        u, v, w = np.random.default_rng(7).integers(-99, 99, (3, 25))
+        graph = networkx.DiGraph()
+        graph.add_edge("a", "b", column="ab")
+        graph.add_edge("b", "c", column="bc")
+        graph.add_edge("a", "c", column="ac")
+        found = adp.discover({"ab": u - v, "bc": v - w, "ac": u - w}, graph=graph)
+        assert [one.pattern for one in found.equations] == ["sum around the loop bc ac ab"]
+        assert found.equations[0].text == "ac = ab + bc"
+
+    def test_atoms(self):
+        extent = np.random.default_rng(8).integers(0, 400, 12)
+        table = {"methane": 500 - extent, "carbon dioxide": 20 + extent, "water": 2 * extent}
+        formulas = {"methane": "CH4", "carbon dioxide": "CO2", "water": "H2O"}
+        found = adp.discover(table, formulas=formulas)
+        assert "C is conserved" in {one.pattern for one in found.equations}
+        assert atoms_of("Fe2(SO4)3") == {"Fe": 2, "S": 3, "O": 12}
+
+    @pytest.mark.parametrize("formula", ["h2o", "C(", "C)", "", "2H"])
+    def test_no_formula(self, formula):
+        with pytest.raises(adp.AffineDPError, match="no chemical formula"):
+            atoms_of(formula)
+
+    def test_no_graph(self):
+        for graph in ([1, 2], {"a": "bc"}, {"a": (1, 2, 3)}):
+            with pytest.raises(adp.AffineDPError):
+                edges_of(graph)
+
+
+class TestNoEquations:
+    @pytest.mark.parametrize("kind", range(8))
+    def test_no_false_alarm_in_200_random_tables(self, kind):
+        for seed in range(kind, 200, 8):
+            found = adp.discover(tables.random_table(seed))
+            assert found.equations == (), (seed, texts(found))
+
+    def test_it_says_so(self):
+        found = adp.discover(np.random.default_rng(0).normal(size=(50, 4)))
+        assert "No linear equation was found in 50 rows." in str(found)
+        assert found.python() == ""
+        assert tomllib.loads(found.toml()) == {}
+
+
+class TestHostile:
+    @pytest.mark.parametrize(
+        "table",
+        [
+            {"a": [None, None], "b": [None, None]},
+            {"a": [1], "b": [2], "c": [3]},
+            {"a": ["x", "y"], "b": ["1", "z"]},
+            {"a": [math.inf, -math.inf, math.nan], "b": [1, 2, 3]},
+            {"a": [0, 0, 0], "b": [0.0, 0.0, 0.0]},
+            {"a": [1e300, 1e-300, -1e300], "b": [5e-324, 1.0, 1e308]},
+            {"a": [2**80, 2**81, 3], "b": [2**63, -(2**63), 1]},
+            {"a": [Decimal("1e-200"), Decimal(7)], "b": [Fraction(1, 3), None]},
+            {"a": [True, False, True], "b": [None, "", "n/a"]},
+            {"`": [1, 2, 3], "a = b": [1, 2, 4], "\n": [9, 8, 7], "=": [1, 1, 2]},
+        ],
+    )
+    def test_any_table_gets_an_answer(self, table):
+        found = adp.discover(table)
+        str(found)
+        tomllib.loads(found.toml())
+        json.dumps(found.to_dict())
+        found._repr_html_()
+
+    def test_names_with_anything_in_them(self):
+        a, b = np.random.default_rng(1).integers(0, 999, (2, 40))
+        table = {"a `b`": a, "b = c": b, 'say "x"\n': a + b}
+        (one,) = adp.discover(table).equations
+        read = adp.AffineManifold.from_equations([one.text])
+        assert set(read.names) == {"a `b`", "b = c", 'say "x"'}
+        assert tomllib.loads(adp.discover(table).toml())["equations"] == [one.text]
+
+    def test_integers_beyond_doubles(self):
+        rng = np.random.default_rng(5)
+        a = [2**70 + int(x) for x in rng.integers(0, 10**9, 40)]
+        b = [3**50 - int(x) for x in rng.integers(0, 10**9, 40)]
+        found = adp.discover({"a": a, "b": b, "c": [x + y for x, y in zip(a, b)]})
+        assert texts(found) == {"c = a + b"}
+        off = [x + y + i % 2 for i, (x, y) in enumerate(zip(a, b))]
+        (one,) = adp.discover({"a": a, "b": b, "c": off}, between_rows=False).equations
+        assert (one.kind, one.rows_exactly, one.largest_miss) == ("rounded", 20, 1.0)
+
+    def test_scales_from_tiny_to_huge(self):
+        rng = np.random.default_rng(2)
+        tiny = rng.integers(1, 999, 50) * 1e-300
+        huge = rng.integers(1, 999, 50) * 1e300
+        table = {"tiny": tiny, "twice": [2 * x for x in tiny], "huge": huge, "again": huge}
+        found = adp.discover(table, between_rows=False)
+        assert texts(found) == {"twice = 2*tiny", "again = huge"}
+
+    def test_numbers_too_long_for_doubles(self):
+        """Exact equations are still found; rounded ones are not looked for."""
+        rng = np.random.default_rng(6)
+        long = [10**400 * int(x) + int(y) for x, y in rng.integers(1, 10**6, (60, 2))]
+        wide = np.where(rng.random(60) < 0.5, 1e-300, 1e300) * rng.integers(1, 99, 60)
+        found = adp.discover({"long": long, "wide": wide, "twice": [2 * x for x in long]})
+        assert texts(found) == {"twice = 2*long"}
+
+    def test_nearly_the_same_doubles(self):
+        """Two sensors that differ in the last digits are copies up to those digits."""
+        x = np.random.default_rng(3).normal(size=200)
+        found = adp.discover({"x": x, "y": x * (1 + 1e-14), "z": x + 1e-3 * x**2})
+        assert texts(found) in ({"y = x"}, {"x = y"})
+        assert 0 < found.equations[0].largest_miss < 1e-12
+
+    def test_ten_thousand_columns(self):
+        rng = np.random.default_rng(4)
+        table = rng.integers(0, 10**6, (60, 10_000))
+        table[:, 9_000] = table[:, 3]
+        table[:, 500] = table[:, 501] + table[:, 502]
+        found = adp.discover(table, between_rows=False)
+        assert texts(found) == {"x9001 = x4", "x501 = x502 + x503"}
+        assert any("looked at in blocks" in note for note in found.notes)
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"chance": 0}, "chance must lie"),
+            ({"chance": True}, "chance must lie"),
+            ({"epsilon": 0}, "must be positive"),
+            ({"epsilon": "1"}, "must be a number"),
+            ({"delta": 2}, "in \\[0, 1\\)"),
+            ({"mu": -1}, "must be positive"),
+            ({"law": "normal"}, "law must be"),
+            ({"law": "gaussian"}, "needs δ > 0"),
+            ({"law": "laplace", "delta": 0.1}, "leave delta out"),
+            ({"seed": -1}, "seed must be"),
+            ({"lags": (0,)}, "a lag must be"),
+            ({"by": "x"}, "must be a list"),
+            ({"by": ["x"]}, "no label column"),
+            ({"order": "x"}, "no such column"),
+            ({"given": "a = b"}, "must be a list"),
+            ({"given": ["a ="]}, "empty"),
+            ({"design": 3}, "must be a Mechanism"),
+            ({"graph": 3}, "graph must map"),
+        ],
+    )
+    def test_bad_arguments(self, options, words):
+        with pytest.raises(adp.AffineDPError, match=words):
+            adp.discover({"a": [1, 2, 3], "b": [2, 3, 5]}, **options)
+
+
+class TestWhatIsSaid:
+    @pytest.fixture
+    def table(self):
+        a, b, c = np.random.default_rng(9).integers(0, 999, (3, 60))
+        return {"a": a, "b": b, "c": c, "ab": a + b, "abc": a + b + c, "same": c}
+
+    def test_what_is_given_is_not_told_again(self, table):
+        found = adp.discover(table, given=["ab = a + b", "same = c"])
+        assert texts(found) == {"abc = c + ab"} or texts(found) == {"abc = ab + same"}
+
+    def test_given_equations_that_do_not_hold(self, table):
+        found = adp.discover(table, given=["a = b", "x = y"])
+        assert any("a given equation about a, b holds exactly in" in note for note in found.notes)
+        assert any("'x', which is no column" in note for note in found.notes)
+
+    def test_cost_depends_on_what_is_given(self, table):
+        """Independent noise for the given equations loses less to one more of them."""
+        alone = adp.discover(table, delta=1e-6, between_rows=False)
+        more = adp.discover(table, delta=1e-6, given=["ab = a + b"], between_rows=False)
+        cost = {one.text: one.cost for one in alone.equations}["abc = c + ab"]
+        assert {one.text: one.cost for one in more.equations}["abc = c + ab"] < cost
+        assert cost == pytest.approx(1.4547, abs=1e-4)
+
+    def test_conversions_cost_more(self):
+        eur = np.random.default_rng(1).integers(100, 99_999, 50)
+        found = adp.discover({"eur": eur, "cent": 100 * eur})
+        assert found.equations[0].cost == pytest.approx(101.0)
+        apart = adp.discover({"eur": eur, "cent": 100 * eur}, mu={"eur": 1.0, "cent": 100.0})
+        assert apart.equations[0].cost == pytest.approx(2.0)
+
+    def test_sorted_by_cost(self, table):
+        table["cents"] = 100 * table["a"]
+        costs = [one.cost for one in adp.discover(table).equations]
+        assert costs == sorted(costs, reverse=True)
+
+    def test_the_same_seed_says_the_same(self, table):
+        assert adp.discover(table, seed=3) == adp.discover(table, seed=3)
+        assert texts(adp.discover(table, seed=1)) == texts(adp.discover(table, seed=2))
+
+    def test_it_is_private(self, table):
+        found = adp.discover(table)
+        for told in (str(found), found.toml(), found._repr_html_(), found.to_dict()["private"]):
+            assert "private data" in told
+
+    def test_polars(self, table):
+        polars = pytest.importorskip("polars")
+        assert texts(adp.discover(polars.DataFrame(table))) == texts(adp.discover(table))
