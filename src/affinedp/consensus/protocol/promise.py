@@ -67,7 +67,14 @@ class Noise:
     @property
     def total_variance(self) -> float:
         """Σ E γ_i²."""
-        return self.variance * math.fsum(self.sigma**2)
+        with np.errstate(over="ignore"):
+            total = self.variance * math.fsum(self.sigma**2)
+        if not math.isfinite(total):
+            raise AffineDPError(
+                f"the noise is so large (σ up to {float(self.sigma.max()):g}) that its variance is "
+                "beyond double precision: use another unit, such as thousands"
+            )
+        return total
 
     def draw(self, generator: np.random.Generator, runs: int) -> FloatArray:
         """Draw γ for simulations, shape (runs, n).  Never publish data with it."""

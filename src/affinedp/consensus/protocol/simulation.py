@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NoReturn
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.consensus.network.schedule import Mover
 from affinedp.consensus.protocol.promise import Noise
-from affinedp.consensus.protocol.readouts import READOUTS, check_publishable, noise_share
+from affinedp.consensus.protocol.readouts import READOUTS, noise_share, refuse_to_publish
 from affinedp.errors import AffineDPError
 
 Keep = Literal["all", "last", "errors"]
@@ -55,8 +55,8 @@ class Run:
         return self._messages
 
     @property
-    def published(self) -> FloatArray:
-        """What an eavesdropper sees: the messages and nothing else."""
+    def overheard(self) -> FloatArray:
+        """What an eavesdropper of this simulated run sees: the messages and nothing else."""
         return self.messages
 
     @property
@@ -106,16 +106,15 @@ class Run:
             return squares[0], np.full(squares.shape[1], np.nan)
         return squares.mean(axis=0), squares.std(axis=0, ddof=1) / np.sqrt(runs)
 
-    def publish(self, readout: str = "message") -> FloatArray:
-        """Return the messages; refuse anything that would reveal the noise.
+    def publish(self, readout: str = "message") -> NoReturn:
+        """Refuse: nothing of a simulation is published.
 
         Parameters
         ----------
         readout : str
-            Only ``"message"`` may be published.
+            Whichever.
         """
-        check_publishable(readout)
-        return self.published
+        refuse_to_publish(readout)
 
     release = publish
 
