@@ -170,7 +170,7 @@ def test_password_tls_ledger_and_signals(words, tmp_path):
                 second.ready()
                 assert spy.receive(PATIENCE) == published
                 other = AgentMessage("1", 0, 4.0, None, {"3": 0.5})
-                spy.publish("consensus/1", encode(other))
+                spy.publish("consensus/1/3", encode(other))
                 assert second.wait() == 2, second.said
             while (message := spy.receive(0.0)) is not None:
                 assert message == published

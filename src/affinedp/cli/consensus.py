@@ -68,6 +68,16 @@ def agent(
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Draw again if the state is lost; needs a ledger.")
     ] = False,
+    rerun: Annotated[
+        bool,
+        typer.Option("--rerun", help="Begin again from round 0 with the same draw; free."),
+    ] = False,
+    run: Annotated[
+        int | None, typer.Option(help="Which run: go on with it, or begin it; free.", min=1)
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="Keys of the links: drop what they do not seal.")
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds to go (default: no end).", min=0)
     ] = None,
@@ -95,6 +105,7 @@ def agent(
     from affinedp.consensus.agents.agent import Agent
     from affinedp.consensus.agents.noise import AgentNoise
     from affinedp.consensus.agents.process import Meeting, run_agent
+    from affinedp.consensus.agents.seals import Keys
     from affinedp.wire.connection import Connection
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
@@ -102,6 +113,9 @@ def agent(
     links = read_neighbours(neighbours, weight)
     noise = AgentNoise(law, epsilon, delta, mu, sigma, bound)
     value = None if value_file is None else read_value(value_file)
+    sealing = None if keys is None else Keys.read(keys)
+    if sealing is not None:
+        sealing.check(links)
     is_new = not state.exists()
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
@@ -124,6 +138,8 @@ def agent(
                 ledger=budget,
                 label=label,
                 redraw=redraw,
+                rerun=rerun,
+                run=run,
             )
         )
         if is_new:
@@ -137,6 +153,7 @@ def agent(
             resend=resend,
             linger=linger,
             on_round=lambda t: bar.update(t / (rounds or math.inf), f"round {t}"),
+            keys=sealing,
         )
         _say(opened, outcome, rounds)
 
@@ -249,6 +266,6 @@ def _say(opened: Agent, outcome: Outcome, rounds: int | None) -> None:
     goal = "" if rounds is None else f" of {rounds}"
     dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.dropped.items()))
     typer.echo(
-        f"agent {opened.name}: {ending}, {outcome.steps}{goal}; message {opened.message.y!r}; "
+        f"agent {opened.name}: {ending}, {outcome.steps}{goal}; message {opened.y!r}; "
         f"dropped: {dropped or 'nothing'}"
     )
