@@ -7,10 +7,13 @@ import subprocess
 
 import networkx as nx
 import pytest
+from typer.testing import CliRunner
 
+from affinedp.cli.consensus import consensus_app
 from affinedp.consensus import PrivateConsensus, write_network
 from affinedp.consensus.agents.agent import read_state
 from affinedp.consensus.agents.message import AgentMessage, encode
+from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker
 from affinedp.wire.client import BrokerError
 from affinedp.wire.connection import Connection
@@ -82,30 +85,33 @@ def test_ctrl_c_ends_all(network, tmp_path):
     assert str(tmp_path) not in found.stdout
 
 
-def refused(network, *words):
-    with Command(network.parent, "consensus", *words) as done:
-        assert done.wait() == 2, done.said
-        return done.said
+def invoke(*words):
+    """The answer of a command in this process; a refusal raises."""
+    found = CliRunner().invoke(consensus_app, list(map(str, words)))
+    if found.exception is not None:
+        raise found.exception
+    return found.output
 
 
 def test_what_launch_needs(network, tmp_path):
     text = network.read_text()
     network.write_text(text.replace('"b" = 20.0\n', ""))
-    assert "no value for agent 'b'" in refused(network, "launch", network)
+    with pytest.raises(AffineDPError, match="no value for agent 'b'"):
+        invoke("launch", network)
     network.write_text(text.replace("rounds = 4\n", ""))
-    assert "say how many rounds" in refused(network, "launch", network)
+    with pytest.raises(AffineDPError, match="say how many rounds"):
+        invoke("launch", network)
     assert not list((tmp_path).rglob("*.db"))
 
 
 def test_keys(network, tmp_path):
-    with Command(tmp_path, "consensus", "keys", network, "--folder", tmp_path / "keys") as made:
-        assert made.wait() == 0, made.said
-    assert sorted(path.name for path in (tmp_path / "keys").iterdir()) == [
-        "a.keys",
-        "b.keys",
-        "c.keys",
-    ]
+    said = invoke("keys", network, "--folder", tmp_path / "keys")
+    files = ["a.keys", "b.keys", "c.keys"]
+    assert sorted(path.name for path in (tmp_path / "keys").iterdir()) == files
+    assert all(file in said for file in files)
     assert len((tmp_path / "keys" / "b.keys").read_text().splitlines()) == 2
+    with pytest.raises(AffineDPError, match="no key is overwritten"):
+        invoke("keys", network, "--folder", tmp_path / "keys")
 
 
 def test_without_mosquitto(monkeypatch, tmp_path):
