@@ -84,6 +84,8 @@ def test_names(tmp_path):
         PrivateConsensus(nx.Graph([("a b", "c")]), law="laplace", epsilon=1.0).agent("c", state="x")
     with pytest.raises(AffineDPError, match="no agent 'x'"):
         paper().agent("x", state=tmp_path / "x")
+    with pytest.raises(AffineDPError, match="must be a Ledger, not str"):
+        paper().agent(3, state=tmp_path / "x", value=1.0, ledger="budget.db")
     bare = PrivateConsensus(nx.path_graph(3), law="laplace", epsilon=1.0, mu=[0, 1, 1])
     with pytest.raises(NetworkError, match="agent 0 sends its value without noise"):
         bare.agent(0, state=tmp_path / "x", value=1.0)

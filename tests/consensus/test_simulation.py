@@ -173,3 +173,12 @@ def test_standard_errors():
 def test_refusals(arguments, what):
     with pytest.raises(AffineDPError, match=what):
         made().run(**{"x0": X0, "steps": 3} | arguments)
+
+
+def test_squares_beyond_double_precision():
+    huge = np.asarray(X0, dtype=float) * 1e200
+    run = made().run(huge, 3, 2, seed=0)
+    with pytest.raises(AffineDPError, match="another unit"):
+        run.squared_error()
+    with pytest.raises(AffineDPError, match="another unit"):
+        made().run(huge, 3, 2, seed=0, keep="errors")

@@ -71,7 +71,7 @@ def launch(
     if sealed:
         _make_keys(found, home)
     words = ["--network", str(network), "--rounds", str(goal), "--topic", topic]
-    words += ["--linger", str(linger), *(["--rerun"] if rerun else [])]
+    words += ["--linger", str(linger), "--run", str(_run(home, names, rerun))]
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
         place = stack.enter_context(_broker(broker, home))
@@ -132,6 +132,18 @@ def _folder(network: Path | None, folder: Path | None) -> Path:
     return folder
 
 
+def _run(home: Path, names: tuple[str, ...], rerun: bool) -> int:
+    """The number of the run: that of the states, or the next one if they differ."""
+    from affinedp.consensus.agents.agent import read_state
+
+    runs = set()
+    for name in names:
+        if (home / f"{name}.db").exists():
+            with read_state(home / f"{name}.db") as agent:  # refused while it runs
+                runs.add(agent.run)
+    return max(runs, default=1) + int(bool(runs and rerun) or len(runs) > 1)
+
+
 def _links(found: NetworkFile) -> list[tuple[str, str]]:
     names = found.consensus.process_names
     rows, columns, _ = found.consensus.network.links()
@@ -142,9 +154,11 @@ def _value_files(found: NetworkFile, home: Path) -> dict[str, Path]:
     """Files with the values of agents that have not drawn yet, for their owner only."""
     files = {}
     for name in found.consensus.process_names:
-        if (home / f"{name}.db").exists() or (home / f".{name}.db.part").exists():
+        if (home / f"{name}.db").exists():
             continue
         if name not in found.values:
+            if (home / f".{name}.db.part").exists():
+                continue  # what a crash left may hold it
             raise AffineDPError(
                 f"there is no value for agent {name!r}: a trial needs all of them, in [values] of "
                 "the network file"

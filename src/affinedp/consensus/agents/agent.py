@@ -133,6 +133,8 @@ class Agent:
     ) -> None:
         if run is not None and (rerun or type(run) is not int or not 0 < run <= LARGEST_STEP):
             raise AffineDPError("run is a whole number from 1 on, without rerun")
+        if ledger is not None and not isinstance(ledger, Ledger):
+            raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
         self._name = checked_name(name)
         self._weights = checked_weights(self._name, weights)
         path = checked_path(AGENT, state)

@@ -246,7 +246,11 @@ class _Talk:
             known = self._seals.knows(sender)
             message, session = self._seals.open(arrived.payload, sender, to)
         except MalformedMessageError as error:
-            self.dropped.add("malformed", str(error), arrived.payload)
+            sealed = self._seals is None and b'"tag"' in arrived.payload
+            detail = (
+                f"agent {sender!r} seals its messages: keys are needed" if sealed else str(error)
+            )
+            self.dropped.add("malformed", detail, arrived.payload)
             return None
         except ForgedMessageError as error:
             self.dropped.add("forged", str(error), arrived.payload)

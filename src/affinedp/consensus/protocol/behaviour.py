@@ -256,7 +256,8 @@ class Behaviour:
                 raise AffineDPError(f"noise must have one draw for each of {self.n} agents")
         if x0 is None or steps is None:
             if gamma is not None:
-                limits = np.linalg.norm(gamma, axis=-1) * bounds.ROUNDING_UP
+                draws = gamma
+                limits = bounds.upwards(lambda: bounds.length(draws))
                 return np.asarray(limits) if gamma.ndim == 2 else float(limits)
             whole = self.noise.total_variance * bounds.ROUNDING_UP
             return 0.0 if statement == "mean" else whole
@@ -347,7 +348,10 @@ def _times(steps: int | Sequence[int] | IntArray) -> IntArray:
                 "steps=[0, 10, 100, 1000]"
             )
         return np.arange(count + 1)
-    found = np.array([_whole(step, "each of the chosen steps", 0) for step in steps], dtype=int)
+    chosen = [_whole(step, "each of the chosen steps", 0) for step in steps]
+    if max(chosen, default=0) > bounds.MOST_STEPS:
+        raise AffineDPError("a chosen step is beyond 2^53, which doubles cannot count")
+    found = np.array(chosen, dtype=np.int64)
     if not len(found) or np.any(np.diff(found) <= 0):
         raise AffineDPError("the chosen steps must be ascending, at least one, and none twice")
     return found

@@ -67,8 +67,11 @@ class Noise:
     @property
     def total_variance(self) -> float:
         """Σ E γ_i²."""
-        with np.errstate(over="ignore"):
-            total = self.variance * math.fsum(self.sigma**2)
+        try:
+            with np.errstate(over="ignore", under="ignore"):
+                total = self.variance * math.fsum(self.sigma**2)
+        except OverflowError:
+            total = math.inf
         if not math.isfinite(total):
             raise AffineDPError(
                 f"the noise is so large (σ up to {float(self.sigma.max()):g}) that its variance is "

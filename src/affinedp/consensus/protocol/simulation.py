@@ -90,7 +90,8 @@ class Run:
         if readout in self._errors:
             return self._errors[readout]
         error = self.readout(readout) - self.average
-        return np.asarray(np.einsum("rti,rti->rt", error, error))
+        with np.errstate(over="ignore"):
+            return _finite(np.asarray(np.einsum("rti,rti->rt", error, error)))
 
     def mean_square_error(self, readout: str = "state") -> tuple[FloatArray, FloatArray]:
         """Return the mean of the squared error over the runs, and its standard error.
@@ -175,7 +176,15 @@ def simulate(
             if errors:
                 for readout, squares in _squared_errors(y, gamma, average, spare).items():
                     errors[readout][some, t] = squares
-    return Run(times, average, draws, messages, errors)
+    return Run(times, average, draws, messages, {key: _finite(e) for key, e in errors.items()})
+
+
+def _finite(squares: FloatArray) -> FloatArray:
+    if np.isfinite(squares).all():
+        return squares
+    raise AffineDPError(
+        "the squared errors are beyond double precision: use another unit, such as thousands"
+    )
 
 
 def _side_by_side(values: FloatArray, order: IntArray | None) -> FloatArray:
