@@ -213,9 +213,9 @@ class Schedule:
     def _reach_everyone(self, sources: range, steps: int) -> bool:
         """Whether news of some agents reaches all; one bit of each agent for each source."""
         places = np.arange(len(sources))
-        wanted = np.packbits(np.ones(len(sources), dtype=np.bool_))
-        known = np.zeros((self._network.n, len(wanted)), dtype=np.uint8)
-        known[sources, places // 8] = 128 >> (places % 8)
+        known = np.zeros((self._network.n, (len(sources) + 63) // 64), dtype=np.uint64)
+        known[sources, places // 64] = np.uint64(1) << (places % 64).astype(np.uint64)
+        wanted = np.bitwise_or.reduce(known, axis=0)
         for t in range(steps):
             if np.all(known == wanted):
                 return True
