@@ -216,7 +216,37 @@ def test_copies_of_rows_confirm_nothing():
     assert found.found == []
 
 
+def test_types_of_rows_confirm_nothing():
+    """Eight kinds of products with fixed marks obey equations that are no law."""
+    rng = np.random.default_rng(11)
+    table = rng.integers(0, 2, (8, 14))[rng.integers(0, 8, 200)]
+    assert search(table)[1].found == []
+
+
+def test_marks_of_which_each_row_has_one():
+    rng = np.random.default_rng(12)
+    marks = np.eye(5, dtype=bool)[rng.integers(0, 5, 200)]
+    _, found = search(marks)
+    assert [one.support for one in found.relations] == [(0, 1, 2, 3, 4)]
+
+
 class TestNearly:
+    @pytest.mark.parametrize("size", [1e-300, 1e-20, 1.0, 1e300])
+    def test_any_size(self, size):
+        a, b = np.random.default_rng(16).uniform(0, 1000, (2, 100))
+        _, found = search({"a": a * size, "b": b * size, "s": a * size + b * size})
+        assert [one.support for one in found.relations] == [(0, 1, 2)]
+
+    @pytest.mark.parametrize("kind", ["float32", "float64"])
+    def test_short_floats(self, kind):
+        a, b = np.random.default_rng(17).uniform(0, 1000, (2, 100)).round(2)
+        table = {"a": a.astype(kind), "b": b.astype(kind), "s": (a + b).astype(kind)}
+        _, found = search(table)
+        assert [one.exact for one, _ in found.found] == [True]
+        x, y = np.random.default_rng(18).normal(size=(2, 100)).astype(kind)
+        _, found = search({"x": x, "y": y, "s": x + y})
+        assert [one.support for one in found.relations] == [(0, 1, 2)]
+
     def test_rounded_parts(self):
         rng = np.random.default_rng(10)
         parts = rng.uniform(0, 1000, (120, 5))

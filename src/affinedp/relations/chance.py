@@ -70,7 +70,7 @@ def log10_chance(
         choices = log10_choices(relation, tried or len(terms))
     # either yardstick would do, so the better of the two counts twice
     either = min(min(shuffled, by_size) + math.log10(2.0) + choices, 0.0)
-    return max(either, -CONFIRMS * _confirmations(terms, relation))
+    return max(either, _confirmed(terms, relation))
 
 
 def _shuffled(terms: Terms, j: int, relation: Relation, found: Checked, missed: int) -> float:
@@ -97,14 +97,37 @@ def _shuffled(terms: Terms, j: int, relation: Relation, found: Checked, missed: 
     return min(0.0, (orders + float(choose) - float(gammaln(rows + 1.0))) / LOG10)
 
 
-def _confirmations(terms: Terms, relation: Relation) -> int:
-    """Different rows beyond those that any numbers could have been fitted to."""
+def _confirmed(terms: Terms, relation: Relation) -> float:
+    """log10 of what different rows, beyond those that anything fits, can say at most."""
     missing = np.any([terms.columns[j].missing for j in relation.coefficients], axis=0)
     rows = np.flatnonzero(~missing)
     rows = rows[:: max(1, len(rows) // LOOKED_AT)]
     keys = [residues(terms.columns[j].whole_at(rows)) for j in relation.coefficients]
-    different = len(np.unique(np.stack(keys, axis=1), axis=0))
-    return max(different - (len(keys) + (relation.offset != 0) - 1), 0)
+    if _one_of_several(terms, relation, keys):
+        return _marks(terms, rows, len(keys))
+    different = np.unique(np.stack(keys, axis=1), axis=0)
+    beyond = max(len(different) - (len(keys) + (relation.offset != 0) - 1), 0)
+    # where numbers repeat, a row says no more than which of them it holds
+    values = min(len(np.unique(key)) for key in different.T)
+    says = math.log10(values) if 2 * values < len(different) else CONFIRMS
+    return -beyond * min(says, CONFIRMS)
+
+
+def _one_of_several(terms: Terms, relation: Relation, keys: list[NDArray[np.int64]]) -> bool:
+    """Whether these are marks of which every row has one: few rows can differ then."""
+    values = {value * terms.columns[j].unit for j, value in relation.coefficients.items()}
+    marks = all(set(np.unique(key).tolist()) <= {0, 1} for key in keys)
+    return marks and len(values) == 1 and values.pop() == -relation.offset
+
+
+def _marks(terms: Terms, rows: NDArray[np.intp], size: int) -> float:
+    """log10 of how many sets of coins would show one head in every row that differs anywhere."""
+    key = np.zeros(len(rows), dtype=np.int64)
+    for column in terms.columns:
+        _, place = np.unique(residues(column.whole_at(rows)), return_inverse=True)
+        _, key = np.unique(key * len(rows) + place, return_inverse=True)
+    supports = math.log10(math.comb(len(terms), size))
+    return min(0.0, supports - (int(key.max()) + 1) * (size * math.log10(2.0) - math.log10(size)))
 
 
 def _by_size(terms: Terms, j: int, relation: Relation, found: Checked, missed: int) -> float:

@@ -226,7 +226,7 @@ def _polars_columns(table: Any) -> tuple[_Raw, Sequence[Any] | None, int]:
         if series.dtype.is_integer() and not missing.any():
             values: NDArray[Any] = np.asarray(series.to_numpy())
         elif series.dtype.is_float():
-            values = np.asarray(series.to_numpy(), dtype=np.float64)
+            values = np.asarray(series.to_numpy())
         else:
             values = np.empty(len(series), dtype=object)
             values[:] = series.to_list()

@@ -307,10 +307,11 @@ class _Apart:
         vector = np.zeros(len(self.unit))
         for j, value in relation.coefficients.items():
             vector[j] = float(value) * self.unit[j]
-        size = float(np.linalg.norm(vector))
-        if not 0 < size < np.inf:
+        largest = float(np.abs(vector).max())
+        if not 0 < largest < np.inf:
             return False
-        vector /= size
+        vector /= largest  # squares of tiny or huge units would leave the doubles
+        vector /= float(np.linalg.norm(vector))
         for _ in range(2):  # once more for what rounding left
             for one in self.basis:
                 vector -= (one @ vector) * one

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from affinedp.relations.numbers import Numbers, Whole
 
 FITS = 2**62
-# A computed number counts as the one it stands for within this share of its column's size.
-COMPUTED = Fraction(1, 10**9)
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class Terms:
         column = self.columns[j]
         if column.written:
             return column.unit
-        return COMPUTED * column.largest * column.unit
+        return column.precision * column.largest * column.unit
 
 
 @dataclass(frozen=True, eq=False)
