@@ -97,7 +97,6 @@ def test_intervals_cover(table, seed, level):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="intervals do not know how much noise bound= adds")
 def test_intervals_cover_with_a_bound():
     """With a bound on the numbers the noise is larger, and so must be the intervals."""
     one_sum = Equations(((ONE, ONE, -ONE),), (Fraction(0),), ("p0", "p1", "all"))
@@ -111,7 +110,6 @@ def test_intervals_cover_with_a_bound():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=OverflowError, reason="64 bits, checked without the bound")
 def test_whole_numbers_and_a_large_bound():
     """Noise that whole numbers of 64 bits do not hold is refused, before it is drawn."""
     frame = pd.DataFrame({"a": [1], "b": [2], "all": [3]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import lru_cache
 
 # A float with at most this many significant decimal digits is taken as that decimal.
 EXACT_DIGITS = 12
@@ -35,6 +36,18 @@ def short_decimals(values: Iterable[float]) -> list[Fraction] | None:
             known[value] = Fraction(text)
         found.append(known[value])
     return found
+
+
+@lru_cache(maxsize=4096)
+def decimal_or_double(value: float) -> Fraction:
+    """Return a number as a rational: as a decimal if it is short, else as the double it is.
+
+    Parameters
+    ----------
+    value : float
+        The number.
+    """
+    return exact_numbers([value])[0]
 
 
 def exact_numbers(values: Iterable[float]) -> list[Fraction]:

@@ -13,7 +13,6 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from affinedp.arrays import (
     real_matrix,
     within_range,
 )
-from affinedp.equations.decimals import exact_numbers
+from affinedp.equations.decimals import decimal_or_double, exact_numbers
 from affinedp.equations.manifold import ON_MANIFOLD, AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.definition import (
@@ -472,10 +471,6 @@ class FreeSetAdjacency(Adjacency):
 
     # ------------------------------------------------------------------ inside
 
-    @cached_property
-    def _exact_mu(self) -> list[Fraction]:
-        return exact_numbers(self._mu.tolist())
-
     @property
     def _is_rational(self) -> bool:
         return self.manifold.canonical.exact_rows is not None
@@ -513,7 +508,7 @@ class FreeSetAdjacency(Adjacency):
         found = exact_directions(self.manifold.canonical, entries)
         assert found is not None  # checked when it was given
         return [
-            {j: value * self._exact_mu[i] for j, value in found[i].items()}
+            {j: value * decimal_or_double(float(self._mu[i])) for j, value in found[i].items()}
             for i in entries.tolist()
         ]
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.equations.component import Component, parallel_columns
-from affinedp.equations.decimals import exact_numbers
+from affinedp.equations.decimals import decimal_or_double
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import (
@@ -169,7 +169,8 @@ class CircuitAdjacency(Adjacency):
                 exact = ExactMatrix.of(image)
                 if numbers is not None:
                     exact = numbers.part(part.entries.tolist())
-                best = best.worse(self._evaluate(part, image, exact, norm, leading))
+                tied = numbers is not None
+                best = best.worse(self._evaluate(part, image, exact, norm, leading, tied))
         return replace(best, method="; ".join(sorted(methods)) or best.method)
 
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
@@ -254,10 +255,6 @@ class CircuitAdjacency(Adjacency):
     # ------------------------------------------------------------------ inside
 
     @cached_property
-    def _exact_mu(self) -> list[Fraction]:
-        return exact_numbers(self._mu.tolist())
-
-    @cached_property
     def loose_entries(self) -> IntArray:
         """Entries in no equation: each is a circuit by itself."""
         return np.array([c[0] for c in self.manifold.components if len(c) == 1], dtype=np.intp)
@@ -324,7 +321,8 @@ class CircuitAdjacency(Adjacency):
         direction[self.loose_entries[place]] = mu[place]
         if numbers is not None:
             measured = [
-                numbers.norm({int(j): 1}, self._exact_mu[int(j)], norm) for j in self.loose_entries
+                numbers.norm({int(j): 1}, decimal_or_double(float(self._mu[j])), norm)
+                for j in self.loose_entries
             ]
             scores[:], upper[:] = zip(*measured)
         return Sensitivity(
@@ -338,12 +336,13 @@ class CircuitAdjacency(Adjacency):
         exact: ExactMatrix | None,
         norm: Norm,
         leading: Leading,
+        all_tied: bool,
     ) -> Sensitivity:
         """Evaluate the leading circuits again, exactly where the equations are rational.
 
         The search's scores carry its rounding.  Circuits that are not evaluated again, because
         they score clearly less or are not among the leading ones, are allowed the rounding seen
-        on those that are.
+        on those that are, unless ``all_tied`` asks for all that are equally bad.
         """
         best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
         kernel = self._integer_kernel(component)
@@ -369,7 +368,7 @@ class CircuitAdjacency(Adjacency):
         if leading.count > evaluated + len(leading.suspects):
             others = max(leading.left_out, *leading.scores[evaluated:].tolist(), 0.0)
             others *= 1 + 4 * drift
-            if others > best.upper and leading.count <= MOST_LISTED:
+            if all_tied and others > best.upper and leading.count <= MOST_LISTED:
                 near = self._near(component, matrix, norm, CLEARLY_LESS * best.value)
                 if len(near) <= MOST_TIED:
                     for circuit in near:
@@ -402,9 +401,7 @@ class CircuitAdjacency(Adjacency):
     ) -> Sensitivity:
         """What a circuit amounts to that is known in integers, up to its scale."""
         mu = self._mu[component.entries]
-        far = farthest(
-            list(values.values()), [self._exact_mu[component.entries[i]] for i in values]
-        )
+        far = farthest(list(values.values()), [decimal_or_double(float(mu[i])) for i in values])
         step = np.zeros(len(mu))
         for i, value in values.items():
             step[i] = as_float(far * value)

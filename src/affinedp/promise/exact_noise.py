@@ -23,6 +23,8 @@ Row = dict[int, Fraction]
 MOST_WORK = 100_000
 MOST_NUMBERS = 5_000
 MOST_ENTRIES = 200
+# Beyond this, whole numbers are no sign that a number was written down by somebody.
+LARGEST_MEANT = 1e12
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ def _rows(matrix: Matrix) -> list[Row] | None:
         values = np.asarray(matrix)[i, j]
     if len(values) > MOST_NUMBERS:
         return None
+    if np.abs(values).max(initial=0.0) >= LARGEST_MEANT:
+        return None  # a double this large is an integer whether or not anybody meant one
     exact = short_decimals(values.tolist())
     if exact is None:
         return None

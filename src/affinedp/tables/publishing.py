@@ -69,6 +69,8 @@ def release_table(
     # all that can be refused is refused before the charge
     if design.mechanism.release_plan(limit).shared is not None:
         _refuse_rounded(layout, secret)
+    if design.multiples is not None:
+        design.multiples.refuse_too_much_noise(replace(design, bound=limit).deviations, layout)
     entry = None
     if ledger is not None:
         _refuse_unsaid_rows(design.description, len(table))

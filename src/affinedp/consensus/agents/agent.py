@@ -25,6 +25,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.message import (
     AgentMessage,
     checked_name,
+    checked_number,
     checked_weights,
     next_message,
 )
@@ -351,7 +352,5 @@ def read_state(state: str | os.PathLike[str]) -> Agent:
 
 def _secret_of(value: float) -> float:
     """The value as a double, exactly; a refusal does not show it."""
-    number = exact_doubles(value, "the value")
-    if number.ndim:
-        raise AffineDPError("the value must be one number")
-    return float(number)
+    checked_number(value, "the value")
+    return float(exact_doubles(value, "the value"))
