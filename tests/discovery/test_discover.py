@@ -474,3 +474,17 @@ class TestWhatIsSaid:
     def test_polars(self, table):
         polars = pytest.importorskip("polars")
         assert texts(adp.discover(polars.DataFrame(table))) == texts(adp.discover(table))
+
+
+class TestStrangeTables:
+    def test_a_path_is_no_table(self):
+        with pytest.raises(adp.AffineDPError, match="not its path"):
+            adp.discover("data.csv")
+
+    def test_rows_with_fitted_coefficients_are_no_sums(self):
+        a, b = (int(x) for x in (2**60, 2**61))
+        rows = np.random.default_rng(8).integers(1, 1000, (60, 2)).tolist()
+        first = [a * x + y for x, y in rows]
+        second = [b * y + 3 * x for x, y in rows]
+        found = adp.discover({"p": first, "q": second, "s": [x + y for x, y in zip(first, second)]})
+        assert texts(found) == {"s = p + q"}

@@ -396,3 +396,38 @@ class TestParts:
         assert not np.any(left)
         left, _ = residual(Relation({0: ONE, 1: ONE}, -ONE), terms)
         assert int(left[3]) == a[3] + b[3] - 1
+
+
+class TestExtremes:
+    def test_scales_that_no_double_spans(self):
+        a, b = np.random.default_rng(20).integers(1, 1000, (2, 60))
+        table = {"a": a * 1e300, "b": a * 1e-300, "c": b * 1.0, "d": b * 1e-12}
+        _, found = search(table)
+        assert {one.support for one in found.relations} == {(0, 1), (2, 3)}
+
+    def test_long_coefficients(self):
+        a, b = np.random.default_rng(21).integers(1, 1000, (2, 60))
+        _, found = search({"a": a, "b": b, "s": 123456789123 * a + 987654321987 * b + 5})
+        (one,) = found.relations
+        assert one.coefficients[0] / one.coefficients[2] == -123456789123
+
+    def test_coefficients_too_long_to_read_are_counted(self):
+        rng = np.random.default_rng(22)
+        table = rng.integers(-99, 99, (80, 12)) @ rng.integers(-(10**6), 10**6, (12, 14))
+        _, found = search(table)
+        assert found.found == []
+        assert any(text.startswith("2 more equations between") for text in found.notes)
+
+    def test_masked_numbers_are_missing(self):
+        a, b = np.random.default_rng(23).integers(1, 1000, (2, 60))
+        hidden = np.ma.masked_array(a, mask=a > 900)
+        _, found = search({"a": hidden, "b": b, "s": np.where(a > 900, 0, a + b)})
+        ((one, _),) = found.found
+        assert (one.rows, one.exact) == (int((a <= 900).sum()), True)
+
+    def test_one_unit_is_no_rounding_when_all_other_rows_hold(self):
+        a, b = np.random.default_rng(24).integers(1, 1000, (2, 100))
+        s = a + b
+        s[7] += 1
+        ((one, _),) = search({"a": a, "b": b, "s": s})[1].found
+        assert (one.zero, one.within, one.worst) == (99, 99, ((7, Fraction(-1)),))

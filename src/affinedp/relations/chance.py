@@ -68,9 +68,12 @@ def log10_chance(
     shuffled = max(_shuffled(terms, j, relation, found, missed) for j in relation.coefficients)
     if choices is None:
         choices = log10_choices(relation, tried or len(terms))
-    # either yardstick would do, so the better of the two counts twice
-    either = min(min(shuffled, by_size) + math.log10(2.0) + choices, 0.0)
-    return max(either, _confirmed(terms, relation))
+    best = min(shuffled, by_size) + choices
+    if found.exact:
+        fitted = max(_fitted(terms, j, relation, found) for j in relation.coefficients)
+        best = min(best, fitted + log10_supports(relation, tried or len(terms)))
+    # any yardstick would do, so the best of the three counts three times
+    return max(min(best + math.log10(3.0), 0.0), _confirmed(terms, relation))
 
 
 def _shuffled(terms: Terms, j: int, relation: Relation, found: Checked, missed: int) -> float:
@@ -95,6 +98,19 @@ def _shuffled(terms: Terms, j: int, relation: Relation, found: Checked, missed: 
     orders = float(np.sum(gammaln(fits + 1.0) / fits))
     choose = gammaln(rows + 1.0) - gammaln(missed + 1.0) - gammaln(rows - missed + 1.0)
     return min(0.0, (orders + float(choose) - float(gammaln(rows + 1.0))) / LOG10)
+
+
+def _fitted(terms: Terms, j: int, relation: Relation, found: Checked) -> float:
+    """log10 of the share of orders of column j in which coefficients that some rows gave fit all.
+
+    As many rows as there are coefficients give them, whatever these are; each other row then asks
+    for one number, which at most so many rows hold as hold the most frequent one.
+    """
+    there = ~np.any([terms.columns[i].missing for i in relation.coefficients], axis=0)
+    most = int(terms.columns[j].take(np.flatnonzero(there)).multiplicities.max(initial=1))
+    rows = found.rows - len(relation.coefficients) + (relation.offset == 0)
+    orders = rows * float(gammaln(most + 1.0)) / most - float(gammaln(max(rows, 0) + 1.0))
+    return min(0.0, orders / LOG10) if rows > 0 else 0.0
 
 
 def _confirmed(terms: Terms, relation: Relation) -> float:
@@ -157,10 +173,24 @@ def log10_choices(relation: Relation, terms: int) -> float:
     terms : int
         How many terms there are to choose from.
     """
+    signs = len(relation.coefficients) - 1 + (relation.offset != 0)
+    digits = (signs + 2 * relation.digits) * math.log10(2.0)
+    return log10_supports(relation, terms) + digits
+
+
+def log10_supports(relation: Relation, terms: int) -> float:
+    """Return log10 of how many sets of as many terms there are.
+
+    Parameters
+    ----------
+    relation : Relation
+        The relation.
+    terms : int
+        How many terms there are to choose from.
+    """
     size = len(relation.coefficients)
     supports = gammaln(terms + 1.0) - gammaln(size + 1.0) - gammaln(max(terms - size, 0) + 1.0)
-    signs = size - 1 + (relation.offset != 0)
-    return float(supports) / LOG10 + (signs + 2 * relation.digits) * math.log10(2.0)
+    return float(supports) / LOG10
 
 
 def log10_by_size(totals: NDArray[np.generic], width: float, collision: float) -> float:

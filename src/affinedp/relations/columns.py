@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ def _raw_columns(table: Any, names: Sequence[str] | None) -> tuple[_Raw, Sequenc
     if hasattr(table, "collect_schema") and hasattr(table, "collect"):
         return _polars_columns(table.collect())
     if isinstance(table, Mapping):
-        raw: _Raw = [(str(name), (_array(values), None)) for name, values in table.items()]
+        raw: _Raw = [(str(name), _values(values)) for name, values in table.items()]
     else:
         raw = _array_columns(table, names)
     lengths = {len(values) for _, (values, _) in raw}
@@ -157,12 +158,9 @@ def _raw_columns(table: Any, names: Sequence[str] | None) -> tuple[_Raw, Sequenc
 
 
 def _array_columns(table: Any, names: Sequence[str] | None) -> _Raw:
-    if np.ma.isMaskedArray(table):
-        missing = np.ma.getmaskarray(table)
-        array = np.asarray(table.filled(0))
-    else:
-        array = _array(table)
-        missing = None
+    if isinstance(table, str | PathLike):
+        raise AffineDPError("a table, not its path: read the file first, or affinedp discover FILE")
+    array, missing = _values(table)
     if array.dtype.names:
         return [(name, (array[name], None)) for name in array.dtype.names]
     if array.ndim != 2:
@@ -177,6 +175,13 @@ def _array_columns(table: Any, names: Sequence[str] | None) -> _Raw:
         (str(name), (array[:, i], None if missing is None else missing[:, i]))
         for i, name in enumerate(given)
     ]
+
+
+def _values(values: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """An array, and which of it is masked."""
+    if np.ma.isMaskedArray(values):
+        return np.asarray(values.filled(0)), np.ma.getmaskarray(values)
+    return _array(values), None
 
 
 def _array(values: Any) -> NDArray[Any]:
