@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from affinedp.errors import AffineDPError
 from affinedp.relations.numbers import MISSING_WORDS, Numbers, read_numbers
 
-# Text with more different values than this share of the rows labels single rows, not groups.
+# Beyond these a sample tells as much.
 MOST_ROWS = 50_000_000
 MOST_COLUMNS = 200_000
+SHOWN_GAPS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +125,9 @@ def exact_table(table: Any, names: Sequence[str] | None = None) -> ExactTable:
             labels.append(_labels(name, values, missing, found))
         else:
             notes.append(f"{name}: {found}; not looked at")
+    gaps = [(name, int(column.missing.sum())) for name, column in read if column.missing.any()]
+    if gaps:
+        notes.append(_gaps(gaps))
     return ExactTable(
         tuple(name for name, _ in read),
         tuple(column for _, column in read),
@@ -132,6 +136,12 @@ def exact_table(table: Any, names: Sequence[str] | None = None) -> ExactTable:
         row_names,
         tuple(notes),
     )
+
+
+def _gaps(gaps: list[tuple[str, int]]) -> str:
+    some = ", ".join(f"{name} ({count:,})" for name, count in gaps[:SHOWN_GAPS])
+    more = f" and {len(gaps) - SHOWN_GAPS:,} more columns" if len(gaps) > SHOWN_GAPS else ""
+    return f"missing values in {some}{more}: an equation is checked in rows where it has none"
 
 
 _Raw = list[tuple[str, tuple[Any, Any]]]

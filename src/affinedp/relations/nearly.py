@@ -192,10 +192,10 @@ def _from_first(
     """
     if column.source.dtype.kind == "f":
         first = float(column.source[rows[0]])
-        power = unit.numerator.bit_length() - unit.denominator.bit_length()
-        rest = float(unit / Fraction(2) ** power)
+        rest, power = _mantissa(unit)
+        places = power.numerator.bit_length() - power.denominator.bit_length()
         halves = np.ldexp(column.source[rows], -1) - first / 2  # huge numbers of both signs
-        return np.ldexp(halves / rest, 1 - power), Fraction(first)
+        return np.ldexp(halves / rest, 1 - places), Fraction(first)
     whole = column.whole_at(rows)
     start = int(whole[0])
     if column.largest >= FITS // 2:
@@ -204,6 +204,12 @@ def _from_first(
         return (whole - start).astype(float) * float(column.unit / unit), start * column.unit
     except OverflowError:
         return np.full(len(whole), np.inf), Fraction(0)  # too long for a regression
+
+
+def _mantissa(value: Fraction) -> tuple[float, Fraction]:
+    """A number near 1 and a power of two whose product is the value, which may be no double."""
+    power = Fraction(2) ** (value.numerator.bit_length() - value.denominator.bit_length())
+    return float(value / power), power
 
 
 def _quiet_space(sample: _Sample) -> FloatArray:
@@ -262,14 +268,14 @@ def _regressed(sample: _Sample, target: int, others: NDArray[np.intp], fit: Fit)
     bias = BIAS if sample.computed[target] else 0.0
     different: dict[Fraction, float] = {}
     for j, raw, error in zip(kept, coefficients, errors):
-        unit = sample.unit[j] / sample.unit[target]
-        middle = Fraction(float(raw)) / unit
+        unit, power = _mantissa(sample.unit[j] / sample.unit[target])
+        middle = Fraction(float(raw) / unit) / power
         # what changes no number by more than a part of its unit may as well be simple
         share = BIAS if sample.computed[j] or sample.computed[target] else UNSEEN
         unseen = share / float(np.abs(sample.values[:, j]).max())
-        off = Fraction(max(SIGNIFICANT * float(error), unseen * (1 + abs(float(raw))))) / unit
+        off = max(SIGNIFICANT * float(error), unseen * (1 + abs(float(raw)))) / unit
         bias += BIAS * abs(float(raw)) * bool(sample.computed[j])
-        simple = simplest(middle - off, middle + off)
+        simple = simplest(middle - Fraction(off) / power, middle + Fraction(off) / power)
         different[abs(simple)] = bits(simple) if simple else 0.0
         too_long = len(different) > MANY and sum(different.values()) > 2 * MOST_DIGITS
         if not simple or too_long:

@@ -198,7 +198,7 @@ def residual(
     common = math.lcm(*(c.denominator for c in scaled.values()), relation.offset.denominator)
     factors = {j: int(c * common) for j, c in scaled.items()}
     offset = int(relation.offset * common)
-    size = abs(offset) + sum(abs(a) * terms.columns[j].largest for j, a in factors.items())
+    size = abs(offset) + sum(abs(a) * max(terms.columns[j].largest, 1) for j, a in factors.items())
     kind = np.int64 if size < FITS else object
     total: Whole = np.full(terms.rows if rows is None else len(rows), offset, dtype=kind)
     for j, factor in factors.items():
