@@ -223,6 +223,16 @@ def test_types_of_rows_confirm_nothing():
     assert search(table)[1].found == []
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_types_of_numbers_confirm_nothing(seed):
+    """With six kinds of rows, any five columns obey an equation: none is told or counted."""
+    rng = np.random.default_rng(seed)
+    columns = int(rng.integers(6, 12))
+    _, found = search(rng.integers(0, 100, (6, columns))[rng.integers(0, 6, 150)])
+    assert found.found == []
+    assert not any("more equation" in text for text in found.notes)
+
+
 def test_marks_of_which_each_row_has_one():
     rng = np.random.default_rng(12)
     marks = np.eye(5, dtype=bool)[rng.integers(0, 5, 200)]

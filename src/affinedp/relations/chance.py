@@ -69,11 +69,12 @@ def log10_chance(
     if choices is None:
         choices = log10_choices(relation, tried or len(terms))
     best = min(shuffled, by_size) + choices
+    supports = log10_supports(relation, tried or len(terms))
     if found.exact:
         fitted = max(_fitted(terms, j, relation, found) for j in relation.coefficients)
-        best = min(best, fitted + log10_supports(relation, tried or len(terms)))
+        best = min(best, fitted + supports)
     # any yardstick would do, so the best of the three counts three times
-    return max(min(best + math.log10(3.0), 0.0), _confirmed(terms, relation))
+    return max(min(best + math.log10(3.0), 0.0), _confirmed(terms, relation, choices, supports))
 
 
 def _shuffled(terms: Terms, j: int, relation: Relation, found: Checked, missed: int) -> float:
@@ -113,8 +114,12 @@ def _fitted(terms: Terms, j: int, relation: Relation, found: Checked) -> float:
     return min(0.0, orders / LOG10) if rows > 0 else 0.0
 
 
-def _confirmed(terms: Terms, relation: Relation) -> float:
-    """log10 of what different rows, beyond those that anything fits, can say at most."""
+def _confirmed(terms: Terms, relation: Relation, choices: float, supports: float) -> float:
+    """log10 of how many relations different rows leave, whatever else they hold.
+
+    Either all of them speak for one choice of coefficients, or those beyond the ones that any
+    coefficients could have been fitted to.
+    """
     missing = np.any([terms.columns[j].missing for j in relation.coefficients], axis=0)
     rows = np.flatnonzero(~missing)
     rows = rows[:: max(1, len(rows) // LOOKED_AT)]
@@ -125,8 +130,8 @@ def _confirmed(terms: Terms, relation: Relation) -> float:
     beyond = max(len(different) - (len(keys) + (relation.offset != 0) - 1), 0)
     # where numbers repeat, a row says no more than which of them it holds
     values = min(len(np.unique(key)) for key in different.T)
-    says = math.log10(values) if 2 * values < len(different) else CONFIRMS
-    return -beyond * min(says, CONFIRMS)
+    says = min(CONFIRMS, math.log10(values) if 2 * values < len(different) else CONFIRMS)
+    return min(0.0, choices - len(different) * says, supports - beyond * says)
 
 
 def _one_of_several(terms: Terms, relation: Relation, keys: list[NDArray[np.int64]]) -> bool:

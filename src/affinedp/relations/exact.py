@@ -144,6 +144,7 @@ def exact_relations(
     found: list[Checked] = []
     broken: list[Checked] = []
     space: Residues | None = None
+    different = 0
     for _ in range(draws):
         sample = rows if draws == 1 else np.sort(rng.choice(rows, wanted, replace=False))
         matrix, first = np.unique(residue_matrix(terms, sample), axis=0, return_index=True)
@@ -152,6 +153,7 @@ def exact_relations(
             matrix = np.vstack([matrix, np.eye(1, size + 1, size, dtype=np.int64)])
         drawn = null_space(matrix)
         if space is None:
+            different = len(sample)
             space, found, broken = _refined(terms, drawn, sample, rng, span)
         elif len(drawn) > len(space):
             told = [*found, *(one for one in broken if _few_misses(one))]
@@ -159,7 +161,7 @@ def exact_relations(
     seen = 0.0 if draws == 1 else 1 - (1 - 0.01 ** (1 / draws)) ** (1 / wanted)
     mostly = _mostly(terms, broken, found, span)
     unread = 0
-    if space is not None and len(rows) >= wanted:
+    if space is not None and different >= wanted - MARGIN // 2:
         unread = _unread(terms, rows, space, [*found, *mostly], span)
     return Found(found, mostly, seen, unread)
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.relations.exact import MOST_MISSES, vector_of
+from affinedp.relations.exact import MARGIN, MOST_MISSES, vector_of
 from affinedp.relations.numbers import Numbers
 from affinedp.relations.relation import FITS, Checked, Relation, Terms, bits, check
 from affinedp.relations.simplest import simplest
@@ -99,7 +99,8 @@ def nearly_relations(
         chosen = rows if count == len(rows) else np.sort(rng.choice(rows, count, replace=False))
         sample = _sample(terms, usable, chosen)
         space = _quiet_space(sample)
-        quiet = space.shape[1] if draw == 0 else quiet
+        if draw == 0 and len(np.unique(sample.values, axis=0)) >= len(usable) + MARGIN:
+            quiet = space.shape[1]
         for _ in range(ROUNDS):
             before = len(found)
             plain = draw > 0 or all(one.relation.digits <= PLAIN for one in found)
