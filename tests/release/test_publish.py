@@ -342,3 +342,8 @@ def test_fingerprint_tells_mechanisms_apart(mechanisms):
     assert len({m.fingerprint for m in mechanisms.values()}) == len(mechanisms)
     again = adp.design_gaussian(MANIFOLD, epsilon=1, delta=1e-6)
     assert again.fingerprint == mechanisms["gaussian"].fingerprint
+
+
+def test_a_path_is_no_ledger(mechanisms):
+    with pytest.raises(adp.AffineDPError, match="ledger must be a Ledger, not str"):
+        mechanisms["gaussian"].release(on_manifold(1)[0], ledger="budget.db")
