@@ -63,6 +63,11 @@ def publish(
     rows : {"same", "different"}, optional
         Whom the rows are about; needed for several rows and a ledger.
     """
+    if ledger is not None and not hasattr(ledger, "charge"):
+        raise AffineDPError(
+            f"ledger must be a Ledger, not {type(ledger).__name__}: open it with "
+            "affinedp.Ledger(path)"
+        )
     points, wrap = read_points(mechanism, x)
     _check(mechanism, plan, points)
     releases = 1
