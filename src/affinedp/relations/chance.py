@@ -74,7 +74,7 @@ def log10_chance(
         fitted = max(_fitted(terms, j, relation, found) for j in relation.coefficients)
         best = min(best, fitted + supports)
     # any yardstick would do, so the best of the three counts three times
-    return max(min(best + math.log10(3.0), 0.0), _confirmed(terms, relation, choices, supports))
+    return max(min(best + math.log10(3.0), 0.0), _confirmed(terms, found, choices, supports))
 
 
 def _shuffled(terms: Terms, j: int, relation: Relation, found: Checked, missed: int) -> float:
@@ -114,12 +114,13 @@ def _fitted(terms: Terms, j: int, relation: Relation, found: Checked) -> float:
     return min(0.0, orders / LOG10) if rows > 0 else 0.0
 
 
-def _confirmed(terms: Terms, relation: Relation, choices: float, supports: float) -> float:
+def _confirmed(terms: Terms, found: Checked, choices: float, supports: float) -> float:
     """log10 of how many relations different rows leave, whatever else they hold.
 
     Either all of them speak for one choice of coefficients, or those beyond the ones that any
     coefficients could have been fitted to.
     """
+    relation = found.relation
     missing = np.any([terms.columns[j].missing for j in relation.coefficients], axis=0)
     rows = np.flatnonzero(~missing)
     rows = rows[:: max(1, len(rows) // LOOKED_AT)]
@@ -131,7 +132,17 @@ def _confirmed(terms: Terms, relation: Relation, choices: float, supports: float
     # where numbers repeat, a row says no more than which of them it holds
     values = min(len(np.unique(key)) for key in different.T)
     says = min(CONFIRMS, math.log10(values) if 2 * values < len(different) else CONFIRMS)
+    if not found.exact and found.rounding:
+        says = min(says, *(_told_apart(terms, j, found, rows) for j in relation.coefficients))
     return min(0.0, choices - len(different) * says, supports - beyond * says)
+
+
+def _told_apart(terms: Terms, j: int, found: Checked, rows: NDArray[np.intp]) -> float:
+    """log10 of how many numbers of column j rounding lets a row tell apart."""
+    whole = terms.columns[j].whole_at(rows)
+    span = (int(whole.max()) - int(whole.min())) * terms.columns[j].unit
+    apart = abs(found.relation.coefficients[j]) * span / (2 * found.rounding)
+    return math.log10(min(apart, 10**9)) if apart > 1 else 0.0
 
 
 def _one_of_several(terms: Terms, relation: Relation, keys: list[NDArray[np.int64]]) -> bool:
