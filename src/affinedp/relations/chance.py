@@ -10,6 +10,7 @@ as this one there are to try.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def log10_chance(
     >>> from fractions import Fraction
     >>> one = Fraction(1)
     >>> round(log10_chance(check(Relation({0: one, 1: one, 2: -one}), terms), terms), 1)
-    -9.1
+    -8.9
     """
     relation = found.relation
     if len(relation.coefficients) == 1:
@@ -142,7 +143,7 @@ def _told_apart(terms: Terms, j: int, found: Checked, rows: NDArray[np.intp]) ->
     whole = terms.columns[j].whole_at(rows)
     span = (int(whole.max()) - int(whole.min())) * terms.columns[j].unit
     apart = abs(found.relation.coefficients[j]) * span / (2 * found.rounding)
-    return math.log10(min(apart, 10**9)) if apart > 1 else 0.0
+    return math.log10(min(apart, Fraction(10**9))) if apart > 1 else 0.0
 
 
 def _one_of_several(terms: Terms, relation: Relation, keys: list[NDArray[np.int64]]) -> bool:
