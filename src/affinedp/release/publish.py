@@ -69,7 +69,7 @@ def publish(
             "affinedp.Ledger(path)"
         )
     points, wrap = read_points(mechanism, x)
-    _check(mechanism, plan, points)
+    check_points(mechanism, plan, points)
     releases = 1
     if ledger is not None or rows is not None:
         releases = charged_releases(len(points), rows)
@@ -89,8 +89,18 @@ def publish(
     return wrap(published)
 
 
-def _check(mechanism: MechanismRecord, plan: Plan, points: FloatArray) -> None:
-    """Refuse data off the manifold, or beyond the declared bound."""
+def check_points(mechanism: MechanismRecord, plan: Plan, points: FloatArray) -> None:
+    """Refuse data off the manifold, or beyond the declared bound.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        Its equations are asked.
+    plan : Plan
+        The public part of its releases.
+    points : array, shape (rows, n)
+        The data.
+    """
     if points.shape[0] == 0:
         raise AffineDPError("there are no rows to release")
     if plan.bound is not None and np.abs(points).max() > plan.bound:
