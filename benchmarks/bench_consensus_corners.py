@@ -35,8 +35,7 @@ def _bounds() -> list[str]:
     rows = []
     # with Metropolis weights a ring has w = 1/3
     known = {
-        f"ring, {n:,}": (_ring(n), 4 / 3 * np.sin(np.pi / n) ** 2, None)
-        for n in (3_000, 30_000)
+        f"ring, {n:,}": (_ring(n), 4 / 3 * np.sin(np.pi / n) ** 2, None) for n in (3_000, 30_000)
     }
     for side in (60, 150):
         # one weight for all links of a grid: λ₂ = 2 w (1 − cos(π/side))
@@ -46,9 +45,8 @@ def _bounds() -> list[str]:
         network = network_from_edges(agents, sources, targets, weight)
         seconds, found = _seconds(lambda network=network: spectrum_of(network))
         ratio = (1 - found.alpha_bound) / second
-        rows.append(
-            f"| {name} | {second:.3g} | {found.lambda_2 / second:.6f} | {ratio:.4f} | {seconds:.2f} |"
-        )
+        shares = f"{found.lambda_2 / second:.6f} | {ratio:.4f}"
+        rows.append(f"| {name} | {second:.3g} | {shares} | {seconds:.2f} |")
     return rows
 
 
@@ -120,15 +118,15 @@ def run() -> str:
         [
             "## Consensus, in the corners",
             "",
-            "`spectrum` of networks that news crosses slowly: λ₂ in closed form, what Lanczos finds",
-            "of it, the proved 1 − α as a share of it, and CPU seconds.",
+            "`spectrum` of networks that news crosses slowly: λ₂ in closed form, what Lanczos",
+            "finds of it, the proved 1 − α as a share of it, and CPU seconds.",
             "",
             "| network | λ₂ | found | proved | s |",
             "|---|---:|---:|---:|---:|",
             *_bounds(),
             "",
-            "`mean_square_error` of two groups of 50 that one light link joins, after so many steps;",
-            "in brackets 25,000 (1 − w/25)^2t.",
+            "`mean_square_error` of two groups of 50 that one light link joins, after so many",
+            "steps; in brackets 25,000 (1 − w/25)^2t.",
             "",
             "| w | 100 | 10⁶ | 10¹² | 10¹⁵ |",
             "|---:|---:|---:|---:|---:|",
@@ -141,8 +139,8 @@ def run() -> str:
             "|---|---:|---:|---:|",
             *_many_steps(),
             "",
-            "How often intervals of estimates, stated at 95 %, hold the exact error of a path where",
-            "one slow mode is left (200 runs each).",
+            "How often intervals of estimates, stated at 95 %, hold the exact error of a path",
+            "where one slow mode is left (200 runs each).",
             "",
             "| probes | state | message | corrected |",
             "|---:|---:|---:|---:|",
