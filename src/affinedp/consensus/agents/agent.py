@@ -30,6 +30,12 @@ from affinedp.consensus.agents.message import (
     next_message,
 )
 from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agents.refusals import (
+    FREE,
+    AsymmetryError,
+    ContradictionError,
+    DifferentRunError,
+)
 from affinedp.consensus.agents.state import AGENT, Wanted, obtain_state, read_header
 from affinedp.consensus.protocol.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
@@ -39,34 +45,6 @@ from affinedp.promise.guarantee import Guarantee
 from affinedp.wire.messages import LARGEST_STEP
 
 Heard = Literal["new", "repeated", "late", "own", "of an earlier run"]
-
-FREE = "The draw is kept, and to begin again with it (rerun) costs nothing"
-
-
-class AgentError(AffineDPError):
-    """What another agent does makes it impossible to go on.
-
-    Attributes
-    ----------
-    agent : str
-        Which one.
-    """
-
-    def __init__(self, message: str, agent: str) -> None:
-        self.agent = agent
-        super().__init__(message)
-
-
-class ContradictionError(AgentError):
-    """An agent that sends two values for one round, or is where it cannot be."""
-
-
-class AsymmetryError(AgentError):
-    """Two agents that do not use the same weight for the link between them."""
-
-
-class DifferentRunError(AgentError):
-    """A neighbour that has begun again, or goes another number of rounds."""
 
 
 class Agent:

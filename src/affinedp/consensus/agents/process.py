@@ -20,14 +20,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from affinedp.consensus.agents.agent import (
-    FREE,
-    Agent,
-    AsymmetryError,
-    DifferentRunError,
-    Heard,
-)
+from affinedp.consensus.agents.agent import Agent, Heard
 from affinedp.consensus.agents.message import AgentMessage, decode, encode
+from affinedp.consensus.agents.refusals import FREE, AsymmetryError, DifferentRunError
 from affinedp.consensus.agents.seals import ForgedMessageError, Keys, Seals
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker, check_topic
