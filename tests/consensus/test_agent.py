@@ -312,7 +312,7 @@ def test_attack_on_first_messages(law):
     restarted = audit(
         mechanism,
         claim=(1.0, delta),
-        release=lambda x: np.mean([mechanism.release(x) for _ in range(6)], axis=0),
+        release=lambda x: np.mean([mechanism.release(x) for _ in range(12)], axis=0),
         runs=4_000,
         confidence=1 - 1e-6,
     )
