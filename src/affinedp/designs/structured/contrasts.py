@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray
 
 
-def contrasts(margin: NDArray[Any]) -> NDArray[Any]:
+def contrasts(margin: NDArray[Any], first: int = 0) -> NDArray[Any]:
     """Return the coordinates of the residual of a margin: integers, one axis value fewer each.
 
     Parameters
     ----------
     margin : array of integers
         The margin.
+    first : int
+        Axes before this one are left alone: they are not attributes.
 
     Examples
     --------
@@ -28,20 +30,22 @@ def contrasts(margin: NDArray[Any]) -> NDArray[Any]:
     [2, 6]
     """
     found = margin
-    for axis in range(found.ndim):
+    for axis in range(first, found.ndim):
         turned = np.moveaxis(found, axis, 0)
         k = np.arange(1, len(turned)).reshape((-1, *[1] * (found.ndim - 1)))
         found = np.moveaxis(np.cumsum(turned, 0)[:-1] - k * turned[1:], 0, axis)
     return found
 
 
-def residual(coordinates: FloatArray) -> FloatArray:
+def residual(coordinates: FloatArray, first: int = 0) -> FloatArray:
     """Return the residual that has these coordinates.
 
     Parameters
     ----------
     coordinates : array
         As :func:`contrasts` gives them, with noise.
+    first : int
+        Axes before this one are left alone: they are not attributes.
 
     Examples
     --------
@@ -49,7 +53,7 @@ def residual(coordinates: FloatArray) -> FloatArray:
     [2.0, 0.0, -2.0]
     """
     found = np.asarray(coordinates, dtype=float)
-    for axis in range(found.ndim):
+    for axis in range(first, found.ndim):
         turned = np.moveaxis(found, axis, 0)
         k = np.arange(1.0, len(turned) + 1).reshape((-1, *[1] * (found.ndim - 1)))
         share = turned / (k * (k + 1))
