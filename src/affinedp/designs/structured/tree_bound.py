@@ -204,7 +204,7 @@ def lower_bound(
         Positive costs with which the weights of neighbours are found.
     """
     _, gains = passes.cost_and_gains(*tree.arrays, y, cost_floor)
-    weights = shares.leaf_weights(*tree.arrays, y, gains)
+    weights, below = shares.leaf_weights(*tree.arrays, y, gains)
     tolerance = 2e-4 if tree.n > 50_000 else 2e-5
     component = tree.component
     order = np.argsort(component, kind="stable")
@@ -223,7 +223,9 @@ def lower_bound(
         else:
             found = _join_bound(*parts, tolerance)
             if neighbours == "circuits":
+                joins = min(1.0, float(gains[0] / below)) if below > 0 else 1.0
                 found = max(found, _replace_bound(*parts, tolerance))
+                found = max(found, _both_bound(*parts, joins, tolerance))
             total += found
     return total * (1 - COUNTING)
 
@@ -275,6 +277,28 @@ def _replace_bound(
     pairs = (1 - float((load**2).sum())) / 2
     other = _sum_of_roots(parent, leaf, below, e, True, tolerance) ** 2 / pairs
     return max(found, other)
+
+
+def _both_bound(
+    parent: Indices, leaf: Marks, c: FloatArray, d: FloatArray, joins: float, tolerance: float
+) -> float:
+    """A share of people who join, d, and the rest who move between any two cells, d d'.
+
+    ``α diag(d) + (1 − α)(diag(d) − d dᵀ)`` has the inverse ``diag(1/d) + (1 − α)/α 11ᵀ``: one more
+    term, at the root.
+    """
+    if leaf.sum() < 2:
+        return 0.0
+    weight = d / d[leaf].sum()
+    pairs = (1 - float((weight[leaf] ** 2).sum())) / 2
+    best = 0.0
+    for factor in (0.85, 1.0, 1.2):
+        alpha = min(max(joins * factor, 1e-3), 1.0)
+        e = np.where(leaf, 1 / weight, 0.0)
+        e[0] += (1 - alpha) / alpha
+        found = _sum_of_roots(parent, leaf, c, e, False, tolerance) ** 2
+        best = max(best, found / (alpha + (1 - alpha) * pairs))
+    return best
 
 
 def _without_only_children(
