@@ -23,7 +23,7 @@ _spec.loader.exec_module(dense)
 
 ADULT = [85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2]
 KINDS = ("person", "replace", "swaps")
-PROMISE = {"epsilon": 1.0, "delta": 1e-6}
+PROMISE = {"epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}
 
 
 def margin_matrix(sizes, attributes):
@@ -164,6 +164,41 @@ def test_releases_agree_have_their_law_and_keep_what_is_public(neighbours):
     assert m.linear_variance((0, 1), cell) == pytest.approx(m.variances[0, 1])
 
 
+@pytest.mark.parametrize("neighbours", ["person", "replace"])
+@pytest.mark.parametrize("sizes", [[3, 4], [2, 3, 2]])
+def test_laplace_noise_on_whole_margins(neighbours, sizes):
+    m = design_margins(sizes, "<=2", neighbours=neighbours, epsilon=0.7)
+    assert m.law == "laplace"
+    assert m.gap is None
+    matrices = [margin_matrix(sizes, [j for j in range(len(sizes)) if A >> j & 1])
+                for A in m.measured.tolist()]  # fmt: skip
+    y = m.margin_scales / 2.0**GRID_BITS
+    V = cell_moves(sizes, neighbours)
+    worst = max(sum(a * np.abs(M @ v).sum() for a, M in zip(y, matrices)) for v in V)
+    assert m.guarantee.epsilon() == pytest.approx(worst, rel=1e-12)
+    assert m.guarantee.holds(0.7, tolerance=0.0)
+    P = sum(a**2 / 2 * M.T @ M for a, M in zip(y, matrices))
+    if neighbours == "replace":
+        P = P + 1e9 * np.ones_like(P)
+    covariance = np.linalg.inv(P + 1e-11 * np.eye(len(P)))
+    for attributes, variance in m.variances.items():
+        M = margin_matrix(sizes, attributes)
+        np.testing.assert_allclose(np.diag(M @ covariance @ M.T), variance, rtol=1e-4, atol=1e-4)
+    counts = counts_of_records(
+        np.random.default_rng(0).integers(0, sizes, (200, len(sizes))), sizes
+    )
+    errors = [m.release(counts).margin((0, 1)) - counts((0, 1)) for _ in range(400)]
+    assert np.mean(np.square(errors)) == pytest.approx(m.variances[0, 1], rel=0.15)
+    assert np.abs(np.mean(errors, axis=0)).max() < 5 * math.sqrt(m.variances[0, 1] / 400)
+
+
+def test_a_cross_table_is_never_worse_than_its_cells_added_up():
+    """5 × 6 cells with margins: Laplace noise on the cells is best, and is what comes out."""
+    m = design_margins([5, 6], "<=2", epsilon=1.0, delta=1e-6)
+    assert m.expected_squared_error <= 2 * (30 + 30 + 30 + 30) * (1 + 1e-9)
+    assert min(ratio for _, ratio in m.alternatives) >= 1 - 1e-9
+
+
 def test_households_and_ledgers(tmp_path):
     one = design_margins([3, 2], "<=2", **PROMISE)
     two = design_margins([3, 2], "<=2", household=2, **PROMISE)
@@ -182,6 +217,8 @@ def test_households_and_ledgers(tmp_path):
         ([3, 2], [(0, 5)], {}, "must name attributes"),
         ([3, 2], "<=1", {"neighbours": "swaps"}, "public"),
         ([3, 2], "<=1", {"delta": 0.0}, "delta"),
+        ([3, 2], "<=2", {"delta": 0.0, "law": "auto", "neighbours": "swaps"}, "delta"),
+        ([3, 2], "<=2", {"law": "cauchy"}, "law"),
         ([3, 2], "<=1", {"goal": "most"}, "goal"),
         ([3, 2], "<=1", {"weights": [1, 2]}, "weights"),
         ([2] * 30, "<=1", {"neighbours": "replace"}, "too many"),

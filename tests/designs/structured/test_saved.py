@@ -24,7 +24,9 @@ def some():
             yield design_tree(PARENT, neighbours=neighbours, law=law, household=2, **PROMISE)
     yield design_tree(PARENT, public=[1], **PROMISE)
     for neighbours in ("person", "replace", "swaps"):
-        yield design_margins([3, 2, 4], "<=2", neighbours=neighbours, **PROMISE)
+        yield design_margins([3, 2, 4], "<=2", neighbours=neighbours, law="gaussian", **PROMISE)
+        if neighbours != "swaps":
+            yield design_margins([3, 2, 4], "<=2", neighbours=neighbours, law="laplace", **PROMISE)
     for neighbours in ("person", "replace"):
         yield design_tree_margins(PARENT, [2, 3], neighbours=neighbours, **PROMISE)
 

@@ -84,7 +84,7 @@ def inverse(P, kept):
 def test_the_optimum_of_the_product_is_the_product_of_the_optima():
     m = design_tree_margins(PARENT, SIZES, **PROMISE)
     tree = design_tree(PARENT, law="gaussian", **PROMISE)
-    margins = design_margins(SIZES, "<=2", **PROMISE)
+    margins = design_margins(SIZES, "<=2", law="gaussian", **PROMISE)
     cost = sum(
         float(m.variances(a).sum()) * math.prod(SIZES[j] for j in a)
         for a in ((), (0,), (1,), (0, 1))

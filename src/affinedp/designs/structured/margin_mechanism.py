@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.contrasts import centred, contrasts, residual, squared_lengths
-from affinedp.designs.structured.integer_noise import SPARE, Integers, noisy
+from affinedp.designs.structured.integer_noise import SPARE, Integers, noisy, precisions
 from affinedp.designs.structured.intervals import Interval, half_widths
 from affinedp.designs.structured.margin_blocks import (
     LEAST,
@@ -28,6 +28,7 @@ from affinedp.designs.structured.margin_blocks import (
 )
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
 
 # From a tuple of attributes to the integer counts of that margin.
@@ -113,8 +114,9 @@ class ReleasedMargins:
 
 @dataclass(frozen=True, eq=False)
 class MarginMechanism:
-    """White Gaussian noise on the residuals of margins, drawn on integer contrasts.
+    """White Gaussian noise on the residuals of margins, or Laplace noise on whole margins.
 
+    Gaussian noise is drawn on integer contrasts, Laplace noise on the counts themselves.
     :func:`~affinedp.designs.structured.margins.design_margins` makes one.
 
     Attributes
@@ -133,8 +135,13 @@ class MarginMechanism:
         How many people, or pairs of people, may move at once.
     guarantee : Guarantee
         What is promised.
+    measured : array of int or None
+        For Laplace noise: the margins that get it.
+    margin_scales : array of int or None
+        For Laplace noise: q of each of them, for noise of scale 2⁵⁶/q.
     gap : float or None
         Computed distance, relative, to what no Gaussian mechanism goes below (widened by 10⁻⁶).
+        None for Laplace noise.
     alternatives : tuple of (str, float)
         What other ways to keep the same promise cost, as multiples of this one.
     notes : tuple of str
@@ -148,14 +155,16 @@ class MarginMechanism:
     neighbours: MarginNeighbours
     household: int
     guarantee: Guarantee
+    measured: Sets | None = field(default=None, repr=False)
+    margin_scales: Integers | None = field(default=None, repr=False)
     gap: float | None = None
     alternatives: tuple[tuple[str, float], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def law(self) -> str:
+    def law(self) -> Law:
         """Law of the noise."""
-        return "gaussian"
+        return "gaussian" if self.measured is None else "laplace"
 
     @cached_property
     def variances(self) -> dict[tuple[int, ...], float]:
@@ -184,6 +193,9 @@ class MarginMechanism:
         """A hash of everything that decides what is released."""
         digest = hashlib.sha256(self.guarantee.neighbours_key.encode())
         digest.update(self.blocks.astype("<i8").tobytes() + self.t.astype("<f8").tobytes())
+        if self.measured is not None and self.margin_scales is not None:
+            digest.update(self.measured.astype("<i8").tobytes())
+            digest.update(self.margin_scales.astype("<i8").tobytes())
         return digest.hexdigest()
 
     def scales(self, block: int) -> Integers:
@@ -257,7 +269,7 @@ class MarginMechanism:
             variances = np.array(self.linear_variance(chosen, combination))
             center = np.array(float((np.asarray(combination, dtype=float) * center).sum()))
         together = simultaneous and combination is None
-        reach = half_widths("gaussian", variances, level, together)
+        reach = half_widths(self.law, variances, level, together)
         return Interval(center - reach, center + reach, level, simultaneous)
 
     def release(
@@ -278,10 +290,7 @@ class MarginMechanism:
         entry = None
         if ledger is not None:
             entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
-        found: dict[int, FloatArray] = {}
-        for B in self.blocks.tolist():
-            exact = contrasts(self._counted(counts, B))
-            found[B] = residual(noisy("gaussian", exact, self.scales(B)))
+        found = self._contrasts(counts) if self.measured is None else self._whole(counts)
         least = LEAST[self.neighbours]
         public = {B for A in self.margins.tolist() for B in subsets(A) if B.bit_count() < least}
         for B in sorted(public):
@@ -289,6 +298,32 @@ class MarginMechanism:
         if ledger is not None and entry is not None:
             ledger.settle(entry)
         return ReleasedMargins(self.sizes, found)
+
+    def _contrasts(self, counts: Counts) -> dict[int, FloatArray]:
+        """Residuals with Gaussian noise on their integer contrasts."""
+        found = {}
+        for B in self.blocks.tolist():
+            exact = contrasts(self._counted(counts, B))
+            found[B] = residual(noisy("gaussian", exact, self.scales(B)))
+        return found
+
+    def _whole(self, counts: Counts) -> dict[int, FloatArray]:
+        """Residuals by least squares from whole margins with Laplace noise."""
+        assert self.measured is not None
+        assert self.margin_scales is not None
+        drawn = precisions("laplace", self.margin_scales)
+        found = {B: np.zeros([self.sizes[j] for j in members(B)]) for B in self.blocks.tolist()}
+        for A, q, y in zip(self.measured.tolist(), self.margin_scales.tolist(), drawn.tolist()):
+            if q == 0:
+                continue
+            exact = self._counted(counts, A)
+            seen = noisy("laplace", exact, np.full(exact.shape, q, np.int64))
+            for B, t in zip(self.blocks.tolist(), self.t.tolist()):
+                if B & ~A == 0:
+                    out = tuple(i for i, j in enumerate(members(A)) if not B >> j & 1)
+                    share = y / cells_of(self.sizes, A & ~B) / t
+                    found[B] = found[B] + share * centred(seen.sum(axis=out))
+        return found
 
     def _counted(self, counts: Counts, B: int) -> NDArray[Any]:
         margin = np.asarray(counts(members(B)))

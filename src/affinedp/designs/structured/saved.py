@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured.margin_blocks import blocks_of, checked_sizes, margin_sets, members
+from affinedp.designs.structured.margin_blocks import (
+    Sets,
+    blocks_of,
+    checked_sizes,
+    margin_sets,
+    members,
+)
 from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.margin_promise import margin_guarantee
 from affinedp.designs.structured.tree import NEIGHBOURS, Tree, tree_of
@@ -19,6 +25,7 @@ from affinedp.designs.structured.tree_margin_mechanism import TreeMarginMechanis
 from affinedp.designs.structured.tree_margins import cross_guarantee
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import largest_household, tree_guarantee
+from affinedp.designs.structured.whole_margins import block_precisions, whole_guarantee
 from affinedp.files.mechanisms import (
     VERSION,
     StorageError,
@@ -69,6 +76,9 @@ def save_structured(mechanism: Structured, path: str | Path) -> None:
         document["sizes"] = list(mechanism.sizes)
         document["margins"] = [list(members(A)) for A in mechanism.margins.tolist()]
         document["t"] = packed(mechanism.t)
+    if isinstance(mechanism, MarginMechanism) and mechanism.measured is not None:
+        document["measured"] = [list(members(A)) for A in mechanism.measured.tolist()]
+        document["scales"] = packed(np.asarray(mechanism.margin_scales, dtype=float))
     if isinstance(mechanism, TreeMarginMechanism):
         document["y"] = packed(mechanism.y)
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)
@@ -119,6 +129,8 @@ def _restored(document: Mapping[str, Any]) -> Structured:
     if kind == "margins":
         if neighbours not in ("person", "replace", "swaps"):
             raise StorageError(f"neighbours {neighbours!r:.40} are not known")
+        if "measured" in document:
+            return _restored_whole(document, sizes, margins, neighbours, household, notes)
         promise = margin_guarantee(sizes, blocks, t, neighbours, household)  # type: ignore[arg-type]
         return MarginMechanism(
             sizes, margins, blocks, t, neighbours, household, promise, notes=notes,  # type: ignore[arg-type]
@@ -133,6 +145,36 @@ def _restored(document: Mapping[str, Any]) -> Structured:
     return TreeMarginMechanism(
         tree, sizes, margins, blocks, t, y, neighbours, household, promise, notes=notes
     )
+
+
+def _restored_whole(
+    document: Mapping[str, Any],
+    sizes: tuple[int, ...],
+    margins: Sets,
+    neighbours: str,
+    household: int,
+    notes: tuple[str, ...],
+) -> MarginMechanism:
+    """Laplace noise on whole margins; precisions of blocks are computed again."""
+    if neighbours not in ("person", "replace"):
+        raise StorageError("swaps have Gaussian noise")
+    given = [tuple(one) for one in document["measured"]]
+    measured = np.array([sum(1 << j for j in one) for one in given], np.int64)
+    if sorted(measured.tolist()) != sorted(margin_sets(len(sizes), given).tolist()):
+        raise StorageError("margins are measured once each")
+    q = _whole(document["scales"])
+    if q.shape != measured.shape or not (q > 0).all():
+        raise StorageError("every measured margin needs a positive scale")
+    if neighbours == "replace" and 0 in measured:
+        raise StorageError("the number of people is public, and not measured")
+    blocks = blocks_of(margins, neighbours)
+    t = block_precisions(sizes, measured, blocks, q)
+    if not (t > 0).all():
+        raise StorageError("some block has no noise")
+    promise = whole_guarantee(sizes, neighbours, household, q)  # type: ignore[arg-type]
+    return MarginMechanism(
+        sizes, margins, blocks, t, neighbours, household, promise, measured, q, notes=notes  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def _restored_tree(
