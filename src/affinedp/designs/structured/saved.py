@@ -51,6 +51,16 @@ def save_structured(mechanism: Structured, path: str | Path) -> None:
         What to write.
     path : str or Path
         Where to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from affinedp.designs.structured.margins import design_margins
+    >>> m = design_margins([3, 2], "<=1", epsilon=1.0)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> save_structured(m, f"{folder.name}/margins.json")
+    >>> load_structured(f"{folder.name}/margins.json").law
+    'laplace'
     """
     document: dict[str, Any] = {
         "format": STRUCTURED_FORMAT,
