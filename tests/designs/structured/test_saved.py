@@ -13,6 +13,7 @@ from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.designs.structured.trees import design_tree
 from affinedp.errors import AffineDPError
 from affinedp.files.mechanisms import StorageError
+from affinedp.mechanism import Mechanism
 
 PARENT = [-1, 0, 0, 1, 1, 2, 2, 2]
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
@@ -78,3 +79,18 @@ def test_a_small_tree_is_an_ordinary_mechanism():
             )
     with pytest.raises(AffineDPError, match="too large"):
         ordinary_tree(design_tree([-1] + [0] * 2000, **PROMISE))
+
+
+def test_reports_say_what_is_promised():
+    for m in some():
+        if hasattr(m, "report"):
+            text = str(m)
+            assert "What is promised" in text
+            assert "one person" in text or "household" in text or "two people" in text
+
+
+def test_other_readers_name_the_right_one(tmp_path):
+    m = design_tree(PARENT, **PROMISE)
+    save_structured(m, tmp_path / "tree.json")
+    with pytest.raises(StorageError, match="load_structured"):
+        Mechanism.load(tmp_path / "tree.json")

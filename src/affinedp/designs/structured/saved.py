@@ -27,6 +27,7 @@ from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import largest_household, tree_guarantee
 from affinedp.designs.structured.whole_margins import block_precisions, whole_guarantee
 from affinedp.files.mechanisms import (
+    STRUCTURED_FORMAT,
     VERSION,
     StorageError,
     check_stated,
@@ -38,7 +39,6 @@ from affinedp.files.mechanisms import (
     write_text,
 )
 
-STRUCTURED_FORMAT = "affinedp structured mechanism"
 Structured = TreeMechanism | MarginMechanism | TreeMarginMechanism
 
 

@@ -165,7 +165,7 @@ def unit_of(neighbours: str, household: int) -> str:
         "person": "one person joins or leaves",
         "replace": "one person is counted elsewhere",
         "circuits": "one person joins, leaves or is counted elsewhere",
-        "swap": "two people exchange values",
+        "swap": "two people of a table exchange places",
     }[neighbours]
     if household == 1:
         return words
