@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import affinedp as adp
 from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.ordinary import ordinary_tree
@@ -77,6 +78,11 @@ def test_a_small_tree_is_an_ordinary_mechanism():
             np.testing.assert_allclose(
                 ordinary.expected_squared_errors, m.expected_squared_errors, rtol=1e-6, atol=1e-9
             )
+    circuits = adp.CircuitAdjacency(ordinary.manifold, 1.0)
+    m = design_tree(PARENT, neighbours="circuits", law="gaussian", **PROMISE)
+    noise = ordinary_tree(m).noise_matrix
+    found = adp.verify(ordinary.manifold, noise, adjacency=circuits)
+    assert found.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-8)
     with pytest.raises(AffineDPError, match="too large"):
         ordinary_tree(design_tree([-1] + [0] * 2000, **PROMISE))
 

@@ -126,6 +126,9 @@ def test_public_totals_make_trees_of_their_own():
     whole = design(parent, [1, 2], law="gaussian")
     alone = design([-1, 0, 0, 0], neighbours="replace", law="gaussian")
     assert whole.expected_squared_errors[:3].tolist() == [0, 0, 0]
+    assert whole.guarantee.unit == alone.guarantee.unit == "one person is counted elsewhere"
+    part = design(parent, [1], law="gaussian")
+    assert part.guarantee.unit not in (whole.guarantee.unit, design(parent).guarantee.unit)
     np.testing.assert_allclose(
         whole.expected_squared_errors[3:6], alone.expected_squared_errors[1:], rtol=1e-4
     )
