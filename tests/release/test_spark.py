@@ -62,8 +62,7 @@ def test_a_task_that_fails_is_run_again_and_published_once(spark, tmp_path):
     def once(batches):
         from pyspark import TaskContext
 
-        for batch in batches:
-            yield batch
+        yield from batches
         if TaskContext.get().partitionId() == 1 and not os.path.exists(marker):
             open(marker, "w").close()
             raise RuntimeError("a worker is lost")
