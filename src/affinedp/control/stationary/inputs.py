@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array
 from affinedp.control.stationary.filters import Filter
+from affinedp.control.trajectory.choose import Distances, named
 from affinedp.control.trajectory.dynamics import checked_horizon, dynamics_of
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import hashed, mu_words
@@ -107,7 +107,7 @@ class PrivateInputs:
 
 def private_inputs(
     system: Any,
-    mu: float | ArrayLike | Mapping[str, float],
+    mu: Distances,
     window: float = 1,
     horizon: int | None = None,
     inputs: Sequence[int | str] | None = None,
@@ -169,9 +169,7 @@ def private_inputs(
     )
 
 
-def forward_states(
-    system: Any, mu: float | ArrayLike | Mapping[str, float], horizon: int | None = None
-) -> PrivateInputs:
+def forward_states(system: Any, mu: Distances, horizon: int | None = None) -> PrivateInputs:
     """Return the neighbours of which one state entry jumps, and only the future follows.
 
     Parameters
@@ -200,7 +198,7 @@ def forward_states(
     )
 
 
-def checked_mu(mu: float | ArrayLike | Mapping[str, float], names: Sequence[str]) -> FloatArray:
+def checked_mu(mu: Distances, names: Sequence[str]) -> FloatArray:
     """Return how far each of some named things moves: one number, one each, or by name.
 
     Parameters
@@ -210,12 +208,7 @@ def checked_mu(mu: float | ArrayLike | Mapping[str, float], names: Sequence[str]
     names : sequence of str
         What there is.
     """
-    if isinstance(mu, Mapping):
-        unknown = [name for name in mu if name not in names]
-        if unknown:
-            raise AffineDPError(f"mu names {unknown[0]!r}, but there are only {', '.join(names)}")
-        mu = [mu.get(name, 0.0) for name in names]
-    values = real_array(mu, "mu")
+    values = real_array(named(mu, names), "mu")
     if values.shape not in ((), (len(names),)):
         raise AffineDPError(
             f"mu has shape {values.shape}; give one number, one for each of {', '.join(names)}, "

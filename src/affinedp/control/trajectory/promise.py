@@ -13,6 +13,7 @@ from affinedp.control.trajectory.coordinates import (
     output_blocks,
     output_gramian,
     revealed_coordinates,
+    summed_gramian,
 )
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
@@ -259,7 +260,7 @@ def observability_bound(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
     dynamics : Dynamics
         The system and its horizon.
     """
-    gramian = output_gramian(dynamics)
+    gramian = summed_gramian(dynamics)
     n = len(gramian)
     size = np.sqrt(np.diagonal(gramian))
     unit = np.where(size > 0, size, 1.0)
