@@ -2,6 +2,8 @@ from .gateway.gateway import Gateway as Gateway
 from .loop.closed_loop import ClosedLoop as ClosedLoop
 from .loop.simulation import Simulation as Simulation
 from .loop.sweeps import sweep as sweep
+from .stationary.design import design_input_noise as design_input_noise
+from .stationary.noise import StationaryMechanism as StationaryMechanism
 from .stationary.output_noise import design_output_noise as design_output_noise
 from .trajectory.design import independent_output_noise as independent_output_noise
 from .trajectory.dynamics import Dynamics as Dynamics
