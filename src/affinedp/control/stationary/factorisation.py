@@ -37,18 +37,17 @@ def impulse_response(spectrum: ComplexArray) -> FloatArray:
     for _ in range(MOST_ITERATIONS):
         inverse = np.linalg.inv(factor)
         ratio = inverse @ spectrum @ inverse.conj().transpose(0, 2, 1) + np.eye(p)
-        lags = np.fft.ifft(ratio, axis=0)
+        lags = np.fft.ifft(ratio, axis=0)  # entry k belongs to z^-k
         causal = np.zeros_like(lags)
         # half of lag 0 on each side, lower triangular, so that the factor stays unique
         causal[0] = np.tril(lags[0], -1) + np.diag(np.diagonal(lags[0])) / 2
-        causal[points // 2 + 1 :] = lags[points // 2 + 1 :]
+        causal[1 : points // 2] = lags[1 : points // 2]
         new = factor @ np.fft.fft(causal, axis=0)
         change = float(np.abs(new - factor).max() / np.abs(new).max())
         factor = np.asarray(new)
         if change < 1e-12:
             break
-    taps = np.fft.ifft(factor, axis=0).real
-    return np.concatenate([taps[:1], taps[: points // 2 : -1]])
+    return np.asarray(np.fft.ifft(factor, axis=0).real[: points // 2])
 
 
 def realisations(taps: FloatArray, most: int) -> Iterator[Filter]:

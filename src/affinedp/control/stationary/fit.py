@@ -19,7 +19,9 @@ from affinedp.control.stationary.spectrum import LeastSpectrum
 MOST_ORDER = 12
 # A fit this close to the bound is good enough; a scalar one that is farther off is improved.
 CLOSE = 1.004
-FAR = 1.01
+FAR = 1.02
+# Larger filters, and those for windows, are not improved: that takes long.
+MOST_IMPROVED = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +162,14 @@ def _near(
         if one.cost <= CLOSE * bound:
             break
     found.sort(key=lambda one: one.cost)
-    if scalar and found and found[0].cost > FAR * bound:
-        best = found[0]
+    small = [one for one in found if one.shaper.order <= MOST_IMPROVED]
+    if scalar and small and neighbours.window == 1 and found[0].cost > FAR * bound:
+        best = small[0]
         shaper = improved(
             best.shaper,
             lambda tried: math.log(evaluated("", neighbours, weight, tried, place).cost),
         )
         if acceptable(shaper):
-            found.insert(0, evaluated(best.name, neighbours, weight, shaper, place))
+            found.append(evaluated(best.name, neighbours, weight, shaper, place))
+            found.sort(key=lambda one: one.cost)
     yield from found[:4]

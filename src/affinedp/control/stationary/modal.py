@@ -16,7 +16,6 @@ from affinedp.arrays import FloatArray
 from affinedp.control.stationary.filters import Filter
 
 GRID = 2.0**48
-MOST_EVALUATIONS = 4000
 # What a filter costs that is not stable, or whose inverse is not.
 REFUSED = 1e6
 
@@ -114,8 +113,8 @@ def improved(start: Filter, cost: Callable[[Filter], float]) -> Filter:
 
     best = form.numbers()
     for method, options in (
-        ("BFGS", {"maxiter": 80}),
-        ("Nelder-Mead", {"maxfev": 40 * len(best), "xatol": 1e-6, "fatol": 1e-7}),
+        ("BFGS", {"maxiter": 60}),
+        ("Nelder-Mead", {"maxfev": 30 * len(best), "xatol": 1e-6, "fatol": 1e-7}),
         ("BFGS", {"maxiter": 40}),
     ):
         with np.errstate(all="ignore"):
