@@ -1,5 +1,8 @@
 from .gateway.gateway import Gateway as Gateway
 from .loop.closed_loop import ClosedLoop as ClosedLoop
+from .loop.controllers import ControlledPlant as ControlledPlant
+from .loop.controllers import LoopErrors as LoopErrors
+from .loop.controllers import aware_controller as aware_controller
 from .loop.simulation import Simulation as Simulation
 from .loop.sweeps import sweep as sweep
 from .stationary.design import design_input_noise as design_input_noise
