@@ -18,25 +18,9 @@ from affinedp.control.loop.report import LoopWarning
 from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.inputs import private_inputs
 from affinedp.control.stationary.promise import stationary_promise
-from plants import building, quarter_car, room, sampled
+from plants import building, quarter_car, quarter_car_actuator, room
 
 LIMIT = float(adp.gaussian_sensitivity(1.0, 1e-4))
-
-
-def car_with_actuator() -> tuple[np.ndarray, ...]:
-    """The same car with a force between body and wheel, in kN."""
-    m1, m2, k1, k2, b1 = 2500.0, 320.0, 80000.0, 500000.0, 350.0
-    A = np.array(
-        [
-            [0, 1, 0, 0],
-            [-k1 / m1, -b1 / m1, k1 / m1, b1 / m1],
-            [0, 0, 0, 1],
-            [k1 / m2, b1 / m2, -(k1 + k2) / m2, -b1 / m2],
-        ]
-    )
-    B = np.array([[0], [1 / m1], [0], [-1 / m2]]) * 1000.0
-    A, B = sampled(A, B, 0.01)
-    return A, B, np.array([[1.0, 0, -1, 0]])
 
 
 def white(plant: tuple[np.ndarray, ...], mu: float) -> StationaryMechanism:
@@ -65,7 +49,7 @@ def test_what_the_loop_pays(name: str, wanted: tuple[float, ...]) -> None:
         "car": (quarter_car(), 0.01, 0.01, 1e-8, 1e-5),
     }[name]
     A, E, C = private
-    plant = car_with_actuator() if name == "car" else private
+    plant = quarter_car_actuator() if name == "car" else private
     Q = C.T @ C + 1e-9 * np.eye(len(A))
     if name == "car":
         Q[0, 0] += 1e-3
