@@ -52,7 +52,7 @@ def test_energy_is_a_bound_and_nearly_the_sum() -> None:
 
 
 def test_positive_definite_against_fractions() -> None:
-    """Elimination in Fractions is the oracle; singular and barely indefinite matrices among them."""
+    """Elimination in Fractions is the oracle; singular and barely indefinite ones among them."""
 
     def by_elimination(rows: list[list[Fraction]]) -> bool:
         for k in range(len(rows)):
