@@ -40,6 +40,7 @@ Kind = TypeVar("Kind", bound=MechanismRecord)
 
 FORMAT = "affinedp mechanism"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
+STATIONARY_FORMAT = "affinedp stationary mechanism"
 STRUCTURED_FORMAT = "affinedp structured mechanism"
 VERSION = 1
 MOST_BYTES = 1_000_000_000  # nearly all of it base64, which takes about as much memory again
@@ -332,6 +333,7 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
     if document.get("format") != form:
         other = {
             TRAJECTORY_FORMAT: "TrajectoryMechanism.load",
+            STATIONARY_FORMAT: "StationaryMechanism.load",
             STRUCTURED_FORMAT: "load_structured",
             FORMAT: "Mechanism.load",
         }
