@@ -48,7 +48,7 @@ from affinedp.wire.broker import Broker
 import logging
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 broker = Broker.parse(sys.argv[1])
-with Gateway(TrajectoryMechanism.load(sys.argv[2]), state=sys.argv[3]) as gateway:
+with Gateway(TrajectoryMechanism.load(sys.argv[2]), state=sys.argv[3], resolution="exact") as gateway:
     run_gateway(gateway, Place(broker, "plant/y"), Place(broker, "cloud/y"), threading.Event())
 """
 

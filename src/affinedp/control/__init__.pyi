@@ -2,6 +2,8 @@ from .gateway.gateway import Gateway as Gateway
 from .loop.closed_loop import ClosedLoop as ClosedLoop
 from .loop.simulation import Simulation as Simulation
 from .loop.sweeps import sweep as sweep
+from .sensors.dither import Dither as Dither
+from .sensors.reach import Reach as Reach
 from .trajectory.design import design_output_noise as design_output_noise
 from .trajectory.design import independent_output_noise as independent_output_noise
 from .trajectory.dynamics import Dynamics as Dynamics

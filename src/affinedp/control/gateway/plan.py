@@ -6,7 +6,8 @@ hides it.  Together that is Gaussian differential privacy with
 
     √( (s/c)² + T Σ_i (2 e_i / τ_i)² ),
 
-where c enlarges the correlated noise.  Here τ, e and c are chosen so that it stays below s.
+where c enlarges the correlated noise.  Here τ, e and c are chosen so that it stays below s;
+:mod:`~affinedp.control.gateway.shares` says with which shares that adds least.
 docs/explanation/streaming.md gives the argument.  Everything on this page is public.
 """
 
@@ -19,8 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.gateway.noise_path import path_bits
+from affinedp.control.gateway.shares import MOST_SHARE, least_fresh_noise, least_total
+from affinedp.control.sensors.analog import fresh_noise_for, rounding_distance
+from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.powers import growth_exponent
 from affinedp.control.trajectory.promise import promise_of_root
@@ -32,13 +36,14 @@ from affinedp.release.plan import GRID_BITS, SHARE
 FRESH_SHARE = 2.0**-10
 # Without a declared error, 2e/τ over all steps and outputs adds up to twice this share of s.
 DEVIATION_SHARE = 2.0**-16
-# A declared error may use up to this share of s².
-MOST_SHARE = 0.5
+# Room for the sensors' own noise, which hides their steps: the promise holds down to a δ of
+# ANALOG_DELTA (1 + e^ε), since s/(1 + ANALOG_SHARE) leaves at least that share of it.
+ANALOG_SHARE = 2.0**-10
+ANALOG_DELTA = 1e-12
 # Published are multiples of τ / 2^PUBLISHED_BITS.
 PUBLISHED_BITS = 2
 # τ outside of 2^±LARGEST is refused: noise whose square underflows would not be seen here.
 LARGEST = 400
-MOST_GIVEN = 1e120
 # For sums and roots in double precision; far more than they round.
 SAFE = 1e-12
 
@@ -50,7 +55,9 @@ class GatewayPlan:
     Attributes
     ----------
     fresh_exponents : tuple of int
-        The fresh noise on output i has scale τ_i = ``2**fresh_exponents[i]``.
+        The fresh noise on output i lies on a grid of ``2**(fresh_exponents[i] − 56)``.
+    fresh_scales : tuple of int
+        Its standard deviation τ_i in units of that grid, from 2⁵⁶ up to 2⁵⁷.
     measurement_error : tuple of float
         How far recorded measurements may be off the equations.
     deviation : tuple of float
@@ -62,6 +69,7 @@ class GatewayPlan:
     """
 
     fresh_exponents: tuple[int, ...]
+    fresh_scales: tuple[int, ...]
     measurement_error: tuple[float, ...]
     deviation: tuple[float, ...]
     noise_factor: float
@@ -69,18 +77,19 @@ class GatewayPlan:
 
     @property
     def grid_exponents(self) -> tuple[int, ...]:
-        """Exponents of the grids on which measurements and noise are added."""
+        """Exponents of the grids on which everything is added."""
         return tuple(exponent - GRID_BITS for exponent in self.fresh_exponents)
 
     @property
     def published_exponents(self) -> tuple[int, ...]:
-        """Exponents of the grids on which outputs are published."""
+        """Exponents of the grids of what is published."""
         return tuple(exponent - PUBLISHED_BITS for exponent in self.fresh_exponents)
 
     @property
     def fresh_noise(self) -> FloatArray:
         """τ, shape (m,)."""
-        return np.asarray(np.ldexp(1.0, np.array(self.fresh_exponents)))
+        pairs = zip(self.fresh_scales, self.grid_exponents)
+        return np.array([math.ldexp(scale, exponent) for scale, exponent in pairs])
 
     @property
     def largest(self) -> FloatArray:
@@ -99,6 +108,7 @@ class GatewayPlan:
         """Return the plan that :meth:`to_record` wrote."""
         return cls(
             tuple(int(value) for value in record["fresh_exponents"]),
+            tuple(int(value) for value in record["fresh_scales"]),
             tuple(float.fromhex(value) for value in record["measurement_error"]),
             tuple(float.fromhex(value) for value in record["deviation"]),
             float.fromhex(record["noise_factor"]),
@@ -117,6 +127,11 @@ class _Facts:
     loading: FloatArray  # (m,) a bound on Σ_k |Γ_ik(t)| ≤ √r ‖Γ_i(t)‖ over all times
     deviations: FloatArray  # (T, m) standard deviations of the noise
 
+    @property
+    def variance(self) -> float:
+        """V: over all outputs and steps."""
+        return float((self.deviations**2).sum())
+
     def own_error(self, fresh: FloatArray) -> FloatArray:
         """A bound on all that is rounded: y and γ to the grid, the path, and η to its grid."""
         own = fresh * 2.0 ** -(GRID_BITS - 1) + self.loading * 2.0 ** -(GRID_BITS + 1)
@@ -129,8 +144,8 @@ class _Facts:
 
 def gateway_plan(
     mechanism: TrajectoryMechanism,
-    resolution: ArrayLike | None = None,
-    measurement_error: ArrayLike | None = None,
+    sensor: Sensor | None = None,
+    fresh_noise: ArrayLike | None = None,
 ) -> GatewayPlan:
     """Choose fresh noise and grids for a mechanism.
 
@@ -138,11 +153,11 @@ def gateway_plan(
     ----------
     mechanism : TrajectoryMechanism
         With a promise.
-    resolution : float or array_like, optional
-        Scale of the fresh noise, one number or one per output; rounded down to a power of two.
-    measurement_error : float or array_like, optional
-        How far recorded measurements may be off the equations, one number or one per output.
-        What the plan allows is at least that.
+    sensor : Sensor, optional
+        What is declared about the readings; exact ones by default.  What the plan allows is at
+        least that.
+    fresh_noise : float or array_like, optional
+        Scale of the fresh noise, one number or one per output; otherwise what adds least.
 
     Returns
     -------
@@ -151,50 +166,97 @@ def gateway_plan(
     Examples
     --------
     >>> from affinedp.control import design_output_noise
+    >>> from affinedp.control.sensors.sensor import sensor_of
     >>> m = design_output_noise(([[1]], [[1]]), horizon=100, epsilon=1, delta=0.01)
     >>> plan = gateway_plan(m)
     >>> plan.fresh_exponents, plan.noise_factor < 1 + 1e-8, plan.measurement_error[0] > 7e-10
     ((-10,), True, True)
-    >>> plan = gateway_plan(m, measurement_error=1e-3)           # a sensor that rounds to 2e-3
-    >>> plan.fresh_exponents, round(plan.noise_factor, 3)
-    ((-2,), 1.011)
+    >>> plan = gateway_plan(m, sensor_of(m.dynamics, 2e-3))      # a sensor that rounds to 2e-3
+    >>> round(float(plan.fresh_noise[0]), 3), round(plan.noise_factor, 3)
+    (0.268, 1.01)
     """
     facts = _facts_of(mechanism)
-    declared = per_output(measurement_error, "measurement_error", mechanism)
-    scales = per_output(resolution, "resolution", mechanism)
-    needed = np.zeros(mechanism.outputs) if declared is None else declared
+    sensor = Sensor((), ()) if sensor is None else sensor
+    declared = sensor.deviation()
+    scales = per_output(fresh_noise, "fresh_noise", mechanism.outputs)
     if scales is None:
-        exponents = _chosen_exponents(facts, declared)
-    else:
-        exponents = tuple(math.frexp(scale)[1] - 1 for scale in scales)
-    if any(abs(exponent) > LARGEST for exponent in exponents):
-        raise AffineDPError("the noise is too large or too small for double precision: rescale")
-    fresh = np.ldexp(1.0, np.array(exponents))
+        scales = _chosen_scales(facts, sensor)
+    exponents, integers = on_grids(scales)
+    fresh = np.array([math.ldexp(k, e - GRID_BITS) for k, e in zip(integers, exponents)])
     own, free = facts.own_error(fresh), facts.free_deviation(fresh)
     if declared is None and np.any(own > free / 2):
         raise _too_fine(facts, own, free)
+    needed = np.zeros(mechanism.outputs) if declared is None else declared
     deviation = np.maximum((needed + own) * (1 + SAFE), free)
+    room = SHARE if not sensor.analog else _analog_room(facts, sensor, fresh)
     bits = path_bits(mechanism.dynamics, facts.growth, [e - GRID_BITS - 4 for e in exponents])
     return GatewayPlan(
         fresh_exponents=exponents,
+        fresh_scales=integers,
         measurement_error=tuple(float(v) for v in (deviation - own) * (1 - SAFE)),
         deviation=tuple(float(v) for v in deviation),
-        noise_factor=_noise_factor(facts, deviation / fresh),
+        noise_factor=_noise_factor(facts, deviation / fresh, room),
         path_bits=bits,
     )
 
 
-def _noise_factor(facts: _Facts, ratios: FloatArray) -> float:
-    """The least c with (s/c)² + T Σ (2e/τ)² ≤ (s/(1 + SHARE))², rounded up."""
+def on_grids(scales: FloatArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return exponents and integers k in [2⁵⁶, 2⁵⁷) with τ = k · 2^(exponent − 56).
+
+    Parameters
+    ----------
+    scales : array, shape (m,)
+        τ; a double has 53 bits, so nothing is rounded.
+    """
+    exponents, integers = [], []
+    for scale in scales:
+        fraction, exponent = math.frexp(float(scale))
+        if abs(exponent) > LARGEST:
+            raise AffineDPError("the noise is too large or too small for double precision: rescale")
+        exponents.append(exponent - 1)
+        integers.append(int(math.ldexp(fraction, GRID_BITS + 1)))
+    return tuple(exponents), tuple(integers)
+
+
+def analog_distance(mechanism: TrajectoryMechanism, sensor: Sensor, fresh: FloatArray) -> float:
+    """Return how far all readings together are from those of sensors without steps, at most.
+
+    Parameters
+    ----------
+    mechanism : TrajectoryMechanism
+        Its horizon is used.
+    sensor : Sensor
+        With noise before the converter.
+    fresh : array, shape (m,)
+        τ.
+    """
+    triples = zip(sensor.analog, fresh, sensor.steps)
+    each = [rounding_distance(a, float(tau), q) for a, tau, q in triples]
+    return mechanism.horizon * math.fsum(each) * (1 + SAFE)
+
+
+def _analog_room(facts: _Facts, sensor: Sensor, fresh: FloatArray) -> float:
+    distance = analog_distance(facts.mechanism, sensor, fresh)
+    if distance > ANALOG_DELTA * ANALOG_SHARE:
+        raise AffineDPError(
+            f"with this fresh noise the sensors' own noise hides their steps only up to "
+            f"{distance:.2g} in total variation ({ANALOG_DELTA * ANALOG_SHARE:.2g} is needed): "
+            "leave fresh_noise out"
+        )
+    return ANALOG_SHARE
+
+
+def _noise_factor(facts: _Facts, ratios: FloatArray, room: float) -> float:
+    """The least c with (s/c)² + T Σ (2e/τ)² ≤ (s/(1 + room))², rounded up."""
     steps = facts.mechanism.horizon
     share = steps * float(((2 * ratios / facts.sensitivity) ** 2).sum()) * (1 + SAFE)
     if not share <= MOST_SHARE:
         raise AffineDPError(
             f"hiding this measurement error would take {share:.2g} of what the promise allows "
-            f"(at most {MOST_SHARE:g}): give a larger resolution, a smaller measurement_error or a "
-            "shorter horizon"
+            f"(at most {MOST_SHARE:g}): give a larger fresh_noise, finer sensors or a shorter "
+            "horizon"
         )
-    return (1 + SAFE) / math.sqrt((1 + SHARE) ** -2 - share)
+    return (1 + SAFE) / math.sqrt((1 + room) ** -2 - share)
 
 
 def _facts_of(mechanism: TrajectoryMechanism) -> _Facts:
@@ -224,45 +286,60 @@ def _facts_of(mechanism: TrajectoryMechanism) -> _Facts:
     )
 
 
-def _chosen_exponents(facts: _Facts, declared: FloatArray | None) -> tuple[int, ...]:
-    """Exponents of τ: far below the noise, unless a declared error needs more."""
-    names = facts.mechanism.dynamics.output_names
-    exponents = []
+def _chosen_scales(facts: _Facts, sensor: Sensor) -> FloatArray:
+    """τ: far below the noise, unless what is declared needs more."""
+    declared, names = sensor.deviation(), facts.mechanism.dynamics.output_names
+    hiding = np.zeros(len(names))
+    if declared is not None and np.any(declared > 0):
+        # what is rounded here differs between neighbours, too
+        differences = 2 * (declared + facts.loading * 2.0**-GRID_BITS) * (1 + SAFE)
+        differences = np.where(declared > 0, differences, 0.0)
+        hiding = least_fresh_noise(
+            facts.sensitivity, facts.variance, facts.mechanism.horizon, differences
+        )
+    scales = []
     for i, spread in enumerate(facts.deviations.T):
         noisy = spread[spread > 0]
-        choices = []
+        choices = [float(hiding[i])]
         if len(noisy):
             usual = FRESH_SHARE * float(np.quantile(noisy, 0.1, method="lower"))
-            choices.append(math.frexp(usual)[1] - 1)
-        if declared is not None:
-            hidden = float(declared[i]) + float(facts.loading[i]) * 2.0**-GRID_BITS
-            choices.append(_hiding_exponent(facts, hidden, math.sqrt((spread**2).mean())))
-        if not choices:
+            choices.append(math.ldexp(1.0, math.frexp(usual)[1] - 1))
+        if sensor.analog:
+            each = ANALOG_DELTA * ANALOG_SHARE / facts.draws * (1 - 1e-6)
+            choices.append(fresh_noise_for(sensor.analog[i], sensor.steps[i], each))
+        if not max(choices) > 0:
             raise AffineDPError(
                 f"output {names[i]!r} has no noise at any time: by the equations it is public. "
-                "Give resolution= (a scale of fresh noise for each output) to send it all the same"
+                "Give fresh_noise= (a scale for each output) to send it all the same"
             )
-        exponents.append(max(choices))
-    return tuple(exponents)
+        scales.append(max(choices))
+    return np.array(scales)
 
 
-def _hiding_exponent(facts: _Facts, deviation: float, noise: float) -> int:
-    """Exponent of the τ that hides a deviation and adds least to the variance.
+def cost_of_steps(mechanism: TrajectoryMechanism, sensor: Sensor) -> float:
+    """Return the total variance with the best shares, relative to the mechanism's own.
 
-    With share θ = T m (2e/τ)²/s² the noise on all outputs grows by θ/(1 − θ), relatively, and τ
-    adds τ²/σ² to that on its own.
+    Parameters
+    ----------
+    mechanism : TrajectoryMechanism
+        The noise.
+    sensor : Sensor
+        Whose steps must be hidden.
+
+    Examples
+    --------
+    >>> from affinedp.control import design_output_noise
+    >>> from affinedp.control.sensors.sensor import sensor_of
+    >>> m = design_output_noise(([[1]], [[1]]), horizon=100, epsilon=1, delta=0.01)
+    >>> round(cost_of_steps(m, sensor_of(m.dynamics, 0.1)), 3)
+    4.0
     """
-    unit = 2 * deviation * math.sqrt(facts.draws) / facts.sensitivity
-    least = math.ceil(math.log2(unit / math.sqrt(0.99 * MOST_SHARE)))
-    if noise == 0:
-        return least + 3
-
-    def added(exponent: int) -> float:
-        share = (unit / math.ldexp(1.0, exponent)) ** 2
-        # beyond 1e150 squares overflow, and nothing is the best
-        return share / (1 - share) + min(math.ldexp(1.0, exponent) / noise, 1e150) ** 2
-
-    return min(range(least, least + 60), key=added)
+    declared = sensor.deviation()
+    if declared is None:
+        return 1.0
+    variance = float((mechanism.noise_by_time**2).sum())
+    s = mechanism.guarantee.sensitivity
+    return least_total(s, variance, mechanism.horizon, 2 * declared)
 
 
 def _too_fine(facts: _Facts, own: FloatArray, free: FloatArray) -> AffineDPError:
@@ -274,33 +351,6 @@ def _too_fine(facts: _Facts, own: FloatArray, free: FloatArray) -> AffineDPError
     least = float(facts.loading[worst]) * 2.0 ** -(GRID_BITS + 1) / float(spare)
     return AffineDPError(
         f"the noise of output {name!r} differs so much over time that its rounding (2^-{GRID_BITS} "
-        "of the largest) is too much where it is small: give resolution= (a scale of fresh noise, "
+        "of the largest) is too much where it is small: give fresh_noise= (a scale, "
         f"here at least {2 * least:.2g}), or a shorter horizon"
     )
-
-
-def per_output(
-    given: ArrayLike | None, name: str, mechanism: TrajectoryMechanism
-) -> FloatArray | None:
-    """Return one positive number for each output, or None if nothing was given.
-
-    Parameters
-    ----------
-    given : float, array_like or None
-        One number or one per output.
-    name : str
-        What to call it in a refusal.
-    mechanism : TrajectoryMechanism
-        Whose outputs.
-    """
-    if given is None:
-        return None
-    values = real_array(given, name)
-    if values.shape not in ((), (mechanism.outputs,)):
-        raise AffineDPError(
-            f"{name} has shape {values.shape}: give one number, or one for each of "
-            f"{mechanism.outputs} outputs"
-        )
-    if np.any(values <= 0) or np.any(values > MOST_GIVEN):
-        raise AffineDPError(f"{name} must be positive, and at most {MOST_GIVEN:g}")
-    return np.array(np.broadcast_to(values, (mechanism.outputs,)))
