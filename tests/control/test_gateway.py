@@ -26,7 +26,7 @@ from scipy import stats
 import affinedp as adp
 from affinedp.budget.ledger import BudgetExceededError, Ledger
 from affinedp.control import Gateway, design_output_noise, independent_output_noise
-from affinedp.control.gateway import integer_noise
+from affinedp.control.gateway import integer_noise, kinds
 from affinedp.control.gateway import state as gateway_state
 from affinedp.control.gateway.refusals import (
     HorizonError,
@@ -127,7 +127,7 @@ def test_neighbours_with_the_same_sum_send_the_same(path, monkeypatch):
     sent = []
     for name, sign in (("one", 0), ("two", 1)):
         numbers = tuple(a - sign * b for a, b in zip(drawn, shift))
-        monkeypatch.setattr(gateway_state, "drawn_once", lambda *_, n=numbers: n)
+        monkeypatch.setattr(kinds, "drawn_once", lambda *_, n=numbers: n)
         extra = list(exact_noise(m, [sign * b for b in shift]))
         with Gateway(m, state=path.with_name(name), resolution="exact") as gateway:
             gateway._noise._fresh = Known([0] * 100, 2)
@@ -416,7 +416,7 @@ def test_killed_while_sending(tmp_path, path):
 CREATING = """
     import os, sys
     from affinedp.control import Gateway, TrajectoryMechanism
-    from affinedp.control.gateway import state
+    from affinedp.control.gateway import kinds
     from affinedp.once import draw
     from affinedp.budget.ledger import Ledger
 
@@ -431,7 +431,7 @@ CREATING = """
     ledger = Ledger(sys.argv[3])
     after(*{
         "charged": (Ledger, "charge"),
-        "drawn": (state, "drawn_once"),
+        "drawn": (kinds, "drawn_once"),
         "written": (draw, "write_state"),
         "marked": (draw, "mark"),
         "linked": (os, "link"),
@@ -466,14 +466,14 @@ def test_killed_while_drawing(tmp_path, path, ledger, moment):
 
 
 def test_ledger_is_charged_before_the_draw(path, ledger, monkeypatch):
-    real = gateway_state.drawn_once
+    real = kinds.drawn_once
 
     def drawn(*given):
         assert [entry.status for entry in ledger.history()] == ["charged"]
         assert not path.exists()
         return real(*given)
 
-    monkeypatch.setattr(gateway_state, "drawn_once", drawn)
+    monkeypatch.setattr(kinds, "drawn_once", drawn)
     with Gateway(HOLD, state=path, resolution="exact", ledger=ledger, label="March") as gateway:
         (entry,) = ledger.history()
         assert entry.status == "released"
@@ -494,7 +494,7 @@ def test_budget_exceeded(tmp_path, path, monkeypatch):
     def never(*_):
         raise AssertionError("noise was drawn")
 
-    monkeypatch.setattr(gateway_state, "drawn_once", never)
+    monkeypatch.setattr(kinds, "drawn_once", never)
     with Ledger(tmp_path / "budget.db", epsilon=0.01, delta=1e-9, protects="one vehicle") as ledger:
         with pytest.raises(BudgetExceededError):
             Gateway(HOLD, state=path, resolution="exact", ledger=ledger)

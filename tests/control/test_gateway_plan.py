@@ -57,7 +57,7 @@ SETTINGS = [
 
 
 def gateway_plan(mechanism, fresh_noise=None, measurement_error=None):
-    sensor = sensor_of(mechanism.dynamics, "exact", measurement_error)
+    sensor = sensor_of(mechanism.dynamics.output_names, "exact", measurement_error)
     return plan_for(mechanism, sensor, fresh_noise)
 
 

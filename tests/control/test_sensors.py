@@ -20,6 +20,7 @@ from affinedp.control import (
     dynamics_of,
     independent_output_noise,
 )
+from affinedp.control.gateway.facts import trajectory_facts
 from affinedp.control.gateway.plan import ANALOG_DELTA, analog_distance, cost_of_steps, gateway_plan
 from affinedp.control.gateway.refusals import OtherRunError
 from affinedp.control.gateway.usefulness import UselessSensorError, bits_for
@@ -35,6 +36,10 @@ STEP = 0.1
 def only_start(states, horizon, mu):
     """μ by time for neighbours that differ in x(0) and follow the equations."""
     return np.vstack([np.full((1, states), mu), np.zeros((horizon - 1, states))])
+
+
+def facts(mechanism):
+    return trajectory_facts(mechanism, mechanism.dynamics)
 
 
 def room():
@@ -92,7 +97,9 @@ def test_shares_are_near_the_least_of_any_covariance(scalar, folder):
     lower, upper = bounds(scalar, STEP)
     assert 6.0 < lower < total < upper * (1 + 1e-2)
     assert total == pytest.approx(6.08, rel=0.01)  # with shares of a half and powers of two: 15.3
-    assert cost_of_steps(scalar, sensor_of(scalar.dynamics, STEP)) == pytest.approx(upper)
+    assert cost_of_steps(
+        facts(scalar), sensor_of(scalar.dynamics.output_names, STEP)
+    ) == pytest.approx(upper)
 
 
 def test_building_pays_a_fifth_of_what_it_did(folder):
@@ -104,14 +111,14 @@ def test_building_pays_a_fifth_of_what_it_did(folder):
     assert total == pytest.approx(1864, rel=0.01)  # it was 8951; no covariance has less than 1855
     assert "1.86e+03 times the variance" in said
     assert "Dither(10, step)" in said
-    more_bits = sensor_of(m.dynamics, Dither(10, STEP))
-    assert cost_of_steps(m, more_bits) < 1.1
+    more_bits = sensor_of(m.dynamics.output_names, Dither(10, STEP))
+    assert cost_of_steps(facts(m), more_bits) < 1.1
 
 
 def test_the_promise_holds_for_every_corner_of_the_box():
     """Σ of the whole horizon against all signs of the rounding errors, T = 10, exactly."""
     m = design_output_noise(([[0.9]], [[1.0]]), 10, 1.0, 1e-4, mu=only_start(1, 10, 1.0))
-    plan = gateway_plan(m, sensor_of(m.dynamics, STEP))
+    plan = gateway_plan(m, sensor_of(m.dynamics.output_names, STEP))
     v = 0.9 ** np.arange(10)
     covariance = plan.noise_factor**2 * m.root[0, 0] ** 2 * np.outer(v, v)
     inverse = np.linalg.inv(covariance + plan.fresh_noise[0] ** 2 * np.eye(10))
@@ -236,9 +243,9 @@ def test_distance_of_a_noisy_converter_is_bounded(analog, fresh):
 
 def test_analog_noise_takes_the_place_of_a_declared_step(folder):
     m = building()
-    sensor = sensor_of(m.dynamics, STEP, analog_noise=0.2)
+    sensor = sensor_of(m.dynamics.output_names, STEP, analog_noise=0.2)
     plan = gateway_plan(m, sensor)
-    assert analog_distance(m, sensor, plan.fresh_noise) <= ANALOG_DELTA * 2.0**-10
+    assert analog_distance(m.horizon, sensor, plan.fresh_noise) <= ANALOG_DELTA * 2.0**-10
     assert plan.noise_factor < 1.002
     with Gateway(m, state=folder / "s", resolution=STEP, analog_noise=0.2) as gateway:
         assert np.all(gateway.added_variance < 1.0)  # 1864 without
@@ -249,7 +256,7 @@ def test_analog_noise_takes_the_place_of_a_declared_step(folder):
     with pytest.raises(AffineDPError, match="leave fresh_noise out"):
         gateway_plan(m, sensor, fresh_noise=0.01)
     with pytest.raises(AffineDPError, match="steps are all alike"):
-        sensor_of(m.dynamics, Dither(4, STEP, nonlinearity=0.01), analog_noise=0.2)
+        sensor_of(m.dynamics.output_names, Dither(4, STEP, nonlinearity=0.01), analog_noise=0.2)
 
 
 def test_room_for_analog_noise_is_in_the_curve():
@@ -379,7 +386,7 @@ def test_a_sensor_that_can_saturate_is_refused(scalar, folder):
 def test_independent_noise_does_not_mind_saturation(folder):
     """Any factor in [0, 1] at each step, and any rounding: never further apart than promised."""
     m = independent_output_noise(([[0.99]], [[1.0]]), 60, 1.0, 1e-4, mu=only_start(1, 60, 1.0))
-    plan = white_plan(m, sensor_of(m.dynamics, STEP))
+    plan = white_plan(m, sensor_of(m.dynamics.output_names, STEP))
     v, rng = 0.99 ** np.arange(60), np.random.default_rng(5)
     worst = np.linalg.norm(v + STEP) / plan.fresh_noise[0]
     assert worst <= m.guarantee.sensitivity

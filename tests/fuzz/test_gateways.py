@@ -118,7 +118,7 @@ def sent(mechanism, rows, recording, error):
     """Everything that a gateway sends, with known noise."""
     with (
         tempfile.TemporaryDirectory(dir=QUICK) as folder,
-        mock.patch(f"{MODULE}.state.drawn_once", return_value=recording.draw),
+        mock.patch(f"{MODULE}.kinds.drawn_once", return_value=recording.draw),
         mock.patch(f"{MODULE}.one_draw.FreshNoise", return_value=recording),
         Gateway(
             mechanism,
@@ -165,7 +165,7 @@ def test_what_a_gateway_sends(data, drive):
         return
     error = None if drive.error is None else drive.error * max(drive.mu)
     plan, refusal = attempted(
-        gateway_plan, mechanism, sensor_of(mechanism.dynamics, "exact", error)
+        gateway_plan, mechanism, sensor_of(mechanism.dynamics.output_names, "exact", error)
     )
     if refusal:
         event(f"plan refused: {refusal[1][:50]}")

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, exact_doubles
 from affinedp.budget.ledger import Ledger
 from affinedp.control.gateway.alarms import Alarms
-from affinedp.control.gateway.one_draw import OneDraw
+from affinedp.control.gateway.kinds import kind_of, spread
 from affinedp.control.gateway.refusals import (
     HorizonError,
     LateStepError,
@@ -31,17 +31,15 @@ from affinedp.control.gateway.refusals import (
 from affinedp.control.gateway.sent import Sent, checked_run, digest_of
 from affinedp.control.gateway.state import (
     GATEWAY,
-    OneRun,
     Trajectory,
     obtain_state,
     plan_of,
     was_charged,
 )
-from affinedp.control.gateway.stated import check_arguments, conditions, cost, deviation
+from affinedp.control.gateway.stated import check_arguments, conditions
 from affinedp.control.gateway.usefulness import check_useful
 from affinedp.control.sensors.reach import Reach
-from affinedp.control.sensors.sensor import Resolution, Sensor, check_range, sensor_of
-from affinedp.control.trajectory.noise import TrajectoryMechanism
+from affinedp.control.sensors.sensor import Resolution, Sensor, sensor_of
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
@@ -64,9 +62,11 @@ class Gateway:
 
     Parameters
     ----------
-    mechanism : TrajectoryMechanism or IndependentOutputNoise
-        From :func:`~affinedp.control.design_output_noise` or
-        :func:`~affinedp.control.independent_output_noise`.
+    mechanism : TrajectoryMechanism, StationaryNoise or IndependentOutputNoise
+        From :func:`~affinedp.control.design_output_noise`,
+        :func:`~affinedp.control.design_input_noise` or
+        :func:`~affinedp.control.independent_output_noise`.  Stationary noise goes on for ever
+        with bounded memory; its filter's memory is part of the state.
     state : str or Path
         The file of this trajectory.  It is created, for its owner only, if it does not exist,
         and locked while the gateway is open.  It is secret, and losing it ends the trajectory.
@@ -88,6 +88,9 @@ class Gateway:
         independent of the data.  It hides the steps; it is an assumption about the hardware.
     fresh_noise : float or array_like, optional
         Scale of the fresh noise, one number or one per output.  By default what adds least.
+    horizon : int, optional
+        How many steps this run has at most, if fewer than the mechanism is made for.  Sensors
+        with steps need it for noise without an end.
     ledger : Ledger, optional
         Charged once, before the draw.  Without one nothing keeps count.
     label : str, optional
@@ -114,7 +117,7 @@ class Gateway:
 
     def __init__(
         self,
-        mechanism: OneRun,
+        mechanism: Any,
         *,
         state: str | os.PathLike[str],
         resolution: Resolution | str,
@@ -123,23 +126,23 @@ class Gateway:
         measurement_error: ArrayLike | None = None,
         analog_noise: ArrayLike | None = None,
         fresh_noise: ArrayLike | None = None,
+        horizon: int | None = None,
         ledger: Ledger | None = None,
         label: str | None = None,
         redraw: bool = False,
         moved: bool = False,
     ) -> None:
-        check_arguments(mechanism, ledger, label, {"redraw": redraw, "moved": moved})
+        check_arguments(ledger, label, {"redraw": redraw, "moved": moved})
+        kind = kind_of(mechanism, horizon)
         path = checked_path(GATEWAY, state)
-        dynamics = mechanism.dynamics
-        sensor = sensor_of(dynamics, resolution, measurement_error, analog_noise, range)
-        if isinstance(mechanism, TrajectoryMechanism):
-            check_range(sensor, dynamics, reach)
-        trajectory = Trajectory(mechanism, sensor, fresh_noise)
-        self._mechanism = mechanism
+        sensor = sensor_of(kind.names, resolution, measurement_error, analog_noise, range)
+        kind.check_range(sensor, reach)
+        trajectory = Trajectory(kind, sensor, fresh_noise)
+        self._kind = kind
         self._sensor = sensor
         self._lock = threading.Lock()
         planned = trajectory.plan
-        check_useful(sensor, deviation(mechanism, planned), cost(mechanism, sensor))
+        check_useful(sensor, spread(kind, planned), kind.cost(sensor))
         self._state = obtain_state(
             trajectory,
             path,
@@ -152,24 +155,29 @@ class Gateway:
             self._plan = plan_of(self._state)
             self._draws = len(marked_draws(path))
             self._charged = was_charged(self._state)
-            self._noise = OneDraw(dynamics, trajectory.root, self._plan)
-            self._alarms = Alarms(path, sensor, dynamics.output_names, self._plan.largest)
+            self._noise = kind.source(self._plan)
+            self._alarms = Alarms(path, sensor, kind.names, self._plan.largest)
             self._run = self._known_run()
         except BaseException:
             self._state.close()
             raise
         if sensor.exact:
-            logger.warning("gateway: %s", sensor.sentence(dynamics.output_names))
+            logger.warning("gateway: %s", sensor.sentence(kind.names))
 
     @property
-    def mechanism(self) -> OneRun:
+    def mechanism(self) -> Any:
         """The noise."""
-        return self._mechanism
+        return self._kind.mechanism
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers are sent at each step."""
+        return len(self._kind.names)
 
     @property
     def horizon(self) -> int:
         """How many steps there are."""
-        return self._mechanism.horizon
+        return self._kind.steps
 
     @property
     def next_step(self) -> int:
@@ -226,15 +234,14 @@ class Gateway:
         From the fresh noise, from rounding what is sent, and from the enlargement of the noise;
         inf for an output to which the mechanism adds no noise.
         """
-        designed = (self._mechanism.noise_by_time**2).mean(axis=0)
         with np.errstate(divide="ignore"):
-            return np.asarray(deviation(self._mechanism, self._plan) ** 2 / designed - 1)
+            return np.asarray(self._kind.variance(self._plan) / self._kind.designed - 1)
 
     @property
     def guarantee(self) -> Guarantee:
         """What is promised about everything sent over the whole horizon."""
-        promise = self._mechanism.guarantee
-        warnings = list(conditions(self._mechanism, self._sensor, self._plan))
+        promise = self._kind.guarantee
+        warnings = list(conditions(self._kind, self._sensor, self._plan))
         if not self._charged:
             warnings.append("no ledger was charged for this draw: nothing keeps count of it")
         if self._draws > 1:
@@ -297,6 +304,8 @@ class Gateway:
         # whose draw it is must be known after a power cut, too
         self._state.record(step, sent.to_bytes(), Head(step + 1, numbers), wait=self._run is None)
         self._run = name
+        if self._kind.keeps is not None and step % (self._kind.keeps // 4) == 0:
+            self._state.forget(step - self._kind.keeps)
         self._alarms.look(measured.tolist())
         return outputs
 
@@ -309,7 +318,7 @@ class Gateway:
                 step,
                 self._state.next_step,
             )
-        sent = Sent.from_bytes(content, self._mechanism.outputs)
+        sent = Sent.from_bytes(content, self.outputs)
         if sent.digest != digest_of(self._state.draw.salt, step, measured):
             raise RepeatedStepError(
                 f"step {step} was sent of another reading: a step is measured once. If the plant "
@@ -324,7 +333,7 @@ class Gateway:
             return None
         content = self._state.sent(last)
         assert content is not None
-        return Sent.from_bytes(content, self._mechanism.outputs).run
+        return Sent.from_bytes(content, self.outputs).run
 
     def _check_run(self, run: str | None) -> None:
         if run is None or self._run is None:
@@ -340,10 +349,10 @@ class Gateway:
 
     def _measurement(self, y: ArrayLike) -> FloatArray:
         values = exact_doubles(y, "y")
-        if values.shape != (self._mechanism.outputs,):
+        if values.shape != (self.outputs,):
             raise AffineDPError(
                 f"y has shape {values.shape}, but must have one number for each of "
-                f"{self._mechanism.outputs} outputs"
+                f"{self.outputs} outputs"
             )
         return values
 
@@ -358,7 +367,7 @@ class Gateway:
         seed : int, Generator or None
             Seed of the simulation.
         """
-        return self._mechanism.to_control_block(seed)
+        return self._kind.mechanism.to_control_block(seed)
 
     def close(self) -> None:
         """Close the state; another gateway may then continue where this one ended."""

@@ -10,13 +10,13 @@ from affinedp.release.plan import GRID_BITS
 from affinedp.release.sampler import IntegerNoise, draw_integers
 
 
-def drawn_once(factor: float, count: int) -> tuple[int, ...]:
+def drawn_once(factor: float | Fraction, count: int) -> tuple[int, ...]:
     """Return η for a whole trajectory, in units of its grid.
 
     Parameters
     ----------
-    factor : float
-        Standard deviation of η.
+    factor : float or Fraction
+        Standard deviation of η, in units of 2⁵⁶ steps of its grid.
     count : int
         How many numbers.
     """

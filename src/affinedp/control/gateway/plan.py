@@ -14,6 +14,7 @@ docs/explanation/streaming.md gives the argument.  Everything on this page is pu
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,21 +22,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
+from affinedp.control.gateway.facts import SAFE, Facts, trajectory_facts
 from affinedp.control.gateway.noise_path import path_bits
 from affinedp.control.gateway.shares import MOST_SHARE, least_fresh_noise, least_total
 from affinedp.control.sensors.analog import fresh_noise_for, rounding_distance
 from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.powers import growth_exponent
-from affinedp.control.trajectory.promise import promise_of_root
 from affinedp.errors import AffineDPError
-from affinedp.files.mechanisms import AGREEMENT
 from affinedp.release.plan import GRID_BITS, SHARE
 
-# τ is at most this share of the noise (the lower decile over time), unless the caller decides.
-FRESH_SHARE = 2.0**-10
-# Without a declared error, 2e/τ over all steps and outputs adds up to twice this share of s.
-DEVIATION_SHARE = 2.0**-16
 # Room for the sensors' own noise, which hides their steps: the promise holds down to a δ of
 # ANALOG_DELTA (1 + e^ε), since s/(1 + ANALOG_SHARE) leaves at least that share of it.
 ANALOG_SHARE = 2.0**-10
@@ -44,8 +40,6 @@ ANALOG_DELTA = 1e-12
 PUBLISHED_BITS = 2
 # τ outside of 2^±LARGEST is refused: noise whose square underflows would not be seen here.
 LARGEST = 400
-# For sums and roots in double precision; far more than they round.
-SAFE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -92,6 +86,11 @@ class GatewayPlan:
         return np.array([math.ldexp(scale, exponent) for scale, exponent in pairs])
 
     @property
+    def added_variance(self) -> FloatArray:
+        """Variance of the fresh noise and of rounding what is sent, shape (m,)."""
+        return np.asarray(self.fresh_noise**2 * (1 + 4.0**-PUBLISHED_BITS / 12))
+
+    @property
     def largest(self) -> FloatArray:
         """Measurements up to which rounding to a double takes at most half of their error."""
         return np.asarray(np.minimum(np.ldexp(np.array(self.measurement_error), 52), 1e300))
@@ -116,38 +115,13 @@ class GatewayPlan:
         )
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What the plan follows from."""
-
-    mechanism: TrajectoryMechanism
-    sensitivity: float
-    draws: int  # T m, the fresh ones
-    growth: int
-    loading: FloatArray  # (m,) a bound on Σ_k |Γ_ik(t)| ≤ √r ‖Γ_i(t)‖ over all times
-    deviations: FloatArray  # (T, m) standard deviations of the noise
-
-    @property
-    def variance(self) -> float:
-        """V: over all outputs and steps."""
-        return float((self.deviations**2).sum())
-
-    def own_error(self, fresh: FloatArray) -> FloatArray:
-        """A bound on all that is rounded: y and γ to the grid, the path, and η to its grid."""
-        own = fresh * 2.0 ** -(GRID_BITS - 1) + self.loading * 2.0 ** -(GRID_BITS + 1)
-        return np.asarray(own * (1 + SAFE))
-
-    def free_deviation(self, fresh: FloatArray) -> FloatArray:
-        """The deviation that costs next to nothing."""
-        return fresh * (self.sensitivity * DEVIATION_SHARE / math.sqrt(self.draws))
-
-
 def gateway_plan(
     mechanism: TrajectoryMechanism,
     sensor: Sensor | None = None,
     fresh_noise: ArrayLike | None = None,
+    horizon: int | None = None,
 ) -> GatewayPlan:
-    """Choose fresh noise and grids for a mechanism.
+    """Choose fresh noise and grids for noise from one draw.
 
     Parameters
     ----------
@@ -158,6 +132,8 @@ def gateway_plan(
         least that.
     fresh_noise : float or array_like, optional
         Scale of the fresh noise, one number or one per output; otherwise what adds least.
+    horizon : int, optional
+        How many steps are sent at most; by default the mechanism's.
 
     Returns
     -------
@@ -171,14 +147,39 @@ def gateway_plan(
     >>> plan = gateway_plan(m)
     >>> plan.fresh_exponents, plan.noise_factor < 1 + 1e-8, plan.measurement_error[0] > 7e-10
     ((-10,), True, True)
-    >>> plan = gateway_plan(m, sensor_of(m.dynamics, 2e-3))      # a sensor that rounds to 2e-3
+    >>> plan = gateway_plan(m, sensor_of(m.dynamics.output_names, 2e-3))    # it rounds to 2e-3
     >>> round(float(plan.fresh_noise[0]), 3), round(plan.noise_factor, 3)
     (0.268, 1.01)
     """
-    facts = _facts_of(mechanism)
+    dynamics = mechanism.dynamics if horizon is None else mechanism.dynamics.shortened(horizon)
+    facts = trajectory_facts(mechanism, dynamics)
+
+    def bits(exponents: Sequence[int]) -> int:
+        return path_bits(dynamics, growth_exponent(dynamics), exponents)
+
+    return plan_for(facts, sensor, fresh_noise, bits)
+
+
+def plan_for(
+    facts: Facts,
+    sensor: Sensor | None,
+    fresh_noise: ArrayLike | None,
+    bits: Callable[[Sequence[int]], int],
+) -> GatewayPlan:
+    """Choose fresh noise and grids by the facts of a mechanism.
+
+    Parameters
+    ----------
+    facts : Facts
+        Of the mechanism.
+    sensor, fresh_noise
+        As for :func:`gateway_plan`.
+    bits : callable
+        How many bits of the path keep output i within ``2**exponents[i]`` of its true value.
+    """
     sensor = Sensor((), ()) if sensor is None else sensor
     declared = sensor.deviation()
-    scales = per_output(fresh_noise, "fresh_noise", mechanism.outputs)
+    scales = per_output(fresh_noise, "fresh_noise", len(facts.names))
     if scales is None:
         scales = _chosen_scales(facts, sensor)
     exponents, integers = on_grids(scales)
@@ -186,17 +187,16 @@ def gateway_plan(
     own, free = facts.own_error(fresh), facts.free_deviation(fresh)
     if declared is None and np.any(own > free / 2):
         raise _too_fine(facts, own, free)
-    needed = np.zeros(mechanism.outputs) if declared is None else declared
+    needed = np.zeros(len(facts.names)) if declared is None else declared
     deviation = np.maximum((needed + own) * (1 + SAFE), free)
     room = SHARE if not sensor.analog else _analog_room(facts, sensor, fresh)
-    bits = path_bits(mechanism.dynamics, facts.growth, [e - GRID_BITS - 4 for e in exponents])
     return GatewayPlan(
         fresh_exponents=exponents,
         fresh_scales=integers,
         measurement_error=tuple(float(v) for v in (deviation - own) * (1 - SAFE)),
         deviation=tuple(float(v) for v in deviation),
         noise_factor=_noise_factor(facts, deviation / fresh, room),
-        path_bits=bits,
+        path_bits=bits([e - GRID_BITS - 4 for e in exponents]),
     )
 
 
@@ -218,13 +218,13 @@ def on_grids(scales: FloatArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(exponents), tuple(integers)
 
 
-def analog_distance(mechanism: TrajectoryMechanism, sensor: Sensor, fresh: FloatArray) -> float:
+def analog_distance(steps: int, sensor: Sensor, fresh: FloatArray) -> float:
     """Return how far all readings together are from those of sensors without steps, at most.
 
     Parameters
     ----------
-    mechanism : TrajectoryMechanism
-        Its horizon is used.
+    steps : int
+        How many there are.
     sensor : Sensor
         With noise before the converter.
     fresh : array, shape (m,)
@@ -232,11 +232,11 @@ def analog_distance(mechanism: TrajectoryMechanism, sensor: Sensor, fresh: Float
     """
     triples = zip(sensor.analog, fresh, sensor.steps)
     each = [rounding_distance(a, float(tau), q) for a, tau, q in triples]
-    return mechanism.horizon * math.fsum(each) * (1 + SAFE)
+    return steps * math.fsum(each) * (1 + SAFE)
 
 
-def _analog_room(facts: _Facts, sensor: Sensor, fresh: FloatArray) -> float:
-    distance = analog_distance(facts.mechanism, sensor, fresh)
+def _analog_room(facts: Facts, sensor: Sensor, fresh: FloatArray) -> float:
+    distance = analog_distance(facts.steps, sensor, fresh)
     if distance > ANALOG_DELTA * ANALOG_SHARE:
         raise AffineDPError(
             f"with this fresh noise the sensors' own noise hides their steps only up to "
@@ -246,10 +246,9 @@ def _analog_room(facts: _Facts, sensor: Sensor, fresh: FloatArray) -> float:
     return ANALOG_SHARE
 
 
-def _noise_factor(facts: _Facts, ratios: FloatArray, room: float) -> float:
+def _noise_factor(facts: Facts, ratios: FloatArray, room: float) -> float:
     """The least c with (s/c)² + T Σ (2e/τ)² ≤ (s/(1 + room))², rounded up."""
-    steps = facts.mechanism.horizon
-    share = steps * float(((2 * ratios / facts.sensitivity) ** 2).sum()) * (1 + SAFE)
+    share = facts.steps * float(((2 * ratios / facts.sensitivity) ** 2).sum()) * (1 + SAFE)
     if not share <= MOST_SHARE:
         raise AffineDPError(
             f"hiding this measurement error would take {share:.2g} of what the promise allows "
@@ -259,98 +258,52 @@ def _noise_factor(facts: _Facts, ratios: FloatArray, room: float) -> float:
     return (1 + SAFE) / math.sqrt((1 + room) ** -2 - share)
 
 
-def _facts_of(mechanism: TrajectoryMechanism) -> _Facts:
-    guarantee = mechanism.guarantee
-    if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
-        raise AffineDPError("this mechanism promises nothing; nothing is sent with it")
-    found = promise_of_root(mechanism.neighbours, mechanism.root).sensitivity
-    if not found <= guarantee.sensitivity * (1 + AGREEMENT):
-        raise AffineDPError(
-            f"the guarantee states a sensitivity of {guarantee.sensitivity!r}, but the noise gives "
-            f"{found!r}: they do not belong together"
-        )
-    dynamics, root = mechanism.dynamics, mechanism.root
-    growth = growth_exponent(dynamics)
-    deviations = mechanism.noise_by_time
-    # these are doubles: each is off by at most (2n + 4) ulp of |C| |A…A| |R|
-    rows = np.abs(dynamics.C.reshape(-1, *dynamics.C.shape[-2:])).max(axis=0)
-    size = np.linalg.norm(rows, axis=1) * np.linalg.norm(root) * math.ldexp(1.0, growth)
-    largest = deviations.max(axis=0) + size * dynamics.states * 2.0**-40
-    return _Facts(
-        mechanism,
-        guarantee.sensitivity,
-        mechanism.horizon * mechanism.outputs,
-        growth,
-        math.sqrt(root.shape[1]) * largest * (1 + SAFE),
-        deviations,
-    )
-
-
-def _chosen_scales(facts: _Facts, sensor: Sensor) -> FloatArray:
+def _chosen_scales(facts: Facts, sensor: Sensor) -> FloatArray:
     """τ: far below the noise, unless what is declared needs more."""
-    declared, names = sensor.deviation(), facts.mechanism.dynamics.output_names
-    hiding = np.zeros(len(names))
+    declared = sensor.deviation()
+    scales = facts.usual
     if declared is not None and np.any(declared > 0):
         # what is rounded here differs between neighbours, too
         differences = 2 * (declared + facts.loading * 2.0**-GRID_BITS) * (1 + SAFE)
         differences = np.where(declared > 0, differences, 0.0)
-        hiding = least_fresh_noise(
-            facts.sensitivity, facts.variance, facts.mechanism.horizon, differences
-        )
-    scales = []
-    for i, spread in enumerate(facts.deviations.T):
-        noisy = spread[spread > 0]
-        choices = [float(hiding[i])]
-        if len(noisy):
-            usual = FRESH_SHARE * float(np.quantile(noisy, 0.1, method="lower"))
-            choices.append(math.ldexp(1.0, math.frexp(usual)[1] - 1))
-        if sensor.analog:
-            each = ANALOG_DELTA * ANALOG_SHARE / facts.draws * (1 - 1e-6)
-            choices.append(fresh_noise_for(sensor.analog[i], sensor.steps[i], each))
-        if not max(choices) > 0:
+        hiding = least_fresh_noise(facts.sensitivity, facts.variance, facts.steps, differences)
+        scales = np.maximum(scales, hiding)
+    if sensor.analog:
+        each = ANALOG_DELTA * ANALOG_SHARE / facts.draws * (1 - 1e-6)
+        pairs = zip(sensor.analog, sensor.steps)
+        scales = np.maximum(scales, [fresh_noise_for(a, q, each) for a, q in pairs])
+    for name, scale in zip(facts.names, scales):
+        if not scale > 0:
             raise AffineDPError(
-                f"output {names[i]!r} has no noise at any time: by the equations it is public. "
+                f"output {name!r} has no noise at any time: by the equations it is public. "
                 "Give fresh_noise= (a scale for each output) to send it all the same"
             )
-        scales.append(max(choices))
-    return np.array(scales)
+    return np.asarray(scales)
 
 
-def cost_of_steps(mechanism: TrajectoryMechanism, sensor: Sensor) -> float:
+def cost_of_steps(facts: Facts, sensor: Sensor) -> float:
     """Return the total variance with the best shares, relative to the mechanism's own.
 
     Parameters
     ----------
-    mechanism : TrajectoryMechanism
-        The noise.
+    facts : Facts
+        Of the mechanism.
     sensor : Sensor
         Whose steps must be hidden.
-
-    Examples
-    --------
-    >>> from affinedp.control import design_output_noise
-    >>> from affinedp.control.sensors.sensor import sensor_of
-    >>> m = design_output_noise(([[1]], [[1]]), horizon=100, epsilon=1, delta=0.01)
-    >>> round(cost_of_steps(m, sensor_of(m.dynamics, 0.1)), 3)
-    4.0
     """
     declared = sensor.deviation()
-    if declared is None:
+    if declared is None or facts.variance == 0:
         return 1.0
-    variance = float((mechanism.noise_by_time**2).sum())
-    s = mechanism.guarantee.sensitivity
-    return least_total(s, variance, mechanism.horizon, 2 * declared)
+    return least_total(facts.sensitivity, facts.variance, facts.steps, 2 * declared)
 
 
-def _too_fine(facts: _Facts, own: FloatArray, free: FloatArray) -> AffineDPError:
+def _too_fine(facts: Facts, own: FloatArray, free: FloatArray) -> AffineDPError:
     worst = int(np.argmax(own / free))
-    name = facts.mechanism.dynamics.output_names[worst]
-    spare = facts.free_deviation(np.array(1.0)) / 2 - 2.0 ** -(GRID_BITS - 1) * (1 + SAFE)
-    if spare <= 0:
+    least = facts.least_fresh()
+    if least is None:
         return AffineDPError("the horizon is too long for a gateway with this promise")
-    least = float(facts.loading[worst]) * 2.0 ** -(GRID_BITS + 1) / float(spare)
     return AffineDPError(
-        f"the noise of output {name!r} differs so much over time that its rounding (2^-{GRID_BITS} "
-        "of the largest) is too much where it is small: give fresh_noise= (a scale, "
-        f"here at least {2 * least:.2g}), or a shorter horizon"
+        f"the noise of output {facts.names[worst]!r} differs so much over time that its rounding "
+        f"(2^-{GRID_BITS} of the largest) is too much where it is small: give fresh_noise= (a "
+        f"scale, here at least {2 * least[worst]:.2g}), or a shorter horizon"
     )

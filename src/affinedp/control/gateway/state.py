@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
-from affinedp.control.gateway.integer_noise import drawn_once
-from affinedp.control.gateway.noise_path import NoisePath
-from affinedp.control.gateway.plan import GatewayPlan, gateway_plan
-from affinedp.control.gateway.white_plan import white_plan
+from affinedp.control.gateway.kinds import Kind
+from affinedp.control.gateway.plan import GatewayPlan
 from affinedp.control.sensors.sensor import Sensor, per_output
-from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
 from affinedp.once.state import DrawnState, Head
-from affinedp.release.plan import GRID_BITS
 
-_HEADER = {"fingerprint", "charged", "sensor", "fresh_noise", "plan"}
+_HEADER = {"fingerprint", "charged", "sensor", "fresh_noise", "horizon", "plan"}
 
 
 class GatewayStateError(AffineDPError):
@@ -47,16 +40,13 @@ GATEWAY = Owner(
 )
 
 
-OneRun = TrajectoryMechanism | IndependentOutputNoise
-
-
 @dataclass(frozen=True)
 class Trajectory:
     """What a state is drawn for.
 
     Attributes
     ----------
-    mechanism : TrajectoryMechanism or IndependentOutputNoise
+    kind : Kind
         The noise.
     sensor : Sensor
         What is declared about the readings.
@@ -64,41 +54,25 @@ class Trajectory:
         As for :func:`~affinedp.control.gateway.plan.gateway_plan`.
     """
 
-    mechanism: OneRun
+    kind: Kind
     sensor: Sensor
     fresh_noise: ArrayLike | None
 
     @property
     def plan(self) -> GatewayPlan:
         """Grids, fresh noise and enlargement."""
-        if isinstance(self.mechanism, TrajectoryMechanism):
-            return gateway_plan(self.mechanism, self.sensor, self.fresh_noise)
-        if self.fresh_noise is not None:
-            raise AffineDPError("independent noise is all fresh: leave fresh_noise out")
-        return white_plan(self.mechanism, self.sensor)
-
-    @property
-    def root(self) -> FloatArray:
-        """R, which makes noise on x(0) of the one draw; without columns for independent noise."""
-        if isinstance(self.mechanism, TrajectoryMechanism):
-            return self.mechanism.root
-        return np.zeros((self.mechanism.states, 0))
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of everything that decides what is sent."""
-        if isinstance(self.mechanism, TrajectoryMechanism):
-            return self.mechanism.fingerprint
-        key = f"{self.mechanism.neighbours.key} {self.mechanism.dynamics.fingerprint} white"
-        scales = np.ascontiguousarray(self.mechanism.sigma, dtype=np.float64)
-        return hashlib.sha256(key.encode() + scales.tobytes()).hexdigest()
+        return self.kind.plan(self.sensor, self.fresh_noise)
 
     @property
     def settings(self) -> dict[str, Any]:
         """What decides the plan, as text."""
-        values = per_output(self.fresh_noise, "fresh_noise", self.mechanism.outputs)
+        values = per_output(self.fresh_noise, "fresh_noise", len(self.kind.names))
         fresh = None if values is None else [float(v).hex() for v in values]
-        return {"sensor": self.sensor.to_record(), "fresh_noise": fresh}
+        return {
+            "sensor": self.sensor.to_record(),
+            "fresh_noise": fresh,
+            "horizon": self.kind.steps,
+        }
 
 
 def obtain_state(
@@ -157,27 +131,26 @@ def was_charged(state: DrawnState) -> bool:
 
 
 def _draw(trajectory: Trajectory, ledger: Ledger | None, label: str) -> Drawn:
-    """Charge and draw η; what is refused is refused before that."""
-    mechanism, plan, root = trajectory.mechanism, trajectory.plan, trajectory.root
+    """Charge and draw; what is refused is refused before that."""
+    kind, plan = trajectory.kind, trajectory.plan
     if ledger is not None:
         # settled when the state is in place
-        ledger.charge(mechanism.guarantee, fingerprint=trajectory.fingerprint, label=label)
-    numbers = drawn_once(plan.noise_factor, root.shape[1])
-    path = NoisePath(mechanism.dynamics, root, plan.path_bits)
+        ledger.charge(kind.guarantee, fingerprint=kind.fingerprint, label=label)
+    numbers, start = kind.draw(plan)
     header = {
-        "fingerprint": trajectory.fingerprint,
+        "fingerprint": kind.fingerprint,
         "charged": ledger is not None,
         **trajectory.settings,
         "plan": plan.to_record(),
     }
-    return Drawn(header, numbers, Head(0, path.start(numbers, GRID_BITS)))
+    return Drawn(header, numbers, Head(0, start))
 
 
 def _check(trajectory: Trajectory, state: DrawnState, header: dict[str, Any]) -> None:
     """Refuse a state that is not the one of this trajectory."""
     if not set(header) >= _HEADER:
         raise DamagedStateError(f"{state.path}: its header is not that of a gateway")
-    if header["fingerprint"] != trajectory.fingerprint:
+    if header["fingerprint"] != trajectory.kind.fingerprint:
         raise GatewayStateError(
             f"{state.path} is the state of another mechanism: with one draw for two, the noise "
             "would cancel. Give each its own state"
@@ -187,6 +160,10 @@ def _check(trajectory: Trajectory, state: DrawnState, header: dict[str, Any]) ->
         raise GatewayStateError(
             f"{state.path} was drawn for other sensors: give the resolution, range and errors that "
             "were declared then, or start a new run with a new state"
+        )
+    if settings["horizon"] != header["horizon"]:
+        raise GatewayStateError(
+            f"{state.path} was drawn for {header['horizon']} steps: give that as its horizon"
         )
     if settings["fresh_noise"] not in (None, header["fresh_noise"]):
         raise GatewayStateError(f"{state.path} was drawn with another fresh_noise: leave it out")

@@ -16,8 +16,9 @@ import math
 
 import numpy as np
 
+from affinedp.control.gateway.facts import DEVIATION_SHARE, SAFE
 from affinedp.control.gateway.noise_path import LEAST_BITS
-from affinedp.control.gateway.plan import DEVIATION_SHARE, SAFE, GatewayPlan, on_grids
+from affinedp.control.gateway.plan import GatewayPlan, on_grids
 from affinedp.control.sensors.sensor import Sensor
 from affinedp.control.trajectory.noise import IndependentOutputNoise
 from affinedp.control.trajectory.promise import independent_promise
@@ -26,7 +27,9 @@ from affinedp.files.mechanisms import AGREEMENT
 from affinedp.release.plan import GRID_BITS, SHARE
 
 
-def white_plan(mechanism: IndependentOutputNoise, sensor: Sensor) -> GatewayPlan:
+def white_plan(
+    mechanism: IndependentOutputNoise, sensor: Sensor, horizon: int | None = None
+) -> GatewayPlan:
     """Choose scales and grids for independent noise.
 
     Parameters
@@ -35,17 +38,20 @@ def white_plan(mechanism: IndependentOutputNoise, sensor: Sensor) -> GatewayPlan
         With a promise.
     sensor : Sensor
         What is declared about the readings.
+    horizon : int, optional
+        How many steps are sent at most; by default the mechanism's.
 
     Examples
     --------
     >>> from affinedp.control import independent_output_noise
     >>> from affinedp.control.sensors.sensor import sensor_of
     >>> m = independent_output_noise(([[1]], [[1]]), horizon=100, epsilon=1, delta=0.01)
-    >>> plan = white_plan(m, sensor_of(m.dynamics, 0.1))
+    >>> plan = white_plan(m, sensor_of(m.dynamics.output_names, 0.1))
     >>> bool(np.isclose(plan.fresh_noise[0] / m.sigma[0], 1.1))
     True
     """
     guarantee = mechanism.guarantee
+    steps = mechanism.horizon if horizon is None else horizon
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
         raise AffineDPError("this mechanism promises nothing; nothing is sent with it")
     if sensor.analog:
@@ -62,13 +68,13 @@ def white_plan(mechanism: IndependentOutputNoise, sensor: Sensor) -> GatewayPlan
             "they do not belong together"
         )
     declared = sensor.deviation()
-    free = sigma * (s * DEVIATION_SHARE / math.sqrt(mechanism.horizon * mechanism.outputs))
+    free = sigma * (s * DEVIATION_SHARE / math.sqrt(steps * mechanism.outputs))
     needed = np.zeros(len(sigma)) if declared is None else declared
     # y is rounded to a grid of 2^-56 of the final noise, which this bounds generously
-    growth = 1 + 2 * math.sqrt(mechanism.horizon * float(((needed / sigma) ** 2).sum())) / s
+    growth = 1 + 2 * math.sqrt(steps * float(((needed / sigma) ** 2).sum())) / s
     own = 2.0 ** -(GRID_BITS - 1) * sigma * growth
     deviation = np.maximum((needed + own) * (1 + SAFE), free)
-    box = math.sqrt(mechanism.horizon * float(((2 * deviation / sigma) ** 2).sum()))
+    box = math.sqrt(steps * float(((2 * deviation / sigma) ** 2).sum()))
     factor = (s + box) / s * (1 + SHARE) * (1 + 8 * SAFE)
     exponents, integers = on_grids(sigma * factor)
     return GatewayPlan(

@@ -63,7 +63,7 @@ class GatewayDesk:
             What arrived.  It is never logged: it holds a measurement without noise.
         """
         try:
-            said = decode(payload, "y", self.gateway.mechanism.outputs)
+            said = decode(payload, "y", self.gateway.outputs)
         except WrongValuesError as error:
             self.dropped.add("malformed", str(error))
             return encode_word(error.run, error.step, "missing", "it came malformed"), None

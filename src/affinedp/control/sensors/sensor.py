@@ -85,7 +85,7 @@ class Sensor:
 
 
 def sensor_of(
-    dynamics: Dynamics,
+    names: Sequence[str],
     resolution: Resolution | str,
     measurement_error: ArrayLike | None = None,
     analog_noise: ArrayLike | None = None,
@@ -95,8 +95,8 @@ def sensor_of(
 
     Parameters
     ----------
-    dynamics : Dynamics
-        Whose outputs are read.
+    names : sequence of str
+        Of the outputs that are read.
     resolution : float, array_like, "exact", Dither, or one for each output
         The step of each sensor.
     measurement_error : float or array_like, optional
@@ -108,12 +108,10 @@ def sensor_of(
 
     Examples
     --------
-    >>> from affinedp.control import dynamics_of
-    >>> plant = dynamics_of(([[1.0]], [[1.0]]), horizon=5)
-    >>> sensor_of(plant, 0.1).deviation().tolist(), sensor_of(plant, "exact").deviation()
+    >>> sensor_of(["room"], 0.1).deviation().tolist(), sensor_of(["room"], "exact").deviation()
     ([0.05], None)
     """
-    count = dynamics.outputs
+    count = len(names)
     steps, grids = _steps(resolution, count)
     errors = per_output(measurement_error, "measurement_error", count)
     analog = per_output(analog_noise, "analog_noise", count)
