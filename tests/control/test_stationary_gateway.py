@@ -202,7 +202,7 @@ def test_restarts_and_skipped_steps_go_on_with_the_same_noise(folder):
 @pytest.mark.slow
 def test_law_of_what_is_sent(folder):
     """Real draws: stationary from the first step on, with the filter's correlation."""
-    count = 250
+    count = 120
     errors = []
     for i in range(count):
         with Gateway(NOISE, state=folder / f"{i}", resolution="exact") as gateway:

@@ -129,19 +129,20 @@ class Controller:
         """
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            if record["loop"] != self._fingerprint():
-                raise AffineDPError(
-                    f"{path} is of another loop, or of another choice for missing steps: give "
-                    "another file, or remove it"
-                )
-            self._take(record)
-            return str(record["run"])
+            same = record["loop"] == self._fingerprint()
+            if same:
+                self._take(record)
+                return str(record["run"])
         except FileNotFoundError:
             return None
         except (OSError, LookupError, TypeError, ValueError, AttributeError):
             raise AffineDPError(
                 f"{path} cannot be read: remove it, and the observer starts anew"
             ) from None
+        raise AffineDPError(
+            f"{path} is of another loop, or of another choice for missing steps: give another "
+            "file, or remove it"
+        )
 
     def _take(self, record: dict[str, Any]) -> None:
         estimate = np.array([float.fromhex(v) for v in record["estimate"]])

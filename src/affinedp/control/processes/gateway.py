@@ -110,7 +110,7 @@ class GatewayDesk:
             self.dropped.add("another run", str(error))
             return encode_word(run, step, "stop", "the gateway's draw belongs to another run")
         if isinstance(error, BudgetExceededError):
-            self.reason = str(error)
+            self.reason = f"no budget is left for run {run}: {error}"
             self.dropped.add("no budget", str(error))
             return encode_word(run, step, "stop", "no budget is left for a new run")
         if isinstance(error, RepeatedStepError):
