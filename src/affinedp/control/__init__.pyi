@@ -4,6 +4,8 @@ from .loop.simulation import Simulation as Simulation
 from .loop.sweeps import sweep as sweep
 from .sensors.dither import Dither as Dither
 from .sensors.reach import Reach as Reach
+from .stationary.design import design_input_noise as design_input_noise
+from .stationary.noise import StationaryMechanism as StationaryMechanism
 from .stationary.output_noise import design_output_noise as design_output_noise
 from .trajectory.design import independent_output_noise as independent_output_noise
 from .trajectory.dynamics import Dynamics as Dynamics

@@ -47,7 +47,7 @@ class Filter:
         A, B, C, D : array_like
             The matrices.
         """
-        return cls(*(np.array(matrix, dtype=float, ndmin=2) for matrix in (A, B, C, D)))
+        return cls(*(np.array(matrix, dtype=float) for matrix in (A, B, C, D)))
 
     @classmethod
     def static(cls, D: FloatArray) -> Filter:

@@ -158,9 +158,12 @@ def private_inputs(
         )
     chosen = _chosen(inputs, names)
     names = tuple(names[i] for i in chosen)
+    distances = checked_mu(mu, names)
+    moved = np.flatnonzero(distances > 0)
+    chosen, names = [chosen[i] for i in moved], tuple(names[i] for i in moved)
     return PrivateInputs(
-        Filter.of(A, E[:, chosen], C, F[:, chosen]),
-        checked_mu(mu, names),
+        _seen(Filter.of(A, E[:, chosen], C, F[:, chosen])),
+        distances[moved],
         checked_window(window),
         None if horizon is None else checked_horizon(horizon),
         "input",
@@ -188,7 +191,7 @@ def forward_states(system: Any, mu: Distances, horizon: int | None = None) -> Pr
     distances = checked_mu(mu, dynamics.state_names)
     moved = np.flatnonzero(distances > 0)
     return PrivateInputs(
-        Filter.of(dynamics.A, np.eye(n)[:, moved], dynamics.C, np.zeros((p, len(moved)))),
+        _seen(Filter.of(dynamics.A, np.eye(n)[:, moved], dynamics.C, np.zeros((p, len(moved))))),
         distances[moved],
         1,
         None if horizon is None else checked_horizon(horizon),
@@ -234,6 +237,22 @@ def checked_window(window: float) -> int | None:
             "(any number of steps) costs no more than input perturbation"
         )
     return int(window)
+
+
+def _seen(plant: Filter) -> Filter:
+    """Only the states that inputs reach and outputs show, by the zeros of the matrices: exact."""
+    moves = plant.A != 0
+    reached, shown = (plant.B != 0).any(axis=1), (plant.C != 0).any(axis=0)
+    for _ in range(plant.order):
+        reached = reached | moves[:, reached].any(axis=1)
+        shown = shown | moves[shown].any(axis=0)
+    kept = np.flatnonzero(reached & shown)
+    return Filter.of(
+        plant.A[np.ix_(kept, kept)].reshape(len(kept), len(kept)),
+        plant.B[kept].reshape(len(kept), plant.inputs),
+        plant.C[:, kept].reshape(plant.outputs, len(kept)),
+        plant.D,
+    )
 
 
 def _chosen(inputs: Sequence[int | str] | None, names: Sequence[str]) -> list[int]:

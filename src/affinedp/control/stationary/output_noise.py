@@ -2,15 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal, overload
 
 from numpy.typing import ArrayLike
 
+from affinedp.control.stationary.design import NoiseResponse, designed
+from affinedp.control.stationary.inputs import forward_states
+from affinedp.control.stationary.noise import StationaryMechanism
 from affinedp.control.trajectory.choose import Distances
 from affinedp.control.trajectory.design import NoiseCost, design_trajectory_noise
+from affinedp.control.trajectory.dynamics import checked_horizon
 from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.control.trajectory.noise import TrajectoryMechanism
+from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
+
+
+@overload
+def design_output_noise(
+    system: Any,
+    horizon: float,
+    epsilon: float,
+    delta: float = ...,
+    mu: Distances = ...,
+    neighbours: Neighbours = ...,
+    cost: NoiseCost | ArrayLike | None = ...,
+    *,
+    law: Law = ...,
+    tol: float = ...,
+) -> TrajectoryMechanism: ...
+
+
+@overload
+def design_output_noise(
+    system: Any,
+    horizon: float,
+    epsilon: float,
+    delta: float,
+    mu: Distances,
+    neighbours: Literal["forward"],
+    cost: NoiseResponse | ArrayLike | None = ...,
+    *,
+    law: Law = ...,
+    tol: float = ...,
+) -> StationaryMechanism: ...
+
+
+@overload
+def design_output_noise(
+    system: Any,
+    horizon: float,
+    epsilon: float,
+    delta: float,
+    mu: Distances = ...,
+    *,
+    neighbours: Literal["forward"],
+    cost: NoiseResponse | ArrayLike | None = ...,
+    law: Law = ...,
+    tol: float = ...,
+) -> StationaryMechanism: ...
 
 
 def design_output_noise(
@@ -19,12 +71,12 @@ def design_output_noise(
     epsilon: float,
     delta: float = 0.0,
     mu: Distances = 1.0,
-    neighbours: Neighbours = "time-local",
-    cost: NoiseCost | ArrayLike | None = None,
+    neighbours: Neighbours | Literal["forward"] = "time-local",
+    cost: NoiseCost | NoiseResponse | ArrayLike | None = None,
     *,
     law: Law = "gaussian",
     tol: float = 1e-8,
-) -> TrajectoryMechanism:
+) -> TrajectoryMechanism | StationaryMechanism:
     """Return the least output noise that keeps (ε, δ) for the state trajectory.
 
     By default Theorem 3 of the paper with the Σ of least cost: one draw serves the whole horizon,
@@ -46,10 +98,12 @@ def design_output_noise(
     neighbours : {"time-local", "manifold", "initial", "forward"}
         Who is a neighbour.  ``"time-local"``: Theorem 3, a state entry at any time differs, and
         past and future with it.  ``"manifold"``: the full Definition 4, a stronger promise.
-        ``"initial"``: x(0) alone differs, and the future with it.
+        ``"initial"``: x(0) alone differs, and the future with it.  ``"forward"``: a state entry
+        jumps at any time and the future follows, for all time; fresh noise at every step.
     cost : ClosedLoop or array_like, optional
         What noise costs: the tracking error of a closed loop, or a matrix W for the cost
-        ``tr(W Σ)`` of noise with covariance Σ on x(0).  By default the outputs' squared error.
+        ``tr(W Σ)`` of noise with covariance Σ on x(0) (for ``"forward"``: weights of the
+        outputs).  By default the outputs' squared error.
     law : {"gaussian", "laplace"}
         Law of η.  Laplace noise keeps ε without δ (Theorem 2), with the best basis that a local
         search finds; a gateway cannot send it.
@@ -58,7 +112,7 @@ def design_output_noise(
 
     Returns
     -------
-    TrajectoryMechanism
+    TrajectoryMechanism, or StationaryMechanism for ``"forward"`` neighbours
 
     Examples
     --------
@@ -85,7 +139,20 @@ def design_output_noise(
     >>> m = design_output_noise(room, math.inf, 1.0, 0.01, neighbours="initial")
     >>> m.noise_at([0, 100]).round(3).ravel().tolist()
     [1.878, 0.687]
+
+    A jump of its temperature at any time, whose past does not follow.
+
+    >>> m = design_output_noise(room, math.inf, 1.0, 0.01, neighbours="forward")
+    >>> m.stationary_deviation.round(2).tolist()
+    [4.01]
     """
-    return design_trajectory_noise(
-        system, horizon, epsilon, delta, mu, neighbours, cost, law=law, tol=tol
-    )
+    if neighbours != "forward":
+        one_draw: Any = cost
+        return design_trajectory_noise(
+            system, horizon, epsilon, delta, mu, neighbours, one_draw, law=law, tol=tol
+        )
+    if law != "gaussian":
+        raise AffineDPError("noise for forward neighbours is Gaussian: law must be 'gaussian'")
+    endless = isinstance(horizon, float) and horizon == math.inf
+    steps = None if endless else checked_horizon(horizon)
+    return designed(forward_states(system, mu, steps), largest_sensitivity(epsilon, delta), cost)

@@ -39,6 +39,8 @@ class StationaryNoise:
         Standard deviation of ζ.
     start : array, shape (n, n), or None
         R: the noise filter's memory starts as R η with η like ζ; None starts at rest.
+    cost : float or None
+        What it costs: the sum of the variances, unless it was weighed otherwise.
     least : float or None
         No stationary noise with this promise costs less.
     alternatives : mapping
@@ -53,6 +55,7 @@ class StationaryNoise:
     place: Place
     scale: float
     start: FloatArray | None = field(repr=False)
+    cost: float | None = None
     least: float | None = None
     alternatives: Mapping[str, float] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()

@@ -71,11 +71,19 @@ def output_gramian(dynamics: Dynamics) -> FloatArray:
     if dynamics.time_varying or dynamics.horizon <= SHORT:
         return summed_gramian(dynamics)
     with np.errstate(over="ignore", invalid="ignore"):
-        return _finite(_doubled_gramian(dynamics.A, dynamics.C, dynamics.horizon))
+        return _finite(doubled_gramian(dynamics.A, dynamics.C, dynamics.horizon))
 
 
-def _doubled_gramian(A: FloatArray, C: FloatArray, steps: int) -> FloatArray:
-    """``Σ_{t<steps} (C Aᵗ)ᵀ (C Aᵗ)`` in log₂(steps) products."""
+def doubled_gramian(A: FloatArray, C: FloatArray, steps: int) -> FloatArray:
+    """Return ``Σ_{t<steps} (C Aᵗ)ᵀ (C Aᵗ)`` in log₂(steps) products.
+
+    Parameters
+    ----------
+    A, C : arrays, shapes (n, n) and (m, n)
+        Dynamics that do not change.
+    steps : int
+        How many.
+    """
     total, shift = np.zeros_like(A), np.eye(len(A))
     part, power = C.T @ C, A
     left = steps
