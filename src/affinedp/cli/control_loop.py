@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -58,6 +59,9 @@ def gateway(
     analog_noise: Annotated[
         float | None, typer.Option(help="Least noise before the converters; a promise of yours.")
     ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(help="How many steps this run has at most, if fewer.", min=1)
+    ] = None,
     ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     same_secret: SameSecret = False,
@@ -103,16 +107,16 @@ def gateway(
     """
     from affinedp.cli.sensor import read_limits, read_resolution
     from affinedp.control.processes.gateway import run_gateway
-    from affinedp.control.trajectory.noise import TrajectoryMechanism
     from affinedp.wire.line import Place
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     inside = own_side_broker(public, in_broker, in_username, in_password_file, in_plain)
-    loaded = TrajectoryMechanism.load(mechanism)
+    loaded = load_noise(mechanism)
     sensors = {
         "resolution": read_resolution(resolution),
         "measurement_error": measurement_error,
         "analog_noise": analog_noise,
+        "horizon": horizon,
         **read_limits(limits),
     }
     if new_run == "draw" and ledger is None:
@@ -139,7 +143,28 @@ def gateway(
             take_over=take_over,
             patience=wait,
         )
-    _say("gateway", outcome, loaded.horizon)
+    _say("gateway", outcome, loaded.horizon if horizon is None else horizon)
+
+
+def load_noise(path: Path) -> Any:
+    """Read a mechanism with one draw, or stationary noise: the file says which.
+
+    Parameters
+    ----------
+    path : Path
+        What ``save`` of one of them wrote.
+    """
+    from affinedp.control.stationary.noise import StationaryMechanism
+    from affinedp.control.trajectory.noise import TrajectoryMechanism
+    from affinedp.files.mechanisms import STATIONARY_FORMAT
+
+    try:
+        form = json.loads(path.read_text(encoding="utf-8"))["format"]
+    except (OSError, ValueError, LookupError, TypeError):
+        form = ""  # said by who reads it below
+    if form == STATIONARY_FORMAT:
+        return StationaryMechanism.load(path)
+    return TrajectoryMechanism.load(path)
 
 
 @contextmanager

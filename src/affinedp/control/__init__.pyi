@@ -1,4 +1,7 @@
 from .gateway.gateway import Gateway as Gateway
+from .gateway.observer import ObserverShares as ObserverShares
+from .gateway.observer import observer_shares as observer_shares
+from .gateway.predict_once import PredictOnce as PredictOnce
 from .loop.closed_loop import ClosedLoop as ClosedLoop
 from .loop.simulation import Simulation as Simulation
 from .loop.sweeps import sweep as sweep

@@ -198,8 +198,7 @@ class Gateway:
     def largest(self) -> FloatArray:
         """Up to which measurements rounding is within their error, shape (m,).
 
-        Larger ones are sent all the same, since a refusal would tell of them; nothing is
-        promised about them.
+        Larger ones are sent too, since a refusal would tell of them; nothing is promised then.
         """
         return self._plan.largest
 
@@ -217,10 +216,14 @@ class Gateway:
     def alarms(self) -> tuple[str, ...]:
         """What does not fit the declared sensors, since this gateway was opened.
 
-        It is also written into a file beside the state (``….alarms``).  Keep it secret: it
-        depends on the readings.
+        Also in a file beside the state (``….alarms``).  Secret: it depends on the readings.
         """
         return self._alarms.said
+
+    @property
+    def noise_factor(self) -> float:
+        """By what the mechanism's noise is enlarged, so that the sensors' steps are hidden too."""
+        return self._plan.noise_factor
 
     @property
     def fresh_noise(self) -> FloatArray:
@@ -359,8 +362,7 @@ class Gateway:
     def to_control_block(self, seed: int | np.random.Generator | None = None) -> Any:
         """Return a python-control block with simulated noise of the same law.
 
-        It never shows the secret draw: a simulation may be repeated and looked at, what is sent may
-        not.
+        It never shows the secret draw: a simulation may be looked at, what is sent may not.
 
         Parameters
         ----------

@@ -48,8 +48,8 @@ class SensorStudy:
     saturates : tuple of str
         "low" or "high", where readings heap up at an end.
     nonlinearity : float or None
-        Estimate of how far thresholds are from their places, over a few steps, with counting noise
-        taken off; None where there are too few readings.
+        Estimate of how far thresholds are from their places, over a few steps.  Counting noise is
+        in it, so it is rather too large than too small; None where there are too few readings.
     """
 
     name: str
@@ -158,8 +158,7 @@ def _nonlinearity(values: Sequence[float], step: float, low: float, high: float)
     # thresholds follow from widths; what drifts over many steps is the signal's own density
     drift = np.convolve(np.cumsum(wide), window / len(window), "same")
     off = (np.cumsum(wide) - drift)[NEAR:-NEAR]
-    counting = math.sqrt(NEAR / float(expected.mean()))
-    return max(0.0, float(np.abs(off).max(initial=0.0)) - 3 * counting) * step
+    return float(np.abs(off).max(initial=0.0)) * step
 
 
 def read_recording(path: Path) -> Iterator[tuple[str, list[float]]]:
