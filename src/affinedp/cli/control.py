@@ -15,6 +15,9 @@ from affinedp.errors import AffineDPError
 if TYPE_CHECKING:
     from affinedp.control.loop.loop_file import LoopFile
 
+# Over longer horizons the report leaves out what the loop pays.
+MOST_TRACKED = 20_000
+
 control_app = typer.Typer(
     help="Private cloud control: design output noise, and run the loop over MQTT.",
     no_args_is_help=True,
@@ -28,15 +31,17 @@ def design(
     epsilon: Annotated[float | None, typer.Option(help="ε to keep.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ to keep.")] = None,
 ) -> None:
-    """Design the least noise that hides the trajectory of LOOP, and save it.
+    """Design the least noise that hides the trajectory of LOOP, or its private inputs, and save it.
 
-    ε and δ come from its privacy table, or from the options.
+    ε and δ come from its privacy table, or from the options.  The report says what the loop pays.
     """
     from affinedp.control.loop.loop_file import read_loop
 
-    mechanism = design_loop(read_loop(loop), epsilon, delta)
+    read = read_loop(loop)
+    mechanism = design_loop(read, epsilon, delta)
     mechanism.save(output)
-    typer.echo(str(mechanism.report()))
+    long = read.horizon > MOST_TRACKED
+    typer.echo(str(mechanism.report() if long else read.loop.report(mechanism, read.horizon)))
 
 
 for _command in (gateway, cloud, plant, sensor, eavesdrop):
@@ -55,8 +60,9 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
 
     Returns
     -------
-    TrajectoryMechanism
+    TrajectoryMechanism or StationaryMechanism
     """
+    from affinedp.control.stationary.design import design_input_noise
     from affinedp.control.stationary.output_noise import design_output_noise
 
     epsilon = read.epsilon if epsilon is None else epsilon
@@ -65,6 +71,11 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
         raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
     if not delta:
         raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
+    cost = read.loop if read.cost == "tracking" else None
+    if read.neighbours == "input":
+        return design_input_noise(
+            read.private, epsilon, delta, mu=read.mu, window=read.window, cost=cost
+        )
     return design_output_noise(
         read.dynamics,
         read.horizon,
@@ -72,5 +83,5 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
         delta,
         mu=read.mu,
         neighbours=read.neighbours,
-        cost=read.loop if read.cost == "tracking" else None,
+        cost=cost,
     )

@@ -3,6 +3,9 @@ from .gateway.observer import ObserverShares as ObserverShares
 from .gateway.observer import observer_shares as observer_shares
 from .gateway.predict_once import PredictOnce as PredictOnce
 from .loop.closed_loop import ClosedLoop as ClosedLoop
+from .loop.controllers import ControlledPlant as ControlledPlant
+from .loop.controllers import LoopErrors as LoopErrors
+from .loop.controllers import aware_controller as aware_controller
 from .loop.simulation import Simulation as Simulation
 from .loop.sweeps import sweep as sweep
 from .sensors.dither import Dither as Dither
