@@ -62,7 +62,7 @@ def gateway(
     horizon: Annotated[
         int | None, typer.Option(help="How many steps this run has at most, if fewer.", min=1)
     ] = None,
-    ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     same_secret: SameSecret = False,
     new_run: Annotated[
@@ -171,7 +171,7 @@ def load_noise(path: Path) -> Any:
 def _states(
     mechanism: Any,
     state: Path,
-    ledger: Path | None,
+    ledger: str | None,
     label: str | None,
     same_secret: bool,
     words: dict[str, Any],
