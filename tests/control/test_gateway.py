@@ -14,6 +14,7 @@ import tempfile
 import textwrap
 import threading
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
@@ -311,6 +312,14 @@ def test_measurements_up_to_the_largest(path):
         assert np.all(np.abs(gateway.send(-gateway.largest) / gateway.largest + 1) < 1e-3)
         assert gateway.alarms == ()
         assert np.all(np.isfinite(gateway.send([5e-324, -5e-324])))
+
+
+@pytest.mark.parametrize(
+    "y", [2**60 + 1, 10**400, Fraction(1, 3), Decimal("0.12345678901234567890")]
+)
+def test_numbers_that_no_double_holds_are_sent_too(path, y):
+    with Gateway(MOVING, state=path, resolution="exact") as gateway:
+        assert np.all(np.isfinite(gateway.send([y, -y])))
 
 
 @pytest.mark.parametrize("size", [1.01, 1e30, 1e300])
