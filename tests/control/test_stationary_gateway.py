@@ -24,6 +24,7 @@ from affinedp.control.stationary.inputs import private_inputs
 from affinedp.control.stationary.promise import stationary_promise, whitened
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import AffineDPError
+from affinedp.once import state as drawn_state
 
 ROOM = ([[0.99]], [[0.9]], [[1.0]])
 SHAPER = Filter.of([[0.97, 0.0], [0.1, 0.7]], [[0.5], [0.1]], [[0.4, 0.3]], [[1.0]])
@@ -45,6 +46,38 @@ def folder(tmp_path):
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
     with tempfile.TemporaryDirectory(dir=memory) as name:
         yield Path(name)
+
+
+def test_a_memory_is_never_lost_with_the_power(folder, monkeypatch):
+    """Memory that is drawn again after a power cut would be a second release of what was lost."""
+    waited = []
+    record = drawn_state.DrawnState.record
+
+    def watched(self, step, outputs, head, *, wait=False):
+        waited.append(wait)
+        record(self, step, outputs, head, wait=wait)
+
+    monkeypatch.setattr(drawn_state.DrawnState, "record", watched)
+    with Gateway(NOISE, state=folder / "s", resolution="exact") as gateway:
+        for _ in range(5):
+            gateway.send([0.0])
+    assert waited == [True] * 5
+    white = room_noise(Filter.static(np.eye(1)), 64.0)  # nothing to remember: lost is skipped
+    with Gateway(white, state=folder / "white", resolution="exact") as gateway:
+        for _ in range(3):
+            gateway.send([0.0])
+    assert waited[5:] == [True, False, False]
+
+
+def test_what_a_memory_that_is_drawn_again_would_cost():
+    """Why: one output sent, lost, and followed by others from the memory before it."""
+    T, f = 100, NOISE.filter
+    g = f.impulse(T)[:, 0, 0] * NOISE.scale
+    G = scipy.linalg.toeplitz(g, np.zeros(T))
+    v = 0.9 * 0.99 ** np.arange(T)
+    first, later = (v[0] / G[0, 0]) ** 2, G[1:] @ G[1:].T
+    again = first + v[1:] @ np.linalg.solve(later, v[1:])
+    assert again > 1.1 * NOISE.guarantee.sensitivity**2
 
 
 class Known:

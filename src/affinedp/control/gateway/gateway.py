@@ -306,7 +306,8 @@ class Gateway:
         name = run or self._run or ""
         sent = Sent(outputs, digest_of(self._state.draw.salt, step, measured), name)
         # whose draw it is must be known after a power cut, too
-        self._state.record(step, sent.to_bytes(), Head(step + 1, numbers), wait=self._run is None)
+        wait = self._run is None or self._kind.waits
+        self._state.record(step, sent.to_bytes(), Head(step + 1, numbers), wait=wait)
         self._run = name
         if self._kind.keeps is not None and step % (self._kind.keeps // 4) == 0:
             self._state.forget(step - self._kind.keeps)

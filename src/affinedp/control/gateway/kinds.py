@@ -130,6 +130,11 @@ class Kind(ABC):
         """Whether a saturated sensor breaks the promise."""
         return True
 
+    @property
+    def waits(self) -> bool:
+        """Whether every step waits for the disk, because a power cut must not lose any."""
+        return False
+
 
 class OneDrawKind(Kind):
     """Noise from one draw for the whole run, from a :class:`TrajectoryMechanism`."""
@@ -272,6 +277,16 @@ class StationaryKind(Kind):
     def source(self, plan: GatewayPlan) -> Stream:
         """Return what makes the noise of every step."""
         return Stream(self.mechanism, plan)
+
+    @property
+    def waits(self) -> bool:
+        """Whether every step waits for the disk: the noise remembers it.
+
+        A memory that is drawn again after a power cut, from the last one on the disk, is a second
+        release of all that was sent in between.
+        """
+        noise: StationaryNoise = self.mechanism
+        return bool(noise.filter.order)
 
     @property
     def designed(self) -> FloatArray:
