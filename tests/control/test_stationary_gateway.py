@@ -335,3 +335,50 @@ def test_saturation_of_coloured_and_white_noise(folder):
     white = room_noise(Filter.static(np.eye(1)), 20.0)
     with Gateway(white, state=folder / "b", horizon=100, **words) as gateway:
         gateway.send([20.0])
+
+
+def test_limits_count_what_enters_the_outputs_at_once(folder):
+    """Inputs that pass straight through, and states that private inputs do not move."""
+    words = {"resolution": "exact", "range": (-1.0, 3.0), "horizon": 50}
+
+    def white(system):
+        neighbours, shaper = (
+            private_inputs(system, mu=1.0),
+            Filter.of([[0.5]], [[1.0]], [[1]], [[64]]),
+        )
+        start = start_certificate(shaper.exact()).root
+        promise = stationary_promise(neighbours, shaper, "output", 1.0, start)
+        return StationaryNoise(neighbours, promise, shaper, "output", 1.0, start)
+
+    limits = {"start": (0.0, 0.0), "B": [[1.0]], "inputs": (0.0, 1.0)}
+    direct = white(([[0.5]], [[1.0]], [[1.0]], [[10.0]]))  # y = x + 10 w up to 12
+    with pytest.raises(AffineDPError, match="at once"):
+        Gateway(direct, state=folder / "a", reach=Reach(**limits), **words)
+    with pytest.raises(AffineDPError, match="from -1.2e-08 to 12, outside"):
+        Gateway(direct, state=folder / "a", reach=Reach(**limits, D=[[10.0]]), **words)
+    A, C = np.diag([0.5, 0.5]), [[1.0, 1.0]]  # the second state is moved by public inputs alone
+    two = white((A, [[1.0], [0.0]], C))
+    limits = {"start": (0.0, 0.0), "B": np.eye(2), "inputs": ([0.0, 0.0], [1.0, 100.0])}
+    with pytest.raises(AffineDPError, match="whole plant"):
+        Gateway(two, state=folder / "b", reach=Reach(**limits), **words)
+    with pytest.raises(AffineDPError, match="to 202, outside"):
+        Gateway(two, state=folder / "b", reach=Reach(**limits, system=(A, C)), **words)
+    with pytest.raises(AffineDPError, match="D has shape"):
+        Gateway(two, state=folder / "b", reach=Reach(**limits, D=[[1.0]], system=(A, C)), **words)
+    with pytest.raises(AffineDPError, match="has 2 outputs"):
+        Gateway(two, state=folder / "b", reach=Reach(**limits, system=(A, A)), **words)
+
+
+def test_noise_before_the_converter_needs_room_in_its_range(folder):
+    """Where it drives the sensor into its end, the sensor answers to part of a difference."""
+    words = {"resolution": 0.1, "analog_noise": 0.2, "horizon": 100}
+    reach = Reach(start=([20], [20]), B=[[0.9]], inputs=([0.2], [0.3]))  # 18 to 24
+    with pytest.raises(AffineDPError, match="with the noise before the converter, outside"):
+        Gateway(NOISE, state=folder / "a", range=(17.0, 25.0), reach=reach, **words)
+    with Gateway(NOISE, state=folder / "a", range=(10.0, 30.0), reach=reach, **words) as gateway:
+        gateway.send([20.0])
+    white = room_noise(Filter.static(np.eye(1)), 20.0)
+    with pytest.raises(AffineDPError, match="only while the sensor does not saturate"):
+        Gateway(white, state=folder / "b", range=(-500.0, 500.0), **words)
+    with Gateway(white, state=folder / "b", **words) as gateway:
+        assert any("saturates" in warning for warning in gateway.guarantee.warnings)

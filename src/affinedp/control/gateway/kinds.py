@@ -301,12 +301,17 @@ class StationaryKind(Kind):
 
     def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
         """Check that sensors stay in their range, or take note that they may not."""
-        if not self.minds_saturation:
-            return
+        if not self.minds_saturation and not sensor.analog:
+            return  # noise before the converter hides its steps only while nothing saturates
         if sensor.low and reach is None:
             self._saturates = True  # all of the noise is enlarged for it
             return
         plant = self.mechanism.neighbours.plant
+        if reach is not None and reach.D is None and np.any(plant.D):
+            raise AffineDPError(
+                "private inputs enter the outputs at once here: say how all inputs do, "
+                "reach=Reach(start, B, inputs, D)"
+            )
         steps = min(self.steps, MOST_REACHED)
         if sensor.low and self.steps > MOST_REACHED:
             raise AffineDPError(

@@ -66,7 +66,7 @@ def conditions(kind: Kind, sensor: Sensor, plan: GatewayPlan) -> Iterator[str]:
     draws = 3.0 * kind.steps * len(kind.names)
     if draws > MANY_DRAWS:
         yield f"δ(ε) is right where it is at least {OF_EACH_DRAW * draws:.1g} (1 + e^ε)"
-    if not sensor.exact and not sensor.low and kind.minds_saturation:
+    if not sensor.exact and not sensor.low and (kind.minds_saturation or sensor.analog):
         yield "it holds as long as no sensor saturates: declare its range to have that checked"
     said = advice(kind.cost(sensor))
     if said:
