@@ -443,3 +443,8 @@ def test_a_new_run_is_another_trajectory(scalar, folder):
         for bad in ("", "a b", "x" * 65, 7, "é"):
             with pytest.raises(AffineDPError):
                 gateway.send([20.0], 1, run=bad)
+    with Gateway(scalar, state=folder / "u", resolution=STEP) as gateway:
+        for bad in ("", "a b", "x" * 65, 7, "é"):  # the first one, too
+            with pytest.raises(AffineDPError, match="a run is named by"):
+                gateway.send([20.0], run=bad)
+        assert (gateway.next_step, gateway.run) == (0, None)

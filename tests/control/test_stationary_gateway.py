@@ -251,6 +251,17 @@ def test_law_of_what_is_sent(folder):
         assert abs(np.corrcoef(errors[:, a], errors[:, b])[0, 1] - expected) < 6 / np.sqrt(count)
 
 
+@pytest.mark.parametrize("every", [3, 7])
+def test_memory_is_bounded_where_steps_are_skipped(folder, monkeypatch, every):
+    """What is old is forgotten whichever steps are sent."""
+    monkeypatch.setattr(kinds.StationaryKind, "keeps", 16)
+    with Gateway(NOISE, state=folder / "s", resolution="exact") as gateway:
+        for step in range(1, 200 * every, 4 * every):  # no multiple of four
+            gateway.send([20.0], step)
+        query = "SELECT COUNT(*) FROM sent"
+        assert gateway._state._connection.execute(query).fetchone()[0] <= 6
+
+
 def test_memory_is_bounded(folder, monkeypatch):
     monkeypatch.setattr(kinds.StationaryKind, "keeps", 16)
     path = folder / "s"
