@@ -108,7 +108,7 @@ def aware_controller(
 
 
 def _refuse_private(system: Any, mechanism: StationaryNoise | None) -> None:
-    """Refuse a plant of which some inputs are private, others not: a controller moves its inputs."""
+    """Refuse a plant with private and other inputs: a controller moves all that it is given."""
     if mechanism is None or mechanism.neighbours.kind != "input":
         return
     labels = [str(label) for label in getattr(system, "input_labels", ())]
