@@ -393,3 +393,22 @@ def test_noise_before_the_converter_needs_room_in_its_range(folder):
         Gateway(white, state=folder / "b", range=(-500.0, 500.0), **words)
     with Gateway(white, state=folder / "b", **words) as gateway:
         assert any("saturates" in warning for warning in gateway.guarantee.warnings)
+
+
+@pytest.mark.parametrize("gains", [[[1.0], [1.0]], [[1.0], [2.0]], [[1, 0.5], [0, 1], [1, 1]]])
+def test_fewer_private_inputs_than_outputs(folder, gains):
+    """Noise of lower rank is not white: one number in several outputs does not hide saturation."""
+    F = np.array(gains, dtype=float)
+    p, m = F.shape
+    for A in (np.zeros((m, m)), 0.5 * np.eye(m)):
+        neighbours = private_inputs((A, np.eye(m), F if A.any() else 0 * F, F), mu=1.0)
+        shaper = Filter.static(8 * np.eye(m))
+        start = start_certificate(neighbours.plant.exact().after(shaper.exact())).root
+        promise = stationary_promise(neighbours, shaper, "input", 1.0, start)
+        noise = StationaryNoise(neighbours, promise, shaper, "input", 1.0, start)
+        words = {"resolution": 0.01, "horizon": 50, "state": folder / f"{A.any()}"}
+        with Gateway(noise, **words) as gateway:
+            assert gateway.send(np.zeros(p)).shape == (p,)
+            assert any("no sensor saturates" in warning for warning in gateway.guarantee.warnings)
+        with pytest.raises(AffineDPError, match="does not hide where a sensor saturates"):
+            Gateway(noise, range=(-1e4, 1e4), **words)

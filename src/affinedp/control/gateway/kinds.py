@@ -324,9 +324,10 @@ class StationaryKind(Kind):
     @property
     def minds_saturation(self) -> bool:
         """Whether a saturated sensor breaks the promise; not that of white noise."""
-        noise: StationaryNoise = self.mechanism
-        mixed = noise.filter.D - np.diag(np.diagonal(noise.filter.D))
-        return bool(noise.filter.order or np.any(mixed))
+        made = self.mechanism.filter
+        if made.order or made.inputs != made.outputs:
+            return True  # one number may be in several outputs
+        return not np.array_equal(made.D, np.diag(np.diagonal(made.D)))
 
 
 def kind_of(mechanism: Any, horizon: int | None = None) -> Kind:
