@@ -343,6 +343,8 @@ def test_saturation_of_coloured_and_white_noise(folder):
         Gateway(NOISE, state=folder / "a", reach=reach, **words)
     with Gateway(NOISE, state=folder / "a", reach=reach, horizon=100, **words) as gateway:
         gateway.send([20.0])
+    with pytest.raises(GatewayStateError, match="give the reach"):
+        Gateway(NOISE, state=folder / "a", horizon=100, **words)
     white = room_noise(Filter.static(np.eye(1)), 20.0)
     with Gateway(white, state=folder / "b", horizon=100, **words) as gateway:
         gateway.send([20.0])

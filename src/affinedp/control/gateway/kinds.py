@@ -131,6 +131,11 @@ class Kind(ABC):
         return True
 
     @property
+    def saturates(self) -> bool:
+        """Whether the noise was enlarged for sensors that may saturate."""
+        return False
+
+    @property
     def waits(self) -> bool:
         """Whether every step waits for the disk, because a power cut must not lose any."""
         return False
@@ -258,6 +263,11 @@ class StationaryKind(Kind):
     def fingerprint(self) -> str:
         """A hash of everything that decides what is sent."""
         return str(self.mechanism.fingerprint)
+
+    @property
+    def saturates(self) -> bool:
+        """Whether the noise is enlarged for sensors that may saturate."""
+        return self._saturates
 
     def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
         """Choose grids, fresh noise and enlargement."""
