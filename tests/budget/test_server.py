@@ -143,6 +143,12 @@ def test_a_password_among_the_parameters_stays_out_of_the_history(server, url, t
         assert ledger.check() == ()
 
 
+@pytest.mark.parametrize("name", ["%20name", "name%20", "cafe%CC%81", "a%00b", "x" * 201])
+def test_names_that_look_like_others_are_refused(server, name):
+    with pytest.raises(LedgerError, match="name of a ledger"):
+        adp.Ledger(server.url(name), **CAP)
+
+
 def test_another_thread_is_refused(url):
     """It would be in the same transaction: its end is the end of the other's charge."""
     with adp.Ledger(url, **CAP) as ledger:

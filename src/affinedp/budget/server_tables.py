@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -200,4 +201,7 @@ def parts_of(url: str) -> tuple[str, str, str]:
     host, database = authority.rpartition("@")[2] or "local", rest.partition("?")[0]
     if len(ledger) > 200 or not ledger.isprintable():
         raise LedgerError("the name of a ledger, after #, must be printable and short")
+    if ledger != unicodedata.normalize("NFC", ledger.strip()):
+        # what looks the same would be two budgets
+        raise LedgerError("the name of a ledger, after #, has spaces around it or loose accents")
     return address, ledger, f"ledger {host}{database}#{ledger}"

@@ -162,6 +162,10 @@ def test_bad_data_gets_an_error() -> None:
         learning.simulate([data])
     with pytest.raises(adp.AffineDPError, match="sums for each"):
         learning.learn([np.zeros(3)])
+    with pytest.raises(adp.AffineDPError, match="finite"):
+        learning.learn([np.zeros(10), np.full(10, np.nan)])
+    with pytest.raises(adp.AffineDPError, match="rounds"):
+        learning.learn([np.zeros(10)] * 2, rounds=-1)
 
 
 @pytest.mark.parametrize("ends", [(-1e150, 1e150), (1e150 * 0.999, 1e150), (0.0, 1e-150), (-5, 5)])

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, real_array
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.learning.moments import GRID_BITS, Moments
 from affinedp.consensus.network.spectrum import check_convergence, spectrum_of
@@ -209,12 +209,14 @@ class PrivateRegression:
         rounds : int, optional
             Rounds of averaging; by default as many as bring all agents together.
         """
-        messages = np.array(released, dtype=np.float64)
+        messages = real_array(np.array(released), "what was released")
         if messages.shape != (self.network.n, self.moments.numbers):
             raise AffineDPError(
                 f"there must be {self.moments.numbers} sums for each of {self.network.n} agents, "
                 f"not {messages.shape}"
             )
+        if rounds is not None and rounds < 0:
+            raise AffineDPError(f"rounds must be a whole number, at least 0, not {rounds!r}")
         count = self._rounds() if rounds is None else int(rounds)
         for _ in range(count):
             messages = self.network.transition @ messages
