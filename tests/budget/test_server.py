@@ -255,6 +255,36 @@ def test_two_schemas_are_not_two_budgets(server, url):
         adp.Ledger(other, **CAP)
 
 
+def test_tables_of_a_newer_version_are_not_charged(server, url):
+    with (
+        adp.Ledger(url, **CAP) as ledger,
+        psycopg.connect(url.split("#")[0], autocommit=True) as connection,
+    ):
+        connection.execute("INSERT INTO affinedp_schema VALUES (99)")
+        try:
+            with pytest.raises(LedgerError, match="newer affinedp"):
+                ledger.charge(laplace(0.1), fingerprint="a")
+            connection.execute("SELECT 1 FROM affinedp_ledger FOR UPDATE NOWAIT")  # no lock is left
+            with pytest.raises(LedgerError, match="newer affinedp"):
+                adp.Ledger(url)
+        finally:
+            connection.execute("DELETE FROM affinedp_schema WHERE version = 99")
+        ledger.charge(laplace(0.1), fingerprint="a")
+
+
+def test_a_user_needs_no_more_rights_than_the_manual_says(url):
+    adp.Ledger(url, **CAP).close()
+    with psycopg.connect(url.split("#")[0], autocommit=True) as connection:
+        connection.execute("CREATE ROLE clerk LOGIN")
+        connection.execute(
+            "GRANT SELECT, INSERT, UPDATE ON affinedp_ledger, affinedp_event TO clerk"
+        )
+        connection.execute("GRANT SELECT ON affinedp_schema TO clerk")
+    with adp.Ledger(url.replace("postgres@", "clerk@"), create=False) as ledger:
+        ledger.settle(ledger.charge(laplace(0.1), fingerprint="a"))
+        assert ledger.check() == ()
+
+
 def test_a_copy_does_not_become_an_original_by_moving(url, tmp_path):
     with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
         ledger.charge(laplace(0.25), fingerprint="a")

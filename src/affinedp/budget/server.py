@@ -26,6 +26,7 @@ from affinedp.budget.server_tables import (
     connected,
     parts_of,
     place_on_server,
+    version_of_tables,
     without_password,
 )
 from affinedp.budget.state import LedgerError, Row, State, Stated
@@ -206,12 +207,17 @@ class ServerStore(Store):
         return connection
 
     def _lock(self, connection: psycopg.Connection[Any]) -> None:
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-        connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
-        connection.execute("SET LOCAL synchronous_commit = on")
-        connection.execute(
-            "SELECT 1 FROM affinedp_ledger WHERE name = %s FOR UPDATE", (self._ledger,)
-        )
+        try:
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+            connection.execute("SET LOCAL synchronous_commit = on")
+            connection.execute(
+                "SELECT 1 FROM affinedp_ledger WHERE name = %s FOR UPDATE", (self._ledger,)
+            )
+            version_of_tables(connection)  # refuses those that a newer affinedp changed meanwhile
+        except BaseException:
+            _roll_back(connection)  # nobody waits for a lock that is not used
+            raise
 
     def _commit(self, connection: psycopg.Connection[Any]) -> None:
         import psycopg

@@ -76,7 +76,7 @@ def exists_on_server(url: str) -> bool:
     """Return whether the server has this ledger."""
     address, ledger, name = parts_of(url)
     with _transaction(address, name) as connection:
-        if _version(connection) == 0:
+        if version_of_tables(connection) == 0:
             return False
         query = "SELECT 1 FROM affinedp_ledger WHERE name = %s"
         return connection.execute(query, (ledger,)).fetchone() is not None
@@ -122,8 +122,8 @@ def _transaction(address: str, name: str) -> Iterator[psycopg.Connection[Any]]:
         connection.close()
 
 
-def _version(connection: psycopg.Connection[Any]) -> int:
-    """The version of the tables; 0 if there are none."""
+def version_of_tables(connection: psycopg.Connection[Any]) -> int:
+    """Return the version of the tables, 0 if there are none; a newer affinedp's are refused."""
     found = connection.execute("SELECT to_regclass('affinedp_schema')").fetchone()
     if found is None or found[0] is None:
         return 0
@@ -136,12 +136,12 @@ def _version(connection: psycopg.Connection[Any]) -> int:
 
 def _migrate(connection: psycopg.Connection[Any]) -> None:
     """Bring the tables up to date, one program at a time; who may not change them need not."""
-    if _version(connection) == len(MIGRATIONS):
+    if version_of_tables(connection) == len(MIGRATIONS):
         return
     _check_schemas(connection)
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
     connection.execute("CREATE TABLE IF NOT EXISTS affinedp_schema (version integer NOT NULL)")
-    for number in range(_version(connection), len(MIGRATIONS)):
+    for number in range(version_of_tables(connection), len(MIGRATIONS)):
         connection.execute(MIGRATIONS[number])
         connection.execute("INSERT INTO affinedp_schema VALUES (%s)", (number + 1,))
 
