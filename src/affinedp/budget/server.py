@@ -195,7 +195,6 @@ class ServerStore(Store):
         try:
             self._lock(connection)
         except psycopg.errors.LockNotAvailable:
-            _roll_back(connection)
             raise LedgerError(
                 f"{self.name}: another program has held it for {LOCK_SECONDS} s; try again"
             ) from None
