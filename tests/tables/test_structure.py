@@ -14,7 +14,7 @@ from affinedp.tables import BrokenTotalsError, TableError, TableRelease, with_to
 from affinedp.tables.layout import layout_of
 from affinedp.tables.least_noise import _levels
 from affinedp.tables.level_weights import symmetric_noise
-from affinedp.tables.neighbours import adjacency_of, manifold_of
+from affinedp.tables.neighbours import manifold_of, neighbours_of
 from oracles import brute_force_sensitivity
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
@@ -159,7 +159,7 @@ def test_one_weight_per_level_is_as_good_as_the_optimum_on_a_regular_tree(law):
     release = TableRelease(hierarchy=LEVELS, **promise)
     layout = layout_of(release, places((2, 2, 2)))
     manifold = manifold_of(layout)
-    adjacency = adjacency_of(release, layout, manifold)
+    adjacency = neighbours_of(release, layout, manifold).adjacency
     limit = largest_sensitivity(1.0, 1e-6) if law == "gaussian" else 1.0
     found = symmetric_noise(adjacency, law, limit, _levels(layout, adjacency, None), None)
     if law == "gaussian":

@@ -8,9 +8,9 @@ from affinedp.errors import AffineDPError
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.layout import layout_of
-from affinedp.tables.least_noise import least_noise, with_more_noise
+from affinedp.tables.least_noise import least_noise
 from affinedp.tables.multiples import multiples_of
-from affinedp.tables.neighbours import adjacency_of, manifold_of
+from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.promise import table_guarantee
 
 
@@ -26,21 +26,22 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
     """
     layout = layout_of(description, table)
     manifold = manifold_of(layout)
-    adjacency = adjacency_of(description, layout, manifold)
+    who = neighbours_of(description, layout, manifold)
     weights = None
     if description.weights is not None:
         weights = layout.by_column(description.weights, 1.0, "weights")
-    mechanism = least_noise(description, layout, adjacency, weights)
     releases = len(table) if description.row_mode == "composed" else 1
-    if releases > 1:
-        mechanism = with_more_noise(mechanism, releases)
+    least = least_noise(description, layout, who.adjacency, weights, releases)
+    mechanism = least.mechanism
     multiples = None
     if description.round_to is not None:
         multiples = multiples_of(description.round_to, layout)
-    guarantee = table_guarantee(description, layout, mechanism, releases)
+    guarantee = table_guarantee(description, layout, mechanism, releases, who)
     if not guarantee.holds(description.epsilon, description.delta):
         raise AffineDPError("the noise could not be scaled to the promise: choose a larger δ or ε")
-    found = DesignedNoise(description, layout, mechanism, guarantee, releases, multiples)
+    found = DesignedNoise(
+        description, layout, mechanism, guarantee, releases, multiples, who.words, least.compared
+    )
     if multiples is not None:
         multiples.refuse_too_much_noise(found.deviations, layout)
     return found

@@ -15,6 +15,7 @@ from affinedp.tables.description import TableDescription
 from affinedp.tables.intervals import half_widths
 from affinedp.tables.layout import Layout
 from affinedp.tables.multiples import Multiples
+from affinedp.tables.never_worse import Compared
 from affinedp.tables.promise import charge_words
 
 
@@ -38,6 +39,10 @@ class DesignedNoise:
         How often the mechanism's guarantee is charged to a ledger for one table.
     multiples : Multiples or None
         How published numbers are rounded.
+    move : str
+        What moves between neighbours, in words.
+    compared : tuple of Compared
+        What other ways to add noise cost for the same promise.
     bound : float or None
         The public bound with which a table was released: it makes the noise larger.
     """
@@ -48,13 +53,16 @@ class DesignedNoise:
     guarantee: Guarantee
     releases: int
     multiples: Multiples | None = field(repr=False)
+    move: str = ""
+    compared: tuple[Compared, ...] = field(default=(), repr=False)
     bound: float | None = None
 
     @property
     def charge(self) -> Guarantee:
         """What is charged to a ledger, ``releases`` times."""
         return replace(
-            self.mechanism.guarantee, neighbours=charge_words(self.description, self.layout)
+            self.mechanism.guarantee,
+            neighbours=charge_words(self.description, self.layout, self.move),
         )
 
     @property
