@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
+from affinedp.intervals import half_widths
 from affinedp.mechanism import Mechanism
 from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
-from affinedp.tables.intervals import half_widths
 from affinedp.tables.layout import Layout
 from affinedp.tables.multiples import Multiples
 from affinedp.tables.never_worse import Compared
