@@ -152,8 +152,9 @@ def _mixed(mechanism: MechanismRecord, matrix: Any) -> FloatArray:
 def _deviations(mechanism: MechanismRecord, matrix: Any) -> FloatArray:
     """Standard deviations of the combinations."""
     if matrix is None:
-        return np.sqrt(mechanism.expected_squared_errors)
-    return np.sqrt(mechanism.variance * (_mixed(mechanism, matrix) ** 2).sum(axis=1))
+        return np.asarray(np.sqrt(mechanism.expected_squared_errors))
+    squares = (_mixed(mechanism, matrix) ** 2).sum(axis=1)
+    return np.asarray(np.sqrt(mechanism.variance * squares))
 
 
 def _normal(level: float) -> float:

@@ -41,11 +41,12 @@ class TableDescription:
     household: int = 1
     at_most: int | None = None
     cells: Sequence[str] | None = None
-    weights: Mapping[str, float] | None = None
+    weights: Mapping[Any, float] | Literal["levels"] | None = None
     adjust: Sequence[str] | Literal["totals"] = ()
     within: float | None = None
     unknown: Sequence[str] | Literal["totals"] = ()
     round_to: float | None = None
+    nonnegative: bool = False
 
     def __post_init__(self) -> None:
         self._check_promise()
@@ -88,6 +89,8 @@ class TableDescription:
             raise AffineDPError("Laplace noise needs ε > 0")
 
     def _check_structure(self) -> None:
+        if isinstance(self.weights, str) and self.weights != "levels":
+            raise AffineDPError("weights must be numbers by column or row, or 'levels'")
         choice(self.rows, "rows", (None, "separate", "composed", "together"))
         if self.neighbours == "cells":  # type: ignore[comparison-overlap]
             raise AffineDPError("neighbours='cells' is called neighbours='person'")
@@ -145,6 +148,8 @@ class TableDescription:
             raise AffineDPError(
                 "public margins are sums of what is recorded: leave out adjust and unknown"
             )
+        if not isinstance(self.nonnegative, bool):
+            raise AffineDPError(f"nonnegative must be True or False, not {self.nonnegative!r}")
         if self.round_to is not None and not 0 < number(self.round_to, "round_to") < math.inf:
             raise AffineDPError(f"round_to must be positive, not {self.round_to!r}")
 

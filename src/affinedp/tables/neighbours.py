@@ -25,7 +25,7 @@ from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.relations import column_relations
 
 # What moves between neighbours, in the words that a ledger knows it by.
-PERSON_UNIT = "one person"
+PERSON_UNIT = "one person joins or leaves"
 REPLACE_UNIT = "one person is counted elsewhere"
 SWAP_UNIT = "two people of a table exchange places"
 LARGER = "exchanges of more people than named, which keep what is public too, are not covered"

@@ -87,7 +87,7 @@ def people_moves(layout: Layout, *, replace: bool) -> PeopleMoves | None:
     replace : bool
         Whether the number of people is public, so that nobody comes or goes.
     """
-    sums = [_sum_of(relation, place) for place, relation in enumerate(layout.relations)]
+    sums = [sum_of(relation, place) for place, relation in enumerate(layout.relations)]
     if any(one is None for one in sums):
         return None
     known = [one for one in sums if one is not None]
@@ -97,7 +97,7 @@ def people_moves(layout: Layout, *, replace: bool) -> PeopleMoves | None:
     for entries, own in _tables(layout, known):
         people = list(_people(entries, own))
         moves, which = _moves(people, private, replace)
-        if entries - private or not _is_tree(own):
+        if entries - private or not is_tree(own):
             freedom = _freedom(entries & private, own) - (replace and which["unbound"])
             if _rank(moves) < freedom:
                 moves += _swaps(people, private)
@@ -121,8 +121,18 @@ def people_moves(layout: Layout, *, replace: bool) -> PeopleMoves | None:
 Sum = tuple[int, tuple[int, ...]]
 
 
-def _sum_of(relation: Relation, place: int) -> Sum | None:
-    """(total, parts) of an equation that says so; a constant is a public total of its own."""
+def sum_of(relation: Relation, place: int) -> Sum | None:
+    """Return (total, parts) of an equation that says so, or None.
+
+    Parts whose sum is a constant have a public total of their own, with a negative number.
+
+    Parameters
+    ----------
+    relation : Relation
+        The equation.
+    place : int
+        Which of the equations it is.
+    """
     sides: dict[bool, list[int]] = {True: [], False: []}
     for entry, value in relation.coefficients.items():
         sides[value > 0].append(entry)
@@ -273,8 +283,14 @@ def _add(moves: dict[tuple[tuple[int, int], ...], Move], move: Move) -> None:
     moves.setdefault(tuple(items), dict(items))
 
 
-def _is_tree(sums: Sequence[Sum]) -> bool:
-    """Whether every number is part of one total at most, and every total is split once."""
+def is_tree(sums: Sequence[Sum]) -> bool:
+    """Return whether every number is part of one total at most, and every total split once.
+
+    Parameters
+    ----------
+    sums : sequence of (total, parts)
+        The equations.
+    """
     parts = [part for _, parts in sums for part in parts]
     totals = [total for total, _ in sums]
     return len(set(parts)) == len(parts) and len(set(totals)) == len(totals)

@@ -17,6 +17,7 @@ from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_table
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.layout import layout_of
+from affinedp.tables.level_summary import level_summary
 from affinedp.tables.neighbours import row_manifold
 from affinedp.tables.publishing import release_table
 from affinedp.tables.reading import broken_totals, read_points
@@ -91,6 +92,9 @@ class TableRelease(TableDescription):
         Columns (or all totals) whose recorded numbers are not read but computed from the others.
     round_to : float, optional
         Publish multiples of this number that still obey the equations: 1 for whole numbers.
+    nonnegative : bool
+        Publish no negative numbers: the nearest table without them that obeys the equations.  It
+        moves small cells up and large ones down; ``unrounded`` keeps the unbiased estimates.
 
     Examples
     --------
@@ -212,8 +216,24 @@ class TableDesign(DesignedNoise):
     """
 
     def report(self) -> Report:
-        """Return what people want to read, compared with independent noise."""
+        """Return what people want to read, compared with standard practice."""
         return table_report(self, None, None)
+
+    def levels(self, level: float = 0.95) -> Any:
+        """Return how accurate every level of the table will be, before anything is spent.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            By level: how many numbers, root mean square noise, the largest half width of a
+            single interval, and of intervals that hold for all numbers of the level at once.
+        """
+        return level_summary(self, level, None, self.description.hierarchy)
 
     def release(
         self,
@@ -276,6 +296,7 @@ class ReleasedTable:
         """Return lower and upper ends of confidence intervals for the true numbers.
 
         They are around the numbers before rounding, which are as private: rounding adds nothing.
+        Where the table has no negative numbers, they are cut at 0.
 
         Parameters
         ----------
@@ -291,7 +312,27 @@ class ReleasedTable:
         if self.design.layout.row_names is not None:
             # numbers that are public are known: their intervals have no width
             width = width.set_axis(self.unrounded.index).fillna(0.0)
-        return self.unrounded - width, self.unrounded + width
+        lower, upper = self.unrounded - width, self.unrounded + width
+        if self.design.description.nonnegative:
+            return lower.clip(lower=0.0), upper.clip(lower=0.0)
+        return lower, upper
+
+    def levels(self, level: float = 0.95) -> Any:
+        """Return how accurate every level of the published table is.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            As for :meth:`TableDesign.levels`, with the median half width relative to the number,
+            and the share of numbers that are farther from 0 than their half width.
+        """
+        hierarchy = self.design.description.hierarchy
+        return level_summary(self.design, level, self.unrounded, hierarchy)
 
     def report(self) -> Report:
         """Return what people want to read: promise, noise, whether totals add up."""
