@@ -293,6 +293,7 @@ def test_too_many_ways_to_move_says_what_to_do():
 
 def test_too_many_cells_for_one_data_set():
     frame = pd.DataFrame({"parent": [None] + [0] * 30_000, "n": [30_000] + [1] * 30_000})
+    frame["m"] = frame["n"]
     with pytest.raises(TableError, match="too many for one data set"):
         TableRelease(hierarchy="parent", **PROMISE).release(frame)
 

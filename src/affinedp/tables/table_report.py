@@ -23,8 +23,8 @@ from affinedp.tables.refusals import listed
 EPS = float(np.finfo(float).eps)
 SHOWN_TOTALS = 8
 WORDS = {
-    "against cells": "noise on the cells, added up, would",
-    "against levels": "one weight per level, the best of them, would",
+    "against cells": "noise on the cells, added up",
+    "against levels": "the best single weight per level",
 }
 
 
@@ -137,7 +137,7 @@ def _comparisons(design: DesignedNoise) -> Iterator[tuple[str, str]]:
         if costs:
             error, law = min(costs)
             words = {"gaussian": "Gaussian", "laplace": "Laplace"}[law]
-            yield label, f"{WORDS[label]} ({words}) cost {error / own:.4g} times as much"
+            yield label, f"{WORDS[label]}, costs {error / own:.4g} times as much ({words})"
 
 
 def _ratio(deviation: float, row: OutputRow) -> float | None:
