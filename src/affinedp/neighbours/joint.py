@@ -88,11 +88,11 @@ class JointAdjacency(Adjacency):
         checked = self.checked_matrix(matrix)
         found = [part.sensitivity(checked, norm) for part in self.parts]
         apart = self._apart(checked)
-        both = [[getattr(one, which) for one in found] for which in ("value", "upper")]
-        if norm == 2 and apart:
-            value, upper = (math.hypot(*each) * (1 + 4 * EPS) for each in both)
-        else:
-            value, upper = (math.fsum(each) * (1 + 4 * EPS) for each in both)
+        squares_add = norm == 2 and apart
+        values, uppers = [one.value for one in found], [one.upper for one in found]
+        value = math.hypot(*values) if squares_add else math.fsum(values)
+        upper = math.hypot(*uppers) if squares_add else math.fsum(uppers)
+        upper *= 1 + 4 * EPS
         direction = np.asarray(sum(one.direction for one in found))
         if not apart:
             moved = np.asarray(checked @ direction)

@@ -5,10 +5,11 @@ Each is a plain record with conveniences; all work is done in the modules below.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
-from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.promise.guarantee import Guarantee
 from affinedp.relations.forgotten import warn_of_forgotten
@@ -16,10 +17,11 @@ from affinedp.show.page import Report
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_table
 from affinedp.tables.designed_noise import DesignedNoise
+from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names
 from affinedp.tables.layout import layout_of
 from affinedp.tables.level_summary import level_summary
 from affinedp.tables.neighbours import row_manifold
-from affinedp.tables.publishing import release_table
+from affinedp.tables.publishing import Published, release_table
 from affinedp.tables.reading import broken_totals, read_points
 from affinedp.tables.table_report import table_report
 
@@ -129,9 +131,11 @@ class TableRelease(TableDescription):
         -------
         TableDesign
         """
-        found = design_table(self, table)
+        description, given = _prepared(self, table)
+        found = design_table(description, given.frame)
         if check_against is not None:
-            warn_of_forgotten(row_manifold(self, found.layout.columns), check_against)
+            columns = row_manifold(description, found.layout.columns)
+            warn_of_forgotten(columns, given_table(description, check_against).frame)
         return TableDesign(**{one.name: getattr(found, one.name) for one in fields(found)})
 
     def release(
@@ -167,7 +171,8 @@ class TableRelease(TableDescription):
         ReleasedTable
         """
         # an unsound table is refused at once, not after seconds of design
-        read_points(self, layout_of(self, table), table, bound)
+        description, given = _prepared(self, table)
+        read_points(description, layout_of(description, given.frame), given.frame, bound)
         design = self.design(table, check_against=check_against)
         return design.release(table, ledger=ledger, label=label, bound=bound)
 
@@ -190,7 +195,15 @@ class TableRelease(TableDescription):
                                row     equation  off
         0  row 1 (counting from 0)  all = a + b  1.0
         """
-        return broken_totals(self, table)
+        description, given = _prepared(self, table)
+        return broken_totals(description, given.frame)
+
+
+def _prepared(release: TableRelease, table: Any) -> tuple[TableRelease, Given]:
+    """The description and the table, both with columns that are texts."""
+    description = with_text_names(release)
+    given = given_table(description, table)
+    return with_recognised_margins(description, given.frame), given
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,9 +269,9 @@ class TableDesign(DesignedNoise):
         bound : float, optional
             A public bound on the size of the numbers.
         """
-        found = release_table(self, table, ledger=ledger, label=label, bound=bound)
-        design = replace(self, bound=found.bound)
-        return ReleasedTable(found.table, design, found.public, found.unrounded)
+        given = given_table(self.description, table)
+        found = release_table(self, given.frame, ledger=ledger, label=label, bound=bound)
+        return ReleasedTable(replace(self, bound=found.bound), found, given.back)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,20 +280,39 @@ class ReleasedTable:
 
     Attributes
     ----------
-    table : DataFrame
-        Index and columns of the private table; numbers with noise.
     design : TableDesign
         The noise and the equations.
-    public : array, shape (data sets, public entries)
-        Public numbers in the equations, also sums that no cell holds.
-    unrounded : DataFrame
-        The private columns before they were rounded; the same where nothing was rounded.
+    published : Published
+        What was drawn, in the shape in which it is worked on.
+    back : callable
+        From that shape to the one of the private table.
     """
 
-    table: Any
     design: TableDesign = field(repr=False)
-    public: FloatArray = field(repr=False)
-    unrounded: Any = field(repr=False)
+    published: Published = field(repr=False)
+    back: Callable[[Any], Any] = field(repr=False)
+
+    @cached_property
+    def table(self) -> Any:
+        """The published table: index and columns of the private one; numbers with noise."""
+        return self.back(self.published.table)
+
+    @cached_property
+    def unrounded(self) -> Any:
+        """The private columns before they were rounded or made non-negative: unbiased."""
+        return self._shaped(self.published.unrounded)
+
+    def _shaped(self, numbers: Any) -> Any:
+        """Numbers by private column with the labels that the published table has."""
+        table = self.table
+        if not type(table).__module__.startswith("pandas"):
+            return self.back(numbers)
+        labelled = numbers.set_axis(table.index, axis=0)
+        if table.ndim == 1:
+            return labelled.iloc[:, 0].rename(table.name)
+        inside = [name for name in self.published.table if name not in table.index.names]
+        places = [inside.index(name) for name in numbers]
+        return labelled.set_axis(table.columns[places], axis=1)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -305,17 +337,18 @@ class ReleasedTable:
 
         Returns
         -------
-        pair of DataFrames
-            With the index of the table and its private columns.
+        pair of tables
+            With the labels of the table and its private columns.
         """
+        plain = self.published.unrounded
         width = self.design.half_width(level, rounded=False)
         if self.design.layout.row_names is not None:
             # numbers that are public are known: their intervals have no width
-            width = width.set_axis(self.unrounded.index).fillna(0.0)
-        lower, upper = self.unrounded - width, self.unrounded + width
+            width = width.set_axis(plain.index).fillna(0.0)
+        lower, upper = plain - width, plain + width
         if self.design.description.nonnegative:
-            return lower.clip(lower=0.0), upper.clip(lower=0.0)
-        return lower, upper
+            lower, upper = lower.clip(lower=0.0), upper.clip(lower=0.0)
+        return self._shaped(lower), self._shaped(upper)
 
     def levels(self, level: float = 0.95) -> Any:
         """Return how accurate every level of the published table is.
@@ -332,8 +365,8 @@ class ReleasedTable:
             and the share of numbers that are farther from 0 than their half width.
         """
         hierarchy = self.design.description.hierarchy
-        return level_summary(self.design, level, self.unrounded, hierarchy)
+        return level_summary(self.design, level, self.published.unrounded, hierarchy)
 
     def report(self) -> Report:
         """Return what people want to read: promise, noise, whether totals add up."""
-        return table_report(self.design, self.table, self.public)
+        return table_report(self.design, self.published.table, self.published.public)
