@@ -58,17 +58,17 @@ def covariance(K, y, kept):
 
 def least_error(W, directions, rounds=3000, tolerance=1e-6):
     """Bounds of the least trace(W Σ) over Gaussian noise with v' Σ⁻¹ v ≤ 1, by the dual."""
-    basis = sl.orth(directions.T)
-    V = directions @ basis
-    root = sl.sqrtm(basis.T @ W @ basis + 1e-13 * np.eye(basis.shape[1]) * np.trace(W)).real
+    values, U = np.linalg.eigh(W)
+    seen = values > 1e-10 * values[-1]
+    V = directions @ (U[:, seen] * np.sqrt(values[seen]))
+    V = V @ sl.orth(V.T)
     w = np.ones(len(V)) / len(V)
     low = high = 0.0
     for _ in range(rounds):
-        values, U = np.linalg.eigh(root @ (V.T * w) @ V @ root)
+        values, U = np.linalg.eigh((V.T * w) @ V)
         r = np.sqrt(np.maximum(values, 1e-300))
         low = r.sum() ** 2
-        H = root @ (U / r) @ U.T @ root
-        gain = np.einsum("ki,ij,kj->k", V, H, V)
+        gain = ((V @ U) ** 2 / r).sum(axis=1)
         high = low * gain.max() / (w @ gain)
         if high / low - 1 < tolerance:
             break

@@ -109,6 +109,8 @@ def gains_below(parent, leaf, known, phi, gains, H, B):  # type: ignore[no-untyp
 def leaf_weights(parent, leaf, known, y, gains):  # type: ignore[no-untyped-def]
     """Return weights that add up in the tree, 1 at the top of every class, for the lower bound.
 
+    The second result is what a unit of budget below the root gains.
+
     Parameters
     ----------
     parent, leaf, known : arrays
@@ -136,4 +138,4 @@ def leaf_weights(parent, leaf, known, y, gains):  # type: ignore[no-untyped-def]
     for v in range(1, n):
         if not known[v]:
             D[v] = D[parent[v]] * H[v] / B[parent[v]]
-    return D
+    return D, B[0]

@@ -62,6 +62,61 @@ def count_above(parent, leaf, c, e, t, root_known):  # type: ignore[no-untyped-d
 
 
 @compiled
+def without_twins(parent, leaf, c, e):  # type: ignore[no-untyped-def]
+    """Take out children that are alike: their contrasts are eigenvectors, √(c/e) each.
+
+    Parameters
+    ----------
+    parent, leaf : arrays
+        One class, its root first.
+    c, e : arrays
+        The two forms; changed in place where a node stands for its children.
+
+    Returns
+    -------
+    kept : array of bool
+        Nodes that are left.
+    ends : array of bool
+        Which of them are leaf cells now.
+    extra : float
+        Sum of the roots of the eigenvalues that were taken out, from below.
+    """
+    n = len(parent)
+    kept = np.ones(n, np.bool_)
+    ends = leaf.copy()
+    children = np.zeros(n, np.int64)
+    alike = np.ones(n, np.bool_)
+    child_c = np.zeros(n)
+    child_e = np.zeros(n)
+    extra = 0.0
+    for v in range(n - 1, 0, -1):
+        if not leaf[v] and alike[v]:
+            k = children[v]
+            extra += (k - 1) * np.sqrt(child_c[v] / child_e[v])
+            c[v] += child_c[v] / k
+            e[v] += child_e[v] / k
+            ends[v] = True
+        p = parent[v]
+        if not ends[v] or e[v] <= 0.0:
+            alike[p] = False
+        elif children[p] == 0:
+            child_c[p] = c[v]
+            child_e[p] = e[v]
+        else:
+            close = abs(e[v] - child_e[p]) <= 1e-9 * child_e[p]
+            alike[p] = alike[p] and close and abs(c[v] - child_c[p]) <= 1e-12 * child_c[p]
+            # a smaller first form and a larger second one only lower the bound
+            child_c[p] = min(child_c[p], c[v])
+            child_e[p] = max(child_e[p], e[v])
+        children[p] += 1
+    for v in range(1, n):
+        p = parent[v]
+        if not kept[p] or (p > 0 and ends[p]):
+            kept[v] = False
+    return kept, ends, extra
+
+
+@compiled
 def sum_of_roots(parent, leaf, c, e, root_known, tolerance, most):  # type: ignore[no-untyped-def]
     """Return a lower bound of Σ √λ: areas under the counting function, halved where it matters.
 
@@ -149,7 +204,7 @@ def lower_bound(
         Positive costs with which the weights of neighbours are found.
     """
     _, gains = passes.cost_and_gains(*tree.arrays, y, cost_floor)
-    weights = shares.leaf_weights(*tree.arrays, y, gains)
+    weights, below = shares.leaf_weights(*tree.arrays, y, gains)
     tolerance = 2e-4 if tree.n > 50_000 else 2e-5
     component = tree.component
     order = np.argsort(component, kind="stable")
@@ -168,9 +223,23 @@ def lower_bound(
         else:
             found = _join_bound(*parts, tolerance)
             if neighbours == "circuits":
+                joins = min(1.0, float(gains[0] / below)) if below > 0 else 1.0
                 found = max(found, _replace_bound(*parts, tolerance))
+                found = max(found, _both_bound(*parts, joins, tolerance))
             total += found
     return total * (1 - COUNTING)
+
+
+def _sum_of_roots(
+    parent: Indices, leaf: Marks, c: FloatArray, e: FloatArray, root_known: bool, tolerance: float
+) -> float:
+    """Σ √λ from below, children that are alike taken out first."""
+    c, e = c.copy(), e.copy()
+    kept, ends, extra = without_twins(parent, leaf, c, e)
+    place = np.cumsum(kept) - 1
+    above = np.where(parent[kept] >= 0, place[parent[kept]], -1)
+    parts = (above, ends[kept], c[kept], e[kept], root_known, tolerance, MOST_COUNTS)
+    return float(extra) + float(sum_of_roots(*parts))
 
 
 def _join_bound(
@@ -179,7 +248,7 @@ def _join_bound(
     """One person joins: weights d on the cells, which add up to 1."""
     weight = d / d[leaf].sum()
     e = np.where(leaf, 1 / weight, 0.0)
-    return float(sum_of_roots(parent, leaf, c, e, False, tolerance, MOST_COUNTS)) ** 2
+    return _sum_of_roots(parent, leaf, c, e, False, tolerance) ** 2
 
 
 def _replace_bound(
@@ -194,7 +263,7 @@ def _replace_bound(
     weight = d / d[leaf].sum()
     e = np.where(leaf, 1 / weight, 0.0)
     pairs = (1 - float((weight[leaf] ** 2).sum())) / 2
-    found = float(sum_of_roots(parent, leaf, below, e, True, tolerance, MOST_COUNTS)) ** 2 / pairs
+    found = _sum_of_roots(parent, leaf, below, e, True, tolerance) ** 2 / pairs
     top = np.flatnonzero(parent == 0)
     if len(top) < 2:
         return found
@@ -206,8 +275,30 @@ def _replace_bound(
     e[leaf] = 1 / (scaled[leaf] * (1 - share[leaf]))
     e[top] -= 1 / (1 - load)
     pairs = (1 - float((load**2).sum())) / 2
-    other = float(sum_of_roots(parent, leaf, below, e, True, tolerance, MOST_COUNTS)) ** 2 / pairs
+    other = _sum_of_roots(parent, leaf, below, e, True, tolerance) ** 2 / pairs
     return max(found, other)
+
+
+def _both_bound(
+    parent: Indices, leaf: Marks, c: FloatArray, d: FloatArray, joins: float, tolerance: float
+) -> float:
+    """A share of people who join, d, and the rest who move between any two cells, d d'.
+
+    ``α diag(d) + (1 − α)(diag(d) − d dᵀ)`` has the inverse ``diag(1/d) + (1 − α)/α 11ᵀ``: one more
+    term, at the root.
+    """
+    if leaf.sum() < 2:
+        return 0.0
+    weight = d / d[leaf].sum()
+    pairs = (1 - float((weight[leaf] ** 2).sum())) / 2
+    best = 0.0
+    for factor in (0.85, 1.0, 1.2):
+        alpha = min(max(joins * factor, 1e-3), 1.0)
+        e = np.where(leaf, 1 / weight, 0.0)
+        e[0] += (1 - alpha) / alpha
+        found = _sum_of_roots(parent, leaf, c, e, False, tolerance) ** 2
+        best = max(best, found / (alpha + (1 - alpha) * pairs))
+    return best
 
 
 def _without_only_children(
