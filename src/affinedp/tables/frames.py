@@ -1,7 +1,7 @@
 """Tables as people hold them: pandas of any shape, polars; and back into that shape.
 
 Inside, a table is a pandas DataFrame whose columns are texts and whose labels are columns.  The
-kind of table, its labels and the names of its axes are public; types are not looked at.
+kind of table and its labels are public; types, and the name of the columns, are not looked at.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def given_table(description: TableDescription, table: Any) -> Given:
             twice = next(name for name in names if names.count(name) > 1)
             raise TableError(f"two columns are called {twice!r}", "", twice)
         frame = frame.set_axis(names, axis=1)
-    if names != labels or table.columns.names != [None]:
+    if names != labels:
         kept = _axis(pandas, table.columns)
         places = {name: place for place, name in enumerate(names)}
         ways.append(lambda found: found.set_axis(kept[[places[name] for name in found]], axis=1))
@@ -93,10 +93,10 @@ def _in_turn(ways: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 
 def _axis(pandas: Any, columns: Any) -> Any:
-    """The labels of the columns with their names, and without the types around them."""
+    """The labels of the columns, without types and names around them, which nobody declared."""
     if columns.nlevels > 1:
-        return pandas.MultiIndex.from_tuples(columns.tolist(), names=list(columns.names))
-    return pandas.Index(fresh_labels(columns.tolist()), name=columns.name)
+        return pandas.MultiIndex.from_tuples(columns.tolist())
+    return pandas.Index(fresh_labels(columns.tolist()))
 
 
 def _from_polars(description: TableDescription, table: Any) -> Given:

@@ -315,6 +315,11 @@ class ReleasedTable:
         return labelled.set_axis(table.columns[places], axis=1)
 
     @property
+    def public(self) -> FloatArray:
+        """Public numbers in the equations, also sums that no cell holds; one row per data set."""
+        return self.published.public
+
+    @property
     def guarantee(self) -> Guarantee:
         """What is promised."""
         return self.design.guarantee
