@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -90,6 +91,15 @@ class DesignedNoise:
         if self.multiples is not None:
             squares = squares + self.multiples.variances
         return np.sqrt(squares)
+
+    @property
+    def weighted_error(self) -> float:
+        """Expected squared error of one data set under the weights, before rounding."""
+        errors = self.mechanism.expected_squared_errors
+        if isinstance(self.mechanism, TreeMechanism):
+            errors = errors[self.layout.private]
+        weights = self.layout.weights(self.description.weights)
+        return math.fsum(errors if weights is None else errors * weights)
 
     @property
     def noise(self) -> Any:

@@ -1,17 +1,15 @@
-"""The three things that people hold: a description, its design, and a released table.
+"""What people hold: a description of a table, and its design.
 
 Each is a plain record with conveniences; all work is done in the modules below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from affinedp.budget.ledger import Ledger
-from affinedp.promise.guarantee import Guarantee
 from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.show.page import Report
 from affinedp.tables.description import TableDescription
@@ -21,8 +19,10 @@ from affinedp.tables.frames import Given, given_table, with_recognised_margins, 
 from affinedp.tables.layout import layout_of
 from affinedp.tables.level_summary import level_summary
 from affinedp.tables.neighbours import row_manifold
-from affinedp.tables.publishing import Published, release_table
+from affinedp.tables.publishing import release_table
 from affinedp.tables.reading import broken_totals, read_points
+from affinedp.tables.released_table import ReleasedTable
+from affinedp.tables.several import SeveralTables, several_tables
 from affinedp.tables.table_report import table_report
 
 
@@ -51,9 +51,9 @@ class TableRelease(TableDescription):
     delta : float
         δ of the promise; 0 for Laplace noise.
     law : {"gaussian", "laplace"}, optional
-        Law of the noise; Gaussian where δ > 0 unless given.
+        Law of the noise.  By default the better one: Laplace noise keeps (ε, δ) too.
     mu : float or mapping
-        How far one number may move between neighbours: one number, or one per private column.
+        How much one person counts for: one number, or one per private column.
     equations : sequence of str, optional
         Linear equations between the columns of a row, as in ``"total = a + b"``.
     totals : mapping, optional
@@ -79,13 +79,21 @@ class TableRelease(TableDescription):
     rows : {"separate", "composed", "together"}, optional
         See above; by default together if equations tie the rows, separate otherwise.  A ledger is
         not charged for several rows unless this is said, or equations tie them.
-    neighbours : {"circuits", "cells", "swaps"}
-        Definition 4 of the paper; or one cell that is no total moves and totals follow; or (with
-        public margins) two people exchange places in a cross-tabulation.
+    neighbours : {"person", "replace", "swaps", "circuits"}
+        One person more or less, counted once in one cell of each part of the table that equations
+        tie together; one person counted in another cell (the number of people is public); two
+        people who exchange places under public margins; Definition 4 of the paper.  What is
+        public stays the same: below public totals a person is counted in another cell.
+    household : int
+        How many people may differ at once.
+    at_most : int, optional
+        In how many cells of the whole table a person is counted at most.
     cells : sequence of str, optional
-        For ``"cells"``: the columns that determine all others; by default those that are no total.
-    weights : mapping, optional
-        What squared error costs in each private column (1 if not named).
+        For equations that are no totals: the columns in which a person is counted, which
+        determine all others.
+    weights : mapping or "levels", optional
+        What squared error costs in each private column, or in each row (1 if not named); or the
+        same for every level of the table as a whole.
     adjust : sequence of str, or "totals"
         Columns (or all totals) that are changed to fit where they are off by rounding.
     within : float, optional
@@ -198,6 +206,41 @@ class TableRelease(TableDescription):
         description, given = _prepared(self, table)
         return broken_totals(description, given.frame)
 
+    @staticmethod
+    def together(
+        releases: Sequence[TableRelease], *, epsilon: float | None = None, delta: float = 0.0
+    ) -> SeveralTables:
+        """Return one release of several tables about the same people.
+
+        Sensitivities add up, as √(Σ s²) for Gaussian and Σ ε for Laplace noise.  Tables that
+        share totals are better released as one: :class:`~affinedp.tables.MarginRelease`.
+
+        Parameters
+        ----------
+        releases : sequence of TableRelease
+            With the same neighbours and household.
+        epsilon, delta : float, optional
+            The promise of all tables together, shared out to the least squared error; if left
+            out, every table keeps the promise that it has, and they add up.
+
+        Returns
+        -------
+        SeveralTables
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from affinedp.tables import TableRelease
+        >>> sexes = pd.DataFrame({"women": [30], "men": [70], "all": [100]})
+        >>> wards = pd.DataFrame({"north": [60], "south": [40], "all": [100]})
+        >>> first = TableRelease(totals={"all": ["women", "men"]}, epsilon=1.0)
+        >>> second = TableRelease(totals={"all": ["north", "south"]}, epsilon=1.0)
+        >>> both = TableRelease.together([first, second], epsilon=1.0)
+        >>> both.design([sexes, wards]).guarantee.holds(1.0)
+        True
+        """
+        return several_tables(releases, epsilon, delta)
+
 
 def _prepared(release: TableRelease, table: Any) -> tuple[TableRelease, Given]:
     """The description and the table, both with columns that are texts."""
@@ -231,6 +274,17 @@ class TableDesign(DesignedNoise):
     def report(self) -> Report:
         """Return what people want to read, compared with standard practice."""
         return table_report(self, None, None)
+
+    def check(self, table: Any) -> None:
+        """Refuse a table that cannot be released with this noise; nothing is charged or drawn.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The private table.
+        """
+        frame = given_table(self.description, table).frame
+        read_points(self.description, layout_of(self.description, frame), frame)
 
     def levels(self, level: float = 0.95) -> Any:
         """Return how accurate every level of the table will be, before anything is spent.
@@ -272,106 +326,3 @@ class TableDesign(DesignedNoise):
         given = given_table(self.description, table)
         found = release_table(self, given.frame, ledger=ledger, label=label, bound=bound)
         return ReleasedTable(replace(self, bound=found.bound), found, given.back)
-
-
-@dataclass(frozen=True, eq=False)
-class ReleasedTable:
-    """A published table.  Everything here may be shown to anyone.
-
-    Attributes
-    ----------
-    design : TableDesign
-        The noise and the equations.
-    published : Published
-        What was drawn, in the shape in which it is worked on.
-    back : callable
-        From that shape to the one of the private table.
-    """
-
-    design: TableDesign = field(repr=False)
-    published: Published = field(repr=False)
-    back: Callable[[Any], Any] = field(repr=False)
-
-    @cached_property
-    def table(self) -> Any:
-        """The published table: index and columns of the private one; numbers with noise."""
-        return self.back(self.published.table)
-
-    @cached_property
-    def unrounded(self) -> Any:
-        """The private columns before they were rounded or made non-negative: unbiased."""
-        return self._shaped(self.published.unrounded)
-
-    def _shaped(self, numbers: Any) -> Any:
-        """Numbers by private column with the labels that the published table has."""
-        table = self.table
-        if not type(table).__module__.startswith("pandas"):
-            return self.back(numbers)
-        labelled = numbers.set_axis(table.index, axis=0)
-        if table.ndim == 1:
-            return labelled.iloc[:, 0].rename(table.name)
-        inside = [name for name in self.published.table if name not in table.index.names]
-        places = [inside.index(name) for name in numbers]
-        return labelled.set_axis(table.columns[places], axis=1)
-
-    @property
-    def public(self) -> FloatArray:
-        """Public numbers in the equations, also sums that no cell holds; one row per data set."""
-        return self.published.public
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is promised."""
-        return self.design.guarantee
-
-    @property
-    def noise(self) -> Any:
-        """Standard deviation of the noise: a Series by column, or a DataFrame by cell."""
-        return self.design.noise
-
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
-        """Return lower and upper ends of confidence intervals for the true numbers.
-
-        They are around the numbers before rounding, which are as private: rounding adds nothing.
-        Where the table has no negative numbers, they are cut at 0.
-
-        Parameters
-        ----------
-        level : float
-            The probability with which each interval by itself holds the true number, at least.
-
-        Returns
-        -------
-        pair of tables
-            With the labels of the table and its private columns.
-        """
-        plain = self.published.unrounded
-        width = self.design.half_width(level, rounded=False)
-        if self.design.layout.row_names is not None:
-            # numbers that are public are known: their intervals have no width
-            width = width.set_axis(plain.index).fillna(0.0)
-        lower, upper = plain - width, plain + width
-        if self.design.description.nonnegative:
-            lower, upper = lower.clip(lower=0.0), upper.clip(lower=0.0)
-        return self._shaped(lower), self._shaped(upper)
-
-    def levels(self, level: float = 0.95) -> Any:
-        """Return how accurate every level of the published table is.
-
-        Parameters
-        ----------
-        level : float
-            Of the intervals.
-
-        Returns
-        -------
-        DataFrame
-            As for :meth:`TableDesign.levels`, with the median half width relative to the number,
-            and the share of numbers that are farther from 0 than their half width.
-        """
-        hierarchy = self.design.description.hierarchy
-        return level_summary(self.design, level, self.published.unrounded, hierarchy)
-
-    def report(self) -> Report:
-        """Return what people want to read: promise, noise, whether totals add up."""
-        return table_report(self.design, self.published.table, self.published.public)

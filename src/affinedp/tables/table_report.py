@@ -124,18 +124,15 @@ def _comparisons(design: DesignedNoise) -> Iterator[tuple[str, str]]:
     """What standard practice costs for the same promise, in units of this design."""
     if not design.compared:
         return
-    layout = design.layout
-    weights = layout.weights(design.description.weights)
-    errors = design.mechanism.expected_squared_errors
-    if isinstance(design.mechanism, TreeMechanism):
-        errors = errors[layout.private]
-    own = math.fsum(errors if weights is None else errors * weights)
+    own = design.weighted_error
     if own <= 0:
         return
     for label, names in (("against cells", (CELLS, ADD_UP)), ("against levels", (LEVELS,))):
         costs = [(one.error, one.law) for one in design.compared if one.name in names]
         if costs:
             error, law = min(costs)
+            own_law = {"gaussian": design.releases, "laplace": design.releases**2}
+            error /= own_law[design.mechanism.law]
             words = {"gaussian": "Gaussian", "laplace": "Laplace"}[law]
             yield label, f"{WORDS[label]}, costs {error / own:.4g} times as much ({words})"
 
