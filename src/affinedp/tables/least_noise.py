@@ -38,8 +38,9 @@ MOST_LISTED = {"gaussian": 2e5, "laplace": 5e4}
 MOST_INDEPENDENT = {"gaussian": 2e6, "laplace": 260}
 # Errors that are the same up to the accuracy of a design.
 SAME = 1e-6
-# Up to this many, one weight per level is compared too.
-MOST_COMPARED = 4e5
+# Up to this many, standard practice is compared, and one weight per level too.
+MOST_COMPARED = 4e6
+MOST_LEVELS = 4e5
 MARGIN = 1e-12
 
 
@@ -98,7 +99,8 @@ def least_noise(
             for name, mechanism in baseline_mechanisms(adjacency, law, limit, _cells(layout)):
                 note(name, mechanism)
             levels = _levels(layout, adjacency, weights)
-            if len(set(levels)) < len(levels) and not isinstance(adjacency, JointAdjacency):
+            alike = len(set(levels)) < len(levels) and count <= MOST_LEVELS
+            if alike and not isinstance(adjacency, JointAdjacency):
                 note(LEVELS, symmetric_noise(adjacency, law, limit, levels, weights))
             error = independent_error(adjacency, law, limit, weights) * growth
             compared.append(Compared(INDEPENDENT, law, error))
