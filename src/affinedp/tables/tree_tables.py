@@ -15,6 +15,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
+from affinedp.designs.structured.tree_promise import neighbour_words
 from affinedp.designs.structured.trees import design_tree
 from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
@@ -131,7 +132,10 @@ def tree_guarantee(description: TableDescription, mechanism: TreeMechanism) -> G
     unit = units.get(description.neighbours, mechanism.guarantee.unit)
     words = mechanism.guarantee.neighbours
     if description.at_most is not None:
-        words += f" (in at most {description.at_most} cells each)"
+        kind: Any = description.neighbours
+        words = neighbour_words(mechanism.tree, kind, description.household)
+        counted = f"in at most {description.at_most} cells of the table"
+        words = words.replace("in one cell of the table", counted)
     return replace(mechanism.guarantee, unit=unit, neighbours=words)
 
 
