@@ -9,7 +9,7 @@ from typing import Any
 
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
-from affinedp.promise.calibration import gaussian_epsilon, gaussian_sensitivity
+from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
 from affinedp.promise.guarantee import Guarantee, compose
 from affinedp.promise.verification import Law
 from affinedp.tables.description import TableDescription
@@ -89,15 +89,19 @@ class SeveralTables:
             limit = float(gaussian_sensitivity(self.epsilon, delta))
             sizes = [math.sqrt(cost) for cost in costs]
             shares = [limit * math.sqrt(size / math.fsum(sizes)) for size in sizes]
-            budgets = [float(gaussian_epsilon(delta, s * (1 - SPARE))) for s in shares]
+            budgets = [_pair(delta, s * (1 - SPARE)) for s in shares]
         else:
             sizes = [cost ** (1 / 3) for cost in costs]
-            budgets = [self.epsilon * size / math.fsum(sizes) * (1 - SPARE) for size in sizes]
+            shares = [self.epsilon * size / math.fsum(sizes) for size in sizes]
+            budgets = [(share * (1 - SPARE), 0.0) for share in shares]
         designs = tuple(
-            replace(one, epsilon=budget).design(table)
-            for one, budget, table in zip(whole, budgets, tables)
+            replace(one, epsilon=epsilon, delta=own).design(table)
+            for one, (epsilon, own), table in zip(whole, budgets, tables)
         )
-        return SeveralDesigns(designs)
+        found = SeveralDesigns(designs)
+        if not found.guarantee.holds(self.epsilon, self.delta):
+            raise AffineDPError("the budget could not be shared out: choose a larger ε or δ")
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +186,14 @@ def several_tables(
             "'person'"
         )
     return SeveralTables(chosen, epsilon, delta)
+
+
+def _pair(delta: float, sensitivity: float) -> tuple[float, float]:
+    """An (ε, δ) that Gaussian noise of this sensitivity just keeps."""
+    epsilon = float(gaussian_epsilon(delta, sensitivity))
+    if epsilon > 0:
+        return epsilon, delta
+    return 0.0, float(gaussian_delta(0.0, sensitivity))
 
 
 def _cost(design: Any) -> float:
