@@ -18,7 +18,7 @@ from affinedp.promise.verification import output_units, whiten
 from affinedp.promise.without_list import longest_move
 from affinedp.record import MechanismRecord
 from affinedp.release.combinations import Combinations, seen_combinations
-from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint, shifted
+from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint
 
 # The noise lives on multiples of 2^-GRID_BITS of its own scale.
 GRID_BITS = 56
@@ -100,7 +100,7 @@ class Plan:
 
     def _grid(self, steps: FloatArray | BigIntegers) -> BigIntegers:
         exponent = self.coordinates.exponent + self.step_exponent + GRID_BITS
-        return shifted(self.coordinates.times(steps), exponent)
+        return self.coordinates.times(steps, exponent)
 
     def shared_outputs(self, points: FloatArray) -> FloatArray:
         """Return what is published without noise: equal for neighbours, bit for bit."""

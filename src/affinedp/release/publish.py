@@ -63,8 +63,13 @@ def publish(
     rows : {"same", "different"}, optional
         Whom the rows are about; needed for several rows and a ledger.
     """
+    if ledger is not None and not hasattr(ledger, "charge"):
+        raise AffineDPError(
+            f"ledger must be a Ledger, not {type(ledger).__name__}: open it with "
+            "affinedp.Ledger(path)"
+        )
     points, wrap = read_points(mechanism, x)
-    _check(mechanism, plan, points)
+    check_points(mechanism, plan, points)
     releases = 1
     if ledger is not None or rows is not None:
         releases = charged_releases(len(points), rows)
@@ -84,8 +89,18 @@ def publish(
     return wrap(published)
 
 
-def _check(mechanism: MechanismRecord, plan: Plan, points: FloatArray) -> None:
-    """Refuse data off the manifold, or beyond the declared bound."""
+def check_points(mechanism: MechanismRecord, plan: Plan, points: FloatArray) -> None:
+    """Refuse data off the manifold, or beyond the declared bound.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        Its equations are asked.
+    plan : Plan
+        The public part of its releases.
+    points : array, shape (rows, n)
+        The data.
+    """
     if points.shape[0] == 0:
         raise AffineDPError("there are no rows to release")
     if plan.bound is not None and np.abs(points).max() > plan.bound:

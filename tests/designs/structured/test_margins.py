@@ -100,8 +100,8 @@ def test_promise_variances_and_bound_are_those_of_dense_matrices(neighbours, goa
         assert low * (1 - 1e-5) <= cost <= high * (1 + 1e-3)
 
 
-def test_adult_is_as_good_as_published():
-    """14 attributes, 6·10¹⁷ cells: ResidualPlanner's own number for one person."""
+def test_adult_is_as_good_as_residual_planner():
+    """14 attributes, 6·10¹⁷ cells: what ResidualPlanner's program prints."""
     m = design_margins(ADULT, "<=3", **PROMISE)
     assert m.root_mean_square_error * m.guarantee.sensitivity == pytest.approx(10.6650, abs=5e-5)
     assert m.gap < 1e-5

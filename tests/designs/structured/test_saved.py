@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import affinedp as adp
 from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.ordinary import ordinary_tree
@@ -13,6 +14,7 @@ from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.designs.structured.trees import design_tree
 from affinedp.errors import AffineDPError
 from affinedp.files.mechanisms import StorageError
+from affinedp.mechanism import Mechanism
 
 PARENT = [-1, 0, 0, 1, 1, 2, 2, 2]
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
@@ -76,5 +78,24 @@ def test_a_small_tree_is_an_ordinary_mechanism():
             np.testing.assert_allclose(
                 ordinary.expected_squared_errors, m.expected_squared_errors, rtol=1e-6, atol=1e-9
             )
+    circuits = adp.CircuitAdjacency(ordinary.manifold, 1.0)
+    m = design_tree(PARENT, neighbours="circuits", law="gaussian", **PROMISE)
+    noise = ordinary_tree(m).noise_matrix
+    found = adp.verify(ordinary.manifold, noise, adjacency=circuits)
+    assert found.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-8)
     with pytest.raises(AffineDPError, match="too large"):
         ordinary_tree(design_tree([-1] + [0] * 2000, **PROMISE))
+
+
+def test_reports_say_what_is_promised():
+    for m in some():
+        text = str(m)
+        assert "What is promised" in text
+        assert "one person" in text or "household" in text or "two people" in text
+
+
+def test_other_readers_name_the_right_one(tmp_path):
+    m = design_tree(PARENT, **PROMISE)
+    save_structured(m, tmp_path / "tree.json")
+    with pytest.raises(StorageError, match="load_structured"):
+        Mechanism.load(tmp_path / "tree.json")

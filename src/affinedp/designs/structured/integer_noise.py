@@ -109,7 +109,7 @@ def check_grid(law: Law, epsilon: float, delta: float, changed: int) -> None:
 
     The discrete law of one number is within 4⁻ᵏ/24 of the rounded Gaussian, and only numbers that
     neighbours change count: δ grows by at most (1 + e^ε) · changed · 4⁻ᵏ/24.  The share 2⁻³⁰ of
-    the noise pays for 10⁻¹² of δ and more.
+    the noise pays for 10⁻¹⁰ of δ and more.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def check_grid(law: Law, epsilon: float, delta: float, changed: int) -> None:
         added = (1 + math.exp(epsilon)) * changed * 4.0**-GRID_BITS / 24
     except OverflowError:
         added = math.inf
-    if not added <= 1e-12 * delta:
+    if not added <= 1e-10 * delta:
         raise AffineDPError(
             f"delta = {delta:g} is too small, or epsilon = {epsilon:g} too large, for noise on the "
             f"grid of 2^-{GRID_BITS}: it could add {added:.1e} to delta"

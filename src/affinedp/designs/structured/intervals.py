@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from affinedp.promise.verification import Law
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """Where the true numbers lie with the given probability.
+    """Where the true numbers lie with the given probability; unpacks into its two ends.
 
     Attributes
     ----------
@@ -30,6 +32,9 @@ class Interval:
     high: FloatArray = field(repr=False)
     level: float
     simultaneous: bool
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.low, self.high))
 
 
 def half_widths(law: Law, variances: FloatArray, level: float, simultaneous: bool) -> FloatArray:

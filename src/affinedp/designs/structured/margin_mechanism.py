@@ -26,10 +26,12 @@ from affinedp.designs.structured.margin_blocks import (
     subsets,
     variance_shares,
 )
+from affinedp.designs.structured.reports import noise_report
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
+from affinedp.show.page import Report
 
 # From a tuple of attributes to the integer counts of that margin.
 Counts = Callable[[tuple[int, ...]], NDArray[Any]]
@@ -213,6 +215,17 @@ class MarginMechanism:
         lengths = squared_lengths(tuple(self.sizes[j] - 1 for j in members(block)))
         inverse = np.sqrt(self.t[place] / lengths) * (1 - SPARE)
         return np.asarray(np.floor(np.ldexp(inverse, GRID_BITS)), dtype=np.int64)
+
+    def report(self) -> Report:
+        """Return what people want to read: the promise, the noise by margin, other ways."""
+        noise = ((f"margin of {', '.join(map(str, names)) or 'nothing'}", math.sqrt(variance))
+                 for names, variance in self.variances.items())  # fmt: skip
+        law = "Gaussian" if self.law == "gaussian" else "Laplace"
+        title = f"{law} noise on {len(self.margins):,} margins of {len(self.sizes)} attributes"
+        return noise_report(title, self.guarantee, noise, self.gap, self.alternatives, self.notes)
+
+    def __str__(self) -> str:
+        return str(self.report())
 
     def linear_variance(self, attributes: Iterable[int], combination: ArrayLike) -> float:
         """Return the variance of a linear function of the cells of one margin.

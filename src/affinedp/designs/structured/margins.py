@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.gaussian import largest_sensitivity
-from affinedp.designs.structured.integer_noise import check_grid
+from affinedp.designs.structured.integer_noise import SHARE, check_grid
 from affinedp.designs.structured.least_margins import Goal, least_blocks
 from affinedp.designs.structured.margin_blocks import (
     LEAST,
@@ -214,7 +214,8 @@ def _standard_practice(ask: _Question, limit: float, value: float) -> tuple[tupl
     """Standard practice with Gaussian noise under the same promise, as multiples of the design."""
     noisy = ask.noisy
     t = np.ones(int(noisy.sum())) @ spreads(ask.sizes, ask.wanted[noisy], ask.blocks)
-    unit = (ask.household / limit) ** 2
+    # as for the design, the grid of the noise takes its share
+    unit = (ask.household / limit * float(1 + SHARE)) ** 2
     square = float(exact_square(ask.sizes, ask.blocks, t, ask.neighbours)) * unit
     projected = ask.total((ask.shares @ (1 / t)) * square) / value
     independent = ask.total(np.where(noisy, square, 0.0)) / value

@@ -27,6 +27,7 @@ from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import largest_household, tree_guarantee
 from affinedp.designs.structured.whole_margins import block_precisions, whole_guarantee
 from affinedp.files.mechanisms import (
+    STRUCTURED_FORMAT,
     VERSION,
     StorageError,
     check_stated,
@@ -38,7 +39,6 @@ from affinedp.files.mechanisms import (
     write_text,
 )
 
-STRUCTURED_FORMAT = "affinedp structured mechanism"
 Structured = TreeMechanism | MarginMechanism | TreeMarginMechanism
 
 
@@ -51,6 +51,16 @@ def save_structured(mechanism: Structured, path: str | Path) -> None:
         What to write.
     path : str or Path
         Where to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from affinedp.designs.structured.margins import design_margins
+    >>> m = design_margins([3, 2], "<=1", epsilon=1.0)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> save_structured(m, f"{folder.name}/margins.json")
+    >>> load_structured(f"{folder.name}/margins.json").law
+    'laplace'
     """
     document: dict[str, Any] = {
         "format": STRUCTURED_FORMAT,

@@ -18,6 +18,8 @@ from affinedp.designs.structured.tree import Indices, Marks, Tree, TreeNeighbour
 from affinedp.neighbours.circuits.zeros import compiled
 
 MOST_COUNTS = 3000
+# Nodes up to which every bound for both kinds of neighbours is tried.
+FEW = 20_000
 # Counting is in double precision, not in intervals: the bound is lowered by this share.
 COUNTING = 1e-6
 
@@ -221,11 +223,14 @@ def lower_bound(
         if tree.known[nodes[0]]:
             total += _replace_bound(*parts, tolerance)
         else:
-            found = _join_bound(*parts, tolerance)
+            found = 0.0
             if neighbours == "circuits":
                 joins = min(1.0, float(gains[0] / below)) if below > 0 else 1.0
+                found = _both_bound(*parts, joins, tolerance)
+            if found == 0.0 or len(nodes) <= FEW:
+                found = max(found, _join_bound(*parts, tolerance))
+            if neighbours == "circuits" and len(nodes) <= FEW:
                 found = max(found, _replace_bound(*parts, tolerance))
-                found = max(found, _both_bound(*parts, joins, tolerance))
             total += found
     return total * (1 - COUNTING)
 

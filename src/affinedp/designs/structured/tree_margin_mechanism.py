@@ -19,10 +19,12 @@ from affinedp.designs.structured.contrasts import contrasts, residual, squared_l
 from affinedp.designs.structured.integer_noise import BLOCK, SPARE, Integers, noisy
 from affinedp.designs.structured.intervals import Interval, half_widths
 from affinedp.designs.structured.margin_blocks import Sets, members, subsets, variance_shares
+from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Indices, Tree
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.release.plan import GRID_BITS
+from affinedp.show.page import Report
 
 LEAST_Q = 1 << 20
 # Numbers that are still held as integers of any size.
@@ -161,6 +163,24 @@ class TreeMarginMechanism:
             same = np.array([self._known(B)[0] == root_known for B in self.blocks.tolist()])
             total += node * float(parts[same].sum())
         return np.asarray(self.tree.outside(total), dtype=float)
+
+    def report(self) -> Report:
+        """Return what people want to read: the promise, the noise by margin at the leaf cells."""
+        leaves = self.tree.order[self.tree.leaf]
+        noise = (
+            (
+                f"margin of {', '.join(map(str, members(A))) or 'nothing'}, leaves",
+                math.sqrt(float(self.variances(members(A))[leaves].mean())),
+            )
+            for A in self.margins.tolist()
+        )
+        title = (
+            f"Gaussian noise on {len(self.margins):,} margins at {self.tree.n:,} nodes of a tree"
+        )
+        return noise_report(title, self.guarantee, noise, self.gap, (), self.notes)
+
+    def __str__(self) -> str:
+        return str(self.report())
 
     def interval(
         self,

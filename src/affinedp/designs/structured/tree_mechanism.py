@@ -16,11 +16,13 @@ from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import Integers, noisy, precisions
 from affinedp.designs.structured.intervals import Interval, half_widths
+from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Tree, TreeNeighbours
 from affinedp.designs.structured.whole_numbers import public_below, rounding_reach, whole_numbers
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
+from affinedp.show.page import Report
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +131,17 @@ class TreeMechanism:
             mean = float(squares[start:stop][private].mean()) if count else 0.0
             rows.append((level, count, math.sqrt(mean)))
         return tuple(rows)
+
+    def report(self) -> Report:
+        """Return what people want to read: the promise, the noise by level, other ways."""
+        noise = ((f"level {level} ({count:,} numbers)", size)
+                 for level, count, size in self.level_summary() if count)  # fmt: skip
+        law = "Gaussian" if self.law == "gaussian" else "Laplace"
+        title = f"{law} noise on a tree of {self.tree.n:,} numbers"
+        return noise_report(title, self.guarantee, noise, self.gap, self.alternatives, self.notes)
+
+    def __str__(self) -> str:
+        return str(self.report())
 
     def covariance_with(self, combination: ArrayLike) -> FloatArray:
         """Return the covariance of a linear function of the numbers with every number, in O(n).

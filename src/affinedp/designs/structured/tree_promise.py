@@ -147,8 +147,15 @@ def tree_guarantee(
         output_names=names or (),
         method="heaviest path in integers" if len(cells) == 1 else "heaviest branches in integers",
         neighbours_key=f"tree {neighbours} {household} {tree.key}",
-        unit=unit_of(neighbours, household),
+        unit=unit_of(_kind(tree, neighbours), household),
     )
+
+
+def _kind(tree: Tree, neighbours: TreeNeighbours) -> str:
+    """Who really moves: where totals are public, nobody joins or leaves below them."""
+    if tree.known[0]:
+        return "replace"
+    return "public" if tree.known.any() else neighbours
 
 
 def unit_of(neighbours: str, household: int) -> str:
@@ -165,7 +172,8 @@ def unit_of(neighbours: str, household: int) -> str:
         "person": "one person joins or leaves",
         "replace": "one person is counted elsewhere",
         "circuits": "one person joins, leaves or is counted elsewhere",
-        "swap": "two people exchange values",
+        "public": "one person joins or leaves, or moves where totals are public",
+        "swap": "two people of a table exchange places",
     }[neighbours]
     if household == 1:
         return words

@@ -124,7 +124,7 @@ def design_tree(
     names : tuple of str, optional
         Of the nodes, for what the guarantee says.
     largest_gap : float
-        Refuse Gaussian noise that is farther than this above the lower bound.
+        Refuse noise that is farther than this above what no Gaussian noise goes below.
 
     Returns
     -------
@@ -146,18 +146,20 @@ def design_tree(
     people = largest_household(household)
     limit = largest_sensitivity(epsilon, delta) if delta > 0 else 0.0
     _check_law(law, epsilon, delta)
-    found, gap = _candidates(tree, cost, neighbours, people, epsilon, limit, law)
+    found, bound = _candidates(tree, cost, neighbours, people, epsilon, limit, law)
     best = min((one for one in found if one.y is not None), key=lambda one: one.cost)
     assert best.y is not None
-    if best.law == "laplace":
-        gap = None
-    elif gap is not None and gap > largest_gap:
+    gap = None if bound is None else max(best.cost / bound - 1, 0.0)
+    if gap is not None and gap > largest_gap:
         raise PoorDesignError(
-            f"noise on the numbers of this tree is {gap:.0%} above the lower bound: it is a deep "
-            "chain, for which sums along the chain need other noise. Leave totals out, use "
-            f"design_gaussian if it is small, or pass largest_gap={math.ceil(gap * 10) / 10}",
+            f"noise on the numbers of this tree is {gap:.0%} above what Gaussian noise could do: "
+            "it is a deep chain, for which sums along the chain need other noise. Leave totals "
+            "out, use design_gaussian if it is small, or pass "
+            f"largest_gap={math.ceil(gap * 10) / 10}",
             gap,
         )
+    if best.law == "laplace":
+        gap = None  # the bound is about Gaussian noise only
     notes = (f"the best of {len(found)} designs: {best.name}, {best.law} noise",)
     alternatives = tuple((f"{one.name}, {one.law}", one.cost / best.cost) for one in found)
     promise = epsilon if best.law == "laplace" else limit
@@ -233,7 +235,7 @@ def _candidates(
     limit: float,
     law: str,
 ) -> tuple[list[Candidate], float | None]:
-    """All ways to keep the promise, and the gap of the best Gaussian one."""
+    """All ways to keep the promise, and what no Gaussian noise goes below, if that is asked."""
     found: list[Candidate] = []
     flat = np.where(tree.known, 0.0, 1.0)
     cells = np.where(tree.leaf, flat, 0.0)
@@ -243,33 +245,31 @@ def _candidates(
     def measure(y: FloatArray) -> float:
         return squared_sensitivity(tree, neighbours, y)
 
-    def add(name: str, kind: Law, y: FloatArray) -> float:
+    def add(name: str, kind: Law, y: FloatArray) -> None:
         scaled = y / measure(y)
         unit = (household / (limit if kind == "gaussian" else epsilon)) ** 2
         spread = scaled if kind == "gaussian" else scaled**2 / 2
         value = float(cost @ passes.variances(*tree.arrays, spread)) * unit
         found.append(Candidate(name, kind, scaled, value))
-        return value / unit
 
     y, phi = least_precisions(tree, cost, neighbours)
-    gap = None
+    bound = None
     if law != "laplace" and limit > 0:
-        values = [add("least noise", "gaussian", y)]
-        values.append(add(LEVELS, "gaussian", level_precisions(tree, cost, measure)))
-        values.append(add(ADD_UP, "gaussian", cells))
+        add("least noise", "gaussian", y)
+        add(LEVELS, "gaussian", level_precisions(tree, cost, measure))
+        add(ADD_UP, "gaussian", cells)
         add("independent, projected", "gaussian", flat)
         alone = changed * (household / limit) ** 2 * private_cost
         found.append(Candidate("independent", "gaussian", None, alone))
         floor = np.where(tree.known, 0.0, np.maximum(cost, LEAST_WEIGHT * cost.mean()))
-        bound = lower_bound(tree, cost, neighbours, y, floor)
-        gap = max(min(values) / bound - 1, 0.0)
+        bound = lower_bound(tree, cost, neighbours, y, floor) * (household / limit) ** 2
     if law != "gaussian":
         add("least noise", "laplace", least_scales(tree, cost, neighbours, phi))
         add(ADD_UP, "laplace", cells)
         add("independent, projected", "laplace", flat)
         alone = 2 * (changed * household / epsilon) ** 2 * private_cost
         found.append(Candidate("independent", "laplace", None, alone))
-    return found, gap
+    return found, bound
 
 
 def _check_law(law: str, epsilon: float, delta: float) -> None:
