@@ -14,15 +14,14 @@ from affinedp.arrays import FloatArray, IntArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.margin_mechanism import MarginMechanism, ReleasedMargins
 from affinedp.designs.structured.margins import design_margins
+from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.tables.description import TableDescription
 from affinedp.tables.frames import given_table
-from affinedp.tables.neighbours import PERSON_UNIT, REPLACE_UNIT, SWAP_UNIT
 from affinedp.tables.refusals import TableError, closest
 
-UNITS = {"person": PERSON_UNIT, "replace": REPLACE_UNIT, "swaps": SWAP_UNIT}
 ANY = TableDescription(epsilon=1.0, equations=[])
 
 
@@ -165,7 +164,8 @@ class MarginDesign:
     @property
     def guarantee(self) -> Guarantee:
         """What is promised, with the unit that all tables share."""
-        unit = UNITS[self.description.neighbours]
+        kind = {"swaps": "swap"}.get(self.description.neighbours, self.description.neighbours)
+        unit = unit_of(kind, self.description.household)
         return replace(self.mechanism.guarantee, unit=unit)
 
     def margins(self) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError
@@ -24,10 +25,6 @@ from affinedp.tables.people import PeopleMoves, people_moves
 from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.relations import column_relations
 
-# What moves between neighbours, in the words that a ledger knows it by.
-PERSON_UNIT = "one person joins or leaves"
-REPLACE_UNIT = "one person is counted elsewhere"
-SWAP_UNIT = "two people of a table exchange places"
 LARGER = "exchanges of more people than named, which keep what is public too, are not covered"
 MOST_SWAPS = 200_000
 MOST_NUMBERS = 1e8
@@ -125,7 +122,8 @@ def neighbours_of(
     reach = mu * description.household * (description.at_most or 1)
     if description.neighbours == "swaps":
         words = f"{_who(description, 'two people')} who exchange places, which keeps public sums"
-        swaps = DirectionAdjacency(manifold, _swap_directions(layout, reach), unit=SWAP_UNIT)
+        unit = unit_of("swap", description.household)
+        swaps = DirectionAdjacency(manifold, _swap_directions(layout, reach), unit=unit)
         return TableNeighbours(swaps, words + _counted(description), (LARGER,))
     replace = description.neighbours == "replace"
     moves = None if description.cells is not None else people_moves(layout, replace=replace)
@@ -138,9 +136,11 @@ def neighbours_of(
         cells = _basic_cells(description, layout, manifold)
         words = f"{_who(description, 'one person')} more or less, in one number that is no total"
         words += f"{_counted(description)}; the totals follow"
-        return TableNeighbours(_cell_adjacency(manifold, cells, reach), words)
+        unit = unit_of("person", description.household)
+        return TableNeighbours(_cell_adjacency(manifold, cells, reach, unit), words)
+    unit = unit_of(_kind(moves), description.household)
     parts = [
-        DirectionAdjacency(manifold, columns, unit=PERSON_UNIT)
+        DirectionAdjacency(manifold, columns, unit=unit)
         for columns in moves.directions(layout, reach)
     ]
     if not parts:
@@ -149,10 +149,17 @@ def neighbours_of(
     warnings = (LARGER,) if moves.swaps or (moves.replaces and not replace) else ()
     if len(parts) == 1 or description.at_most is not None:
         columns = np.hstack([part.span() for part in parts])
-        unit = REPLACE_UNIT if replace else PERSON_UNIT
         return TableNeighbours(DirectionAdjacency(manifold, columns, unit=unit), words, warnings)
-    unit = REPLACE_UNIT if replace else PERSON_UNIT
     return TableNeighbours(JointAdjacency(parts, unit=unit), words, warnings)
+
+
+def _kind(moves: PeopleMoves) -> str:
+    """What a ledger may add up: the same kinds of moves."""
+    if moves.swaps:
+        return "public" if moves.joins or moves.replaces else "swap"
+    if moves.replaces:
+        return "public" if moves.joins else "replace"
+    return "person"
 
 
 def _who(description: TableDescription, one: str) -> str:
@@ -188,9 +195,11 @@ def _people_words(description: TableDescription, moves: PeopleMoves, tables: int
     return " or ".join(kinds) + _counted(description)
 
 
-def _cell_adjacency(manifold: AffineManifold, cells: list[int], mu: FloatArray) -> Adjacency:
+def _cell_adjacency(
+    manifold: AffineManifold, cells: list[int], mu: FloatArray, unit: str
+) -> Adjacency:
     """One cell moves and the rest follows: exactly, where it follows by whole numbers."""
-    free = FreeSetAdjacency(manifold, [cells], mu, unit=PERSON_UNIT)
+    free = FreeSetAdjacency(manifold, [cells], mu, unit=unit)
     moves = FreeSetAdjacency(manifold, [cells]).directions()
     whole = np.rint(moves)
     equations: Any = manifold.D
@@ -202,7 +211,7 @@ def _cell_adjacency(manifold: AffineManifold, cells: list[int], mu: FloatArray) 
     )
     if not fits:
         return free
-    return DirectionAdjacency(manifold, whole * mu[sorted(cells)], unit=PERSON_UNIT)
+    return DirectionAdjacency(manifold, whole * mu[sorted(cells)], unit=unit)
 
 
 def _basic_cells(

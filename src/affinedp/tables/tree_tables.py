@@ -20,7 +20,6 @@ from affinedp.designs.structured.trees import design_tree
 from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
-from affinedp.tables.neighbours import PERSON_UNIT, REPLACE_UNIT
 from affinedp.tables.never_worse import Compared
 from affinedp.tables.people import is_tree, sum_of
 from affinedp.tables.refusals import TableError
@@ -128,8 +127,10 @@ def tree_guarantee(description: TableDescription, mechanism: TreeMechanism) -> G
     mechanism : TreeMechanism
         The noise.
     """
-    units = {"person": PERSON_UNIT, "replace": REPLACE_UNIT}
-    unit = units.get(description.neighbours, mechanism.guarantee.unit)
+    who = "one person"
+    if description.household > 1:
+        who = f"a household of up to {description.household}"
+    unit = mechanism.guarantee.unit.replace(f"a household of up to {mechanism.household}", who)
     words = mechanism.guarantee.neighbours
     if description.at_most is not None:
         kind: Any = description.neighbours
