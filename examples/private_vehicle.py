@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HERE = Path(__file__).parent
-AFFINEDP = [sys.executable, "-c", "from affinedp.cli.main import main; main()"]
+AFFINEDP = [sys.executable, "-c", "from affinedp.cli import main; main()"]
 PATIENCE = 120.0
 BLUE, RED, GREY = "#0072B2", "#D55E00", "#777777"  # Okabe and Ito's palette
 

@@ -66,6 +66,8 @@ class Connection:
         thread to wake up.  An exception in it ends the connection.
     timeout : float
         Seconds to wait for the first connection.
+    retained : bool
+        Whether to be sent what the broker kept from before we came.
 
     Raises
     ------
@@ -85,6 +87,7 @@ class Connection:
         topics: Sequence[str] = (),
         handler: Callable[[Message], None] | None = None,
         timeout: float = 10.0,
+        retained: bool = True,
     ) -> None:
         for topic in topics:
             check_filter(topic)
@@ -92,6 +95,7 @@ class Connection:
         self._topics = tuple(topics)
         self._handler = handler
         self._timeout = timeout
+        self._retained = retained
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._settled = threading.Event()  # the first connection stands, or has failed
         self._connected = threading.Event()
@@ -269,7 +273,13 @@ class Connection:
         elif self._topics:
             from paho.mqtt.subscribeoptions import SubscribeOptions
 
-            client.subscribe([(topic, SubscribeOptions(qos=1)) for topic in self._topics])
+            kept = (
+                SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
+                if self._retained
+                else SubscribeOptions.RETAIN_DO_NOT_SEND
+            )
+            options = SubscribeOptions(qos=1, retainHandling=kept)
+            client.subscribe([(topic, options) for topic in self._topics])
         else:
             self._stands()
 
