@@ -52,10 +52,10 @@ CASES = {
         ["'all'", "did you mean 'al'"],
     ),
     "undeclared column": (table(region=["x", "y", "z"]), TableError, ["'region'", "public"]),
-    "name that is no text": (
-        table().rename(columns={"men": 7}),
+    "two names with one text": (
+        table(region=[1, 2, 3]).rename(columns={"men": 7, "region": "7"}),
         TableError,
-        ["7", "not a text"],
+        ["two columns are called '7'"],
     ),
     "no table": ({"women": [1]}, TableError, ["DataFrame"]),
 }

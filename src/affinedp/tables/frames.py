@@ -133,7 +133,7 @@ def _labels(description: TableDescription) -> list[str]:
         found += description.hierarchy
     if description.margins is not None and description.margins != "public":
         found += [name for columns in description.margins for name in columns]
-    return [*found, *(name for name in description.public if isinstance(name, str))]
+    return found
 
 
 def with_recognised_margins(description: Description, frame: Any) -> Description:
