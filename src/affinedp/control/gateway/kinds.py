@@ -130,6 +130,11 @@ class Kind(ABC):
         """Whether a saturated sensor breaks the promise."""
         return True
 
+    @property
+    def covers_saturation(self) -> bool:
+        """Whether the noise was enlarged for sensors that saturate."""
+        return False
+
 
 class OneDrawKind(Kind):
     """Noise from one draw for the whole run, from a :class:`TrajectoryMechanism`."""
@@ -300,6 +305,11 @@ class StationaryKind(Kind):
             )
         states = tuple(f"x{i + 1}" for i in range(len(plant.A)))
         check_range(sensor, Dynamics(plant.A, plant.C, steps, states, self.names), reach)
+
+    @property
+    def covers_saturation(self) -> bool:
+        """Whether the noise was enlarged for sensors that saturate."""
+        return self._saturates
 
     @property
     def minds_saturation(self) -> bool:
