@@ -54,6 +54,10 @@ class Mechanism(MechanismRecord):
         What a reader should know about the design.
     certificate : array or None
         Weights that prove the guarantee where the circuits could not be listed.
+    least : LeastPossible or None
+        What no mechanism of any law with this promise can go below; None where it is not known.
+    alternatives : tuple of Alternative
+        The other laws that were compared, with their errors.
     """
 
     def release(

@@ -15,6 +15,7 @@ from affinedp.equations.outputs import output_equations
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.least_possible import Alternative, LeastPossible
 from affinedp.promise.shared import shared_combinations, shared_part
 from affinedp.promise.verification import Law
 
@@ -49,6 +50,10 @@ class MechanismRecord:
         What a reader should know about the design.
     certificate : array or None
         Weights that prove the guarantee where the circuits could not be listed.
+    least : LeastPossible or None
+        What no mechanism of any law with this promise can go below; None where it is not known.
+    alternatives : tuple of Alternative
+        The other laws that were compared, with their errors.
     """
 
     adjacency: Adjacency
@@ -61,6 +66,8 @@ class MechanismRecord:
     gap: float | None = None
     notes: tuple[str, ...] = ()
     certificate: FloatArray | None = field(default=None, repr=False)
+    least: LeastPossible | None = field(default=None, repr=False)
+    alternatives: tuple[Alternative, ...] = field(default=(), repr=False)
 
     @property
     def manifold(self) -> AffineManifold:
@@ -106,6 +113,19 @@ class MechanismRecord:
     def expected_squared_error(self) -> float:
         """Expected squared error of all outputs together."""
         return math.fsum(self.expected_squared_errors)
+
+    @property
+    def lower_bound(self) -> float | None:
+        """Squared error (weighted as designed) that no mechanism of any law can go below.
+
+        None where it is not known.  ``least.scope`` says which data it is about.
+        """
+        return self.least.bound if self.least and self.least.bound > 0.0 else None
+
+    @property
+    def excess(self) -> float | None:
+        """How many times ``lower_bound`` this mechanism costs, rounded up; None without one."""
+        return self.least.excess if self.least and self.least.bound > 0.0 else None
 
     @property
     def equations(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSet
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.curves import GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.least_possible import Alternative, LeastPossible
 from affinedp.promise.verification import promise_of
 from affinedp.promise.without_list import certified_promise
 from affinedp.record import MechanismRecord
@@ -73,6 +74,8 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
         "certificate": None if mechanism.certificate is None else packed(mechanism.certificate),
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
+        "least": None if mechanism.least is None else asdict(mechanism.least),
+        "alternatives": [asdict(other) for other in mechanism.alternatives],
         "guarantee": {
             "sensitivity": guarantee.sensitivity,
             "exact": guarantee.exact,
@@ -150,7 +153,8 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     notes = tuple(str(note) for note in document["notes"])
     return kind(
         adjacency, query, basis, root, law, guarantee, names,
-        gap, notes, certificate,
+        gap, notes, certificate, checked_least(document.get("least")),
+        checked_alternatives(document.get("alternatives", [])),
     )  # fmt: skip
 
 
@@ -184,6 +188,42 @@ def checked_gap(gap: Any) -> float | None:
     if not 0 <= float(gap) < np.inf:
         raise StorageError(f"a gap of {gap} is not possible")
     return float(gap)
+
+
+def checked_least(record: Any) -> LeastPossible | None:
+    """Return how near to the least possible a file says its mechanism is, if it says so.
+
+    Parameters
+    ----------
+    record : mapping or None
+        As it stands in the file; the bound is computed again from it.
+    """
+    if record is None:  # also older files
+        return None
+    numbers = {name: float(record[name]) for name in ("dual", "error", "epsilon", "delta")}
+    return LeastPossible(
+        **numbers, data=record["data"], objective=record["objective"],
+        confined=record["confined"], sum_of_three=float(record["sum_of_three"]),
+    )  # fmt: skip
+
+
+def checked_alternatives(records: Any) -> tuple[Alternative, ...]:
+    """Return the other laws that a file lists.
+
+    Parameters
+    ----------
+    records : list of mappings
+        As they stand in the file.
+    """
+    found = []
+    for record in records:
+        error = float(record["error"])
+        if not 0 <= error < np.inf or type(record["designed"]) is not bool:
+            raise StorageError(f"the error of another law cannot be {error}")
+        found.append(
+            Alternative(str(record["law"]), error, record["designed"], str(record["reason"]))
+        )
+    return tuple(found)
 
 
 def promise_on_trust(

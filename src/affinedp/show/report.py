@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.outputs import MOST_OUTPUTS
+from affinedp.promise.least_possible import Alternative
 from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline
 from affinedp.show.page import OutputRow, Report, printable, round_up, shortened
@@ -99,6 +100,10 @@ def _totals(
     mean = math.sqrt(total / outputs)
     yield "squared error", f"{total:.6g} expected ({mean:.4g} root mean square per output)"
     yield "optimality", _optimality(mechanism)
+    if mechanism.least is not None and mechanism.lower_bound is not None:
+        yield "least possible", mechanism.least.sentence()
+    if mechanism.alternatives:
+        yield "other laws", "; ".join(map(_alternative, mechanism.alternatives))
     if baseline.deviation is None:
         yield "against i.i.d.", f"not available: {baseline.reason}"
     else:
@@ -126,6 +131,13 @@ def _optimality(mechanism: MechanismRecord) -> str:
     if mechanism.law == "laplace":
         return "not certified (least Laplace noise is not a convex problem): less may do"
     return "not certified: less noise may do"
+
+
+def _alternative(other: Alternative) -> str:
+    if other.designed:
+        return f"{other.law} {other.error:.6g}"
+    least = f"at least {other.error:.6g}, " if other.error > 0.0 else ""
+    return f"{other.law} {least}{other.reason}"
 
 
 def _equations_status(mechanism: MechanismRecord, equations: Sequence[str]) -> str:
