@@ -15,6 +15,7 @@ from affinedp.errors import AffineDPError
 from affinedp.feedback.steps import ReleaseInSteps
 from affinedp.files.mechanisms import load_mechanism, save_mechanism
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.knorm import knorm_promise
 from affinedp.promise.verification import Law, promise_of
 from affinedp.record import MechanismRecord
 from affinedp.release.interoperate import dp_event, make_measurement
@@ -40,9 +41,11 @@ class Mechanism(MechanismRecord):
     basis : matrix, shape (m, r)
         Independent vectors that span the noise; dense or sparse.
     root : matrix, shape (r, p)
-        What makes noise of η; square, unless more noise is drawn and then projected.
-    law : {"gaussian", "laplace"}
-        Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2.
+        What makes noise of η; square, unless more noise is drawn and then projected.  For
+        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.bodies.noise`).
+    law : {"gaussian", "laplace", "knorm"}
+        Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
+        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K).
     guarantee : Guarantee
         What is promised.
     output_names : tuple of str
@@ -54,6 +57,11 @@ class Mechanism(MechanismRecord):
         What a reader should know about the design.
     certificate : array or None
         Weights that prove the guarantee where the circuits could not be listed.
+    rate : float
+        The rate of K-norm noise; 1 for the other laws.
+    integers : bool
+        K-norm noise for whole numbers: the columns of ``basis`` are a basis of the lattice of
+        what F takes on the manifold's whole points, and z is whole.
     least : LeastPossible or None
         What no mechanism of any law with this promise can go below; None where it is not known.
     alternatives : tuple of Alternative
@@ -287,14 +295,18 @@ def build(
     adjacency : Adjacency
         Whom the guarantee is about.
     query, basis, root : matrices
-        F, and Λ as ``basis @ root``.
-    law : {"gaussian", "laplace"}
-        Law of η.
+        F, and Λ as ``basis @ root``; for K-norm noise points of its body in place of a root.
+    law : {"gaussian", "laplace", "knorm"}
+        Law of the noise.
     output_names : sequence of str
         Names of the outputs.
     **others
         Further fields of :class:`Mechanism`.
     """
     names = tuple(output_names)
-    guarantee = promise_of(adjacency, basis @ root, query, law, names)
+    if law == "knorm":
+        rate, integers = others.get("rate", 1.0), others.get("integers", False)
+        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names)
+    else:
+        guarantee = promise_of(adjacency, basis @ root, query, law, names)
     return Mechanism(adjacency, query, basis, root, law, guarantee, names, **others)

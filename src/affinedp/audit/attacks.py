@@ -17,7 +17,7 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_arra
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency
 from affinedp.promise.curves import laplace_delta
-from affinedp.promise.verification import whiten
+from affinedp.promise.whitening import whiten
 
 if TYPE_CHECKING:
     from affinedp.mechanism import Mechanism

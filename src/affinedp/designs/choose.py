@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, Matrix, real_array, within_range
 from affinedp.designs.bounds import dual_value, weighted_error, with_least
 from affinedp.designs.gaussian import largest_sensitivity, least_gaussian
+from affinedp.designs.knorm import design_knorm
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.largest import least_largest
 from affinedp.designs.separate import LISTED, checked_weights, split
@@ -28,7 +29,7 @@ from affinedp.relations.forgotten import warn_of_forgotten
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-LAW_NAMES = {"gaussian": "Gaussian", "laplace": "Laplace"}
+LAW_NAMES = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
 LAWS = tuple(LAW_NAMES)
 MOST_RELEASES = 10**9
 
@@ -39,7 +40,7 @@ def design(
     *,
     epsilon: float,
     delta: float = 0.0,
-    law: Literal["auto", "gaussian", "laplace"] = "auto",
+    law: Literal["auto", "gaussian", "laplace", "knorm"] = "auto",
     releases: int = 1,
     objective: Objective = "sum",
     integers: bool = False,
@@ -69,7 +70,7 @@ def design(
         The public equations.
     epsilon, delta : float
         The promise that all releases keep together.  With δ = 0 Gaussian noise is out.
-    law : {"auto", "gaussian", "laplace"}
+    law : {"auto", "gaussian", "laplace", "knorm"}
         The law, or the best of them.
     releases : int
         How many releases about the same secret are planned.
@@ -273,7 +274,10 @@ def _pure_designs(
         "seed": seed,
     }
     manifold = problem.adjacency.manifold
-    return {"laplace": lambda: design_laplace(manifold, **shared)}
+    return {
+        "laplace": lambda: design_laplace(manifold, **shared),
+        "knorm": lambda: design_knorm(manifold, integers=problem.integers, **shared),
+    }
 
 
 def _of_no_use(problem: _Problem, designed: list[Mechanism], below: float) -> str:

@@ -153,8 +153,9 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     notes = tuple(str(note) for note in document["notes"])
     return kind(
         adjacency, query, basis, root, law, guarantee, names,
-        gap, notes, certificate, checked_least(document.get("least")),
-        checked_alternatives(document.get("alternatives", [])),
+        gap, notes, certificate,
+        least=checked_least(document.get("least")),
+        alternatives=checked_alternatives(document.get("alternatives", [])),
     )  # fmt: skip
 
 

@@ -1,0 +1,388 @@
+"""What K-norm noise promises: the largest gauge of a move, in exact arithmetic where it can be.
+
+Noise of density e^(−rate ‖z‖_K) is purely private by the triangle inequality, with ε = rate times
+the largest ‖n‖_K over the moves n; on the cones over the facets that contain n / ‖n‖_K the loss is
+exactly that, so nothing less is true.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.bodies.exact import common_denominator, inverse, primitive, readable
+from affinedp.bodies.noise import KNormNoise, SumPart, noise_span
+from affinedp.bodies.one_sum import largest_loss_probability
+from affinedp.errors import AffineDPError
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.promise.curves import EPS, Curve, NoPromise
+from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve
+from affinedp.promise.pure_pairs import ThreeAtoms
+from affinedp.promise.whitening import combination_without_noise
+
+LISTED = 2_000_000
+# Moves that floats cannot tell from the largest, and whose gauge is computed exactly.
+MOST_EXACT = 5_000
+MOST_WHOLE_MOVES = 200_000
+BASIS = "the triangle inequality of the gauge, with equality on the cones over its facets"
+
+
+def knorm_promise(
+    adjacency: Adjacency,
+    query: Matrix,
+    basis: Matrix,
+    root: Matrix,
+    rate: float,
+    integers: bool,
+    output_names: tuple[str, ...],
+    noise: KNormNoise | None = None,
+) -> Guarantee:
+    """Return the guarantee of ``F x + basis z`` with z of density e^(−rate ‖z‖_K).
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whom the promise is about; its directions can be listed, unless all noise is under
+        public sums.
+    query, basis, root : matrices, shapes (m, n), (m, r) and (r, p)
+        F, independent vectors that span the noise, and points of K as columns, up to sign.
+    rate : float
+        The rate.
+    integers : bool
+        Whether data is whole, and z is drawn from whole coordinates.
+    output_names : tuple of str
+        Names of the m outputs.
+    noise : KNormNoise, optional
+        The body of ``root``, if it is known already.
+    """
+    shared: dict[str, Any] = {
+        "law": "knorm",
+        "neighbours": adjacency.neighbours + ("; whole numbers" if integers else ""),
+        "neighbours_key": adjacency.key + (" integers" if integers else ""),
+        "unit": adjacency.unit,
+        "names": adjacency.manifold.names,
+        "output_names": output_names,
+    }
+    leak = combination_without_noise(adjacency, basis @ _spanning(root), query)
+    if leak is not None:
+        return Guarantee(
+            sensitivity=math.inf, exact=True, curve=NoPromise(), leak=leak,
+            basis="the noise does not cover the range of the query", **shared,
+        )  # fmt: skip
+    body = KNormNoise(root, rate, integers) if noise is None else noise
+    found = _largest(adjacency, Coordinates.of(query, basis, body), body)
+    upper = _rounded_up(found.upper, rate)
+    lower = math.nextafter(float(found.lower) * rate, 0.0)
+    return Guarantee(
+        sensitivity=upper,
+        sensitivity_lower=max(0.0, min(lower, upper)),
+        exact=True,
+        basis=BASIS,
+        curve=_curve(body, upper, found) if integers else KNormCurve(upper),
+        worst_direction=found.direction,
+        method=found.method,
+        **shared,
+    )
+
+
+def _curve(body: KNormNoise, upper: float, found: _Found) -> Curve:
+    """The curve on whole numbers."""
+    sums = [part for part in body.parts if isinstance(part, SumPart)]
+    if len(sums) == len(body.parts) and found.upper <= 1 and all(p.width == 1 for p in sums):
+        # a whole move of gauge 1 takes 1 from one entry and gives it to another
+        top = max(largest_loss_probability(len(part.rows), upper) for part in sums)
+        equal = len({len(part.rows) for part in sums}) == 1
+        return ThreeAtoms(upper, top, exact=equal)
+    return LatticeCurve(upper, tuple(sorted(found.steps.items())))
+
+
+# ---------------------------------------------------------------------- coordinates
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """The coordinates z of a difference of data v: z = matrix @ v.
+
+    Attributes
+    ----------
+    matrix : matrix, shape (r, n)
+        In doubles.
+    pieces : list of (rows, left, right)
+        The same exactly: rows of z are ``left @ (right @ v)`` with rational left and right.
+    """
+
+    matrix: Matrix
+    pieces: list[tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]]
+
+    @classmethod
+    def of(cls, query: Matrix, basis: Matrix, body: KNormNoise) -> Coordinates:
+        """Solve ``F v = basis z`` for z, from as many outputs as there are coordinates.
+
+        Parameters
+        ----------
+        query, basis : matrices
+            F, and what makes outputs of z.
+        body : KNormNoise
+            Says which coordinates are bound by a sum.
+        """
+        import scipy.sparse as sparse
+
+        bound = [part for part in body.parts if isinstance(part, SumPart)]
+        extra = sparse.csr_array((len(bound), body.size))
+        if bound:
+            place = np.concatenate([np.full(len(p.rows), i) for i, p in enumerate(bound)])
+            values = np.concatenate([part.signs for part in bound])
+            rows = np.concatenate([part.rows for part in bound])
+            extra = sparse.csr_array((values, (place, rows)), shape=(len(bound), body.size))
+        left = sparse.csr_array(sparse.vstack([sparse.csr_array(basis), extra]))
+        empty = sparse.csr_array((len(bound), query.shape[1]))
+        right = sparse.csr_array(sparse.vstack([sparse.csr_array(query), empty]))
+        pieces, blocks, order = [], [], []
+        for rows, outputs in _pieces(left):
+            square = dense(left[outputs][:, rows])
+            seen = sparse.csr_array(right[outputs])
+            unit = np.array_equal(square, np.eye(len(rows)))
+            blocks.append(seen if unit else sparse.csr_array(np.linalg.inv(square) @ dense(seen)))
+            exact = None
+            if not unit:
+                exact = inverse([[readable(c) for c in row] for row in square.tolist()])
+            pieces.append((rows, exact, _exact_rows(seen)))
+            order.append(rows)
+        stacked = sparse.csr_array(sparse.vstack(blocks))
+        return cls(stacked[np.argsort(np.concatenate(order))], pieces)
+
+    def exact(self, direction: FloatArray) -> list[Fraction]:
+        """Return z of one difference in rational numbers.
+
+        Parameters
+        ----------
+        direction : array, shape (n,)
+            v; doubles are read as the fractions they stand for.
+        """
+        moved = {int(j): readable(float(direction[j])) for j in np.flatnonzero(direction)}
+        found = [Fraction(0)] * self.matrix.shape[0]
+        for rows, left, right in self.pieces:
+            outputs = [
+                sum((c * moved[j] for j, c in row.items() if j in moved), Fraction(0))
+                for row in right
+            ]
+            if not any(outputs):
+                continue
+            for i, row in enumerate(rows.tolist()):
+                found[row] = (
+                    outputs[i]
+                    if left is None
+                    else sum((a * b for a, b in zip(left[i], outputs)), Fraction(0))
+                )
+        return found
+
+
+def _exact_rows(matrix: Any) -> list[dict[int, Fraction]]:
+    rows: list[dict[int, Fraction]] = []
+    for i in range(matrix.shape[0]):
+        part = slice(matrix.indptr[i], matrix.indptr[i + 1])
+        columns, values = matrix.indices[part].tolist(), matrix.data[part].tolist()
+        rows.append({j: readable(v) for j, v in zip(columns, values) if v})
+    return rows
+
+
+def _pieces(left: Any) -> Iterator[tuple[IntArray, IntArray]]:
+    """Coordinates that are read together, and as many independent outputs that show them."""
+    from scipy.linalg import qr
+
+    columns = left.shape[1]
+    single = np.diff(left.indptr) == 1
+    places = np.flatnonzero(single)
+    at = left.indices[left.indptr[places]]
+    shown = dict(zip(at[::-1].tolist(), places[::-1].tolist()))  # the first output for each
+    values = {j: float(left.data[left.indptr[i]]) for j, i in shown.items()}
+    direct = [j for j in range(columns) if values.get(j) == 1.0]
+    for j in direct:
+        yield np.array([j]), np.array([shown[j]])
+    rest = np.setdiff1d(np.arange(columns), direct)
+    if not len(rest):
+        return
+    block = dense(left[:, rest])
+    used = np.setdiff1d(np.flatnonzero(block.any(axis=1)), [shown[j] for j in direct])
+    # outputs in which the other coordinates stand alone serve best, but any independent ones do
+    _, triangle, order = qr(block[used].T, mode="economic", pivoting=True)
+    diagonal = np.abs(np.diagonal(triangle))
+    if len(diagonal) < len(rest) or diagonal[-1] <= 1e-10 * diagonal[0]:
+        raise AffineDPError("the vectors that span the noise are dependent")
+    yield rest, used[np.sort(order[: len(rest)])]
+
+
+# ---------------------------------------------------------------------- the largest gauge
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    lower: float | Fraction
+    upper: float | Fraction
+    direction: FloatArray | None
+    method: str
+    steps: dict[int, float]
+
+
+def _largest(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
+    sums = [part for part in body.parts if isinstance(part, SumPart)]
+    if len(sums) == len(body.parts) and isinstance(adjacency, CircuitAdjacency):
+        return _largest_sum(adjacency, coordinates, sums)
+    return _listed_moves(adjacency, coordinates, body)
+
+
+def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumPart]) -> _Found:
+    """Under public sums the gauge is a 1-norm, and nothing need be listed."""
+    import scipy.sparse as sparse
+
+    scale = np.ones(coordinates.matrix.shape[0])
+    for part in sums:
+        scale[part.rows] = 1 / (2 * part.width)
+    matrix = sparse.csr_array(sparse.diags_array(scale) @ coordinates.matrix)
+    found = adjacency.sensitivity(matrix, 1)
+    exact = sum(
+        (
+            part.gauge([coordinates.exact(found.direction)[i] for i in part.rows.tolist()])
+            for part in sums
+        ),
+        Fraction(0),
+    )
+    if found.exact and abs(float(exact) / found.upper - 1) < 1e-12:
+        return _Found(exact, exact, found.direction, found.method, {})
+    return _Found(found.value, found.upper, found.direction, found.method, {})
+
+
+def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
+    """The largest gauge over listed moves: bounds for all, and exactly for those on top."""
+    share = 8 * EPS * (adjacency.manifold.n + 8) + adjacency.manifold.kernel_error
+    best, near, count = 0.0, [], 0
+    for block in adjacency.blocks(LISTED):
+        count += block.shape[1]
+        moves = dense(coordinates.matrix @ block)
+        doubt = share * dense(abs(coordinates.matrix) @ np.abs(block))
+        lower, upper = np.zeros(block.shape[1]), np.zeros(block.shape[1])
+        for part in body.parts:
+            gauges = part.gauges(moves[part.rows], doubt[part.rows])
+            lower, upper = lower + gauges.lower, upper + gauges.upper
+        best = max(best, float(lower.max(initial=0.0)))
+        chosen = np.flatnonzero(upper >= best) if not body.integers else np.arange(len(upper))
+        near.append((block[:, chosen], upper[chosen]))
+    columns = np.hstack([part for part, _ in near])
+    upper = np.concatenate([part for _, part in near])
+    if body.integers:
+        return _whole_moves(columns, coordinates, body, count)
+    columns, upper = columns[:, upper >= best], upper[upper >= best]
+    method = f"listed {count:,} moves"
+    if columns.shape[1] == 0:
+        return _Found(0.0, 0.0, None, method, {})
+    worst = columns[:, int(np.argmax(upper))]
+    if columns.shape[1] > MOST_EXACT:
+        return _Found(best, float(upper.max()), worst, method, {})
+    exact = [_gauge(coordinates.exact(column), body) for column in columns.T]
+    top = max(exact)
+    # doubles that stand for no short fraction are off by their rounding
+    known = adjacency.manifold.kernel_error == 0 and _are_short(columns)
+    high = top if known else min(float(upper.max()), float(top) * (1 + 2 * share))
+    return _Found(top, high, columns[:, exact.index(top)], method, {})
+
+
+def _whole_moves(
+    columns: FloatArray, coordinates: Coordinates, body: KNormNoise, count: int
+) -> _Found:
+    """Whole multiples of lattice steps that are no longer than a move."""
+    if columns.shape[1] > MOST_WHOLE_MOVES:
+        raise AffineDPError(
+            f"more than {MOST_WHOLE_MOVES:,} moves on whole numbers: treat the data as real"
+        )
+    top, worst = Fraction(0), None
+    steps: dict[int, float] = {}
+    for column in columns.T:
+        step, times = whole_steps(coordinates.exact(column))
+        if times == 0:
+            continue
+        gauge = times * _gauge([Fraction(c) for c in step], body)
+        steps[times] = max(steps.get(times, 0.0), _rounded_up(gauge, body.rate))
+        if gauge > top:
+            top, worst = gauge, column
+    return _Found(top, top, worst, f"listed {count:,} moves on whole numbers", steps)
+
+
+def whole_steps(move: list[Fraction]) -> tuple[tuple[int, ...], int]:
+    """Return the primitive lattice vector along a move, and how often it fits.
+
+    Parameters
+    ----------
+    move : list of Fraction
+        In coordinates of the lattice.
+
+    Examples
+    --------
+    >>> whole_steps([Fraction(5, 2), Fraction(5)])
+    ((1, 2), 2)
+    """
+    scale = common_denominator(move)
+    step, content = primitive([int(c * scale) for c in move])
+    return step, content // scale
+
+
+def _gauge(move: list[Fraction], body: KNormNoise) -> Fraction:
+    total = Fraction(0)
+    for part in body.parts:
+        own = [move[i] for i in part.rows.tolist()]
+        if any(own):
+            total += part.gauge(own)
+    return total
+
+
+def _are_short(columns: FloatArray) -> bool:
+    return all(readable(v).denominator <= 10**12 for v in set(columns.ravel().tolist()))
+
+
+def _rounded_up(gauge: float | Fraction, rate: float) -> float:
+    product = Fraction(gauge) * Fraction(rate)
+    near = float(product)
+    return near if Fraction(near) >= product else math.nextafter(near, math.inf)
+
+
+def points_on_outputs(points: Matrix) -> tuple[Matrix, Matrix]:
+    """Return a basis that is the identity on some outputs, and the points on those outputs.
+
+    Parameters
+    ----------
+    points : matrix, shape (m, p)
+        Points of a body, in outputs, as columns.
+    """
+    from scipy.linalg import qr
+
+    whole = dense(points)
+    size = np.abs(whole).max(axis=1)
+    unit = np.where(size > 0, size, 1.0)[:, None]
+    _, triangle, order = qr((whole / unit).T, mode="economic", pivoting=True)
+    diagonal = np.abs(np.diagonal(triangle))
+    rank = int((diagonal > 1e-10 * diagonal[0]).sum())
+    places = np.sort(order[:rank])
+    chosen = whole[places]
+    basis = np.linalg.lstsq((chosen / unit[places]).T, (whole / unit).T, rcond=None)[0].T
+    basis = basis * unit / unit[places].T
+    basis[np.abs(basis) < 1e-13 * np.abs(basis).max()] = 0.0
+    basis[places] = np.eye(rank)
+    return basis, chosen
+
+
+def _spanning(root: Matrix) -> Matrix:
+    """Few vectors that span the noise: unit vectors, except under public sums."""
+    import scipy.sparse as sparse
+
+    span = noise_span(root)
+    if span is root:
+        identity = sparse.csr_array(sparse.eye_array(root.shape[0]))
+        return identity if is_sparse(root) else np.eye(root.shape[0])
+    return span
