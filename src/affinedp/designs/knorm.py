@@ -81,7 +81,8 @@ def design_knorm(
     seed : int or Generator
         For the starts of the searches.
     starts : int, optional
-        Random starts of the search for a body; 0 takes the best of what is known without one.
+        Random starts of the search for a body; 0 takes the hull of the moves, without a search
+        and without a look at Laplace noise.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
         :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
@@ -125,7 +126,7 @@ def design_knorm(
         )
 
     small = max(block.basis.shape[1] for block in blocks) <= MOST_COMPARED
-    laplace = strategies() if small and not integers else None
+    laplace = strategies() if small and count and not integers else None
     try:
         chosen = _bodies(blocks, make, laplace, limit, count, bool(integers), generator)
     except TooLargeBodyError as error:

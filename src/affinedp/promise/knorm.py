@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.bodies.exact import common_denominator, inverse, primitive, readable
 from affinedp.bodies.noise import KNormNoise, SumPart, noise_span
 from affinedp.bodies.one_sum import largest_loss_probability
@@ -65,13 +65,14 @@ def knorm_promise(
     """
     shared: dict[str, Any] = {
         "law": "knorm",
-        "neighbours": adjacency.neighbours + ("; whole numbers" if integers else ""),
-        "neighbours_key": adjacency.key + (" integers" if integers else ""),
+        "neighbours": neighbours_of(adjacency, integers),
+        "neighbours_key": neighbours_key_of(adjacency, integers),
         "unit": adjacency.unit,
         "names": adjacency.manifold.names,
         "output_names": output_names,
     }
-    leak = combination_without_noise(adjacency, basis @ _spanning(root), query)
+    span = noise_span(root)
+    leak = combination_without_noise(adjacency, basis if span is None else basis @ span, query)
     if leak is not None:
         return Guarantee(
             sensitivity=math.inf, exact=True, curve=NoPromise(), leak=leak,
@@ -91,6 +92,16 @@ def knorm_promise(
         method=found.method,
         **shared,
     )
+
+
+def neighbours_of(adjacency: Adjacency, integers: bool) -> str:
+    """Return whom a promise is about, in words: whole neighbours only, if data is whole."""
+    return adjacency.neighbours + ("; whole numbers" if integers else "")
+
+
+def neighbours_key_of(adjacency: Adjacency, integers: bool) -> str:
+    """Return a hash of whom a promise is about."""
+    return adjacency.key + (" integers" if integers else "")
 
 
 def _curve(body: KNormNoise, upper: float, found: _Found) -> Curve:
@@ -432,14 +443,3 @@ def points_on_outputs(points: Matrix) -> tuple[Matrix, Matrix]:
     basis[np.abs(basis) < 1e-13 * np.abs(basis).max()] = 0.0
     basis[places] = np.eye(rank)
     return basis, chosen
-
-
-def _spanning(root: Matrix) -> Matrix:
-    """Few vectors that span the noise: unit vectors, except under public sums."""
-    import scipy.sparse as sparse
-
-    span = noise_span(root)
-    if span is root:
-        identity = sparse.csr_array(sparse.eye_array(root.shape[0]))
-        return identity if is_sparse(root) else np.eye(root.shape[0])
-    return span

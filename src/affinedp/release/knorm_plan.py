@@ -23,7 +23,6 @@ from affinedp.bodies.noise import HullPart, Part, SumPart
 from affinedp.bodies.polytope import Polytope
 from affinedp.errors import AffineDPError
 from affinedp.promise.knorm import Coordinates
-from affinedp.promise.knorm_curves import GRID_SHARE
 from affinedp.promise.shared import SharedPart, shared_part
 from affinedp.record import MechanismRecord
 from affinedp.release.fixed_point import BigIntegers
@@ -41,6 +40,8 @@ RATE_BITS = 80
 # Noise is drawn in batches of so many numbers, before data is read: time says little about one.
 BATCH_NUMBERS = 128
 LISTED = 2_000_000
+# Rounding may make noise larger than it is said to be by this share, and no more.
+NOTICED = Fraction(1, 10_000)
 EPS = float(np.finfo(float).eps)
 
 
@@ -230,7 +231,7 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
         if shared is not None else np.zeros((0, 0)), start=None,
         largest=math.ldexp(1.0, min(1000, 1000 + finest)), bound=bound, charge=grid.charge,
         rate=grid.rate,
-        noise_factor=float(grid.charge) * mechanism.rate / guarantee.sensitivity * (1 + GRID_SHARE),
+        noise_factor=mechanism.rate / float(grid.rate) * (1 + 2.0**-30),
     )  # fmt: skip
 
 
@@ -341,12 +342,14 @@ class _Grid:
         bodies = [_on_grid(part, exponents[part.rows]) for part in noise.parts]
         moved = _moved(mechanism, rows, hidden, exponents, bodies)
         cell = sum((b.box([widths[i] for i in b.rows.tolist()]) for b in bodies), Fraction(0))
-        charge = moved + cell
+        half = sum((b.box([Fraction(1, 2)] * len(b.rows)) for b in bodies), Fraction(0))
+        # one release needs the first two; the last makes the law on the grid a law that scalar
+        # Laplace noise dominates, for compositions
+        charge = moved + cell + 4 * half
         rate = Fraction(sensitivity) / charge
         unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
         rate = math.floor(rate / unit) * unit
-        half = sum((b.box([Fraction(1, 2)] * len(b.rows)) for b in bodies), Fraction(0))
-        if 4 * rate * half > Fraction(sensitivity * GRID_SHARE) or float(moved) > 2 * largest:
+        if charge > Fraction(largest) * (1 + NOTICED):
             raise AffineDPError(
                 "the body is too flat for the grid of releases: some outputs have far more noise "
                 "than others. Rescale the outputs, or release them apart"
