@@ -14,7 +14,7 @@ import affinedp as adp
 from affinedp.bodies.exact import readable
 from affinedp.bodies.polytope import Polytope
 from affinedp.designs.bounds import weighted_error
-from affinedp.designs.knorm import readable_coordinates
+from affinedp.designs.knorm_blocks import real_cell
 from affinedp.designs.metric_bound import least_metric_error
 from affinedp.designs.separate import checked_weights, split
 from affinedp.promise.least_error import least_sum_of_three, least_variance
@@ -22,6 +22,15 @@ from affinedp.promise.verification import resolve_query
 
 EPSILON, DELTA = 1.0, 1e-6
 DRAWS = 2_000
+ABOUT = f"""\
+Weighted squared error at ε = {EPSILON:g}; Gaussian noise at δ = {DELTA:g}. *bound*: no mechanism
+with pure ε on real data goes below (where Gaussian is best: with (ε, δ)). *metric bound*: none
+with a loss of ε|α| for moves of α n_k, which continuous Laplace and K-norm noise keep. *best*: what
+`adp.design` returns for one release. *wanted*: the best K that was known before. *draws/s*: exact
+releases of {DRAWS:,} rows."""
+CROSSOVER = """\
+A pure law wins k planned releases if its E/T* is below this (T*: Gaussian cost at sensitivity 1;
+E: cost of the pure law at ε = 1). The last column is how far Gaussian noise can be from any law."""
 # Laplace strategies of more dimensions than this are not searched here.
 MOST_SEARCHED = 6
 
@@ -59,8 +68,8 @@ def _double_integrator() -> Case:
     equations = [f"p{t + 1} = p{t} + 0.1*v{t}" for t in range(4)]
     equations += [f"v{t + 1} = v{t}" for t in range(4)]
     names = [f"{kind}{t}" for t in range(5) for kind in "pv"]
-    return Case("double integrator T=5, Def. 4", adp.AffineManifold.from_equations(equations, names),
-                wanted=1889.8)  # fmt: skip
+    M = adp.AffineManifold.from_equations(equations, names)
+    return Case("double integrator T=5, Def. 4", M, wanted=1889.8)
 
 
 def cases() -> list[Case]:
@@ -98,11 +107,10 @@ def _hull(case: Case) -> float | None:
     if case.name.startswith("one sum"):
         return 4 * (n - 1) * (2 * n - 1) / (n + 1) / EPSILON**2
     for block in split(adjacency, matrix, weights):
-        basis, moves = readable_coordinates(block)
-        change = np.linalg.lstsq(block.basis, basis, rcond=None)[0]
-        kept = np.unique(moves[np.any(moves != 0, axis=1)], axis=0)
+        cell = real_cell(block)
+        kept = np.unique(cell.moves[np.any(cell.moves != 0, axis=1)], axis=0)
         body = Polytope([tuple(map(readable, move)) for move in kept.tolist()])
-        total += float((body.second_moment() * (change.T @ block.weight @ change)).sum())
+        total += float((body.second_moment() * cell.cost).sum())
     return total / EPSILON**2
 
 
@@ -174,7 +182,10 @@ def row(case: Case) -> list[str]:
 
 def whole_numbers() -> list[str]:
     """One sum on integers against the exact optimum."""
-    lines = ["| ε | squared error | least with whole outputs | relative difference |", "|---|---:|---:|---:|"]
+    lines = [
+        "| ε | squared error | least with whole outputs | relative difference |",
+        "|---|---:|---:|---:|",
+    ]
     M = adp.AffineManifold(np.ones((1, 3)))
     for epsilon in (0.5, 1.0, 2.0):
         m = adp.design_knorm(M, epsilon=epsilon, integers=True)
@@ -217,15 +228,7 @@ def run() -> str:
         [
             "## How close to the least possible",
             "",
-            f"Weighted squared error at ε = {EPSILON:g}; Gaussian noise at δ = {DELTA:g}. *bound*: no "
-            "mechanism",
-            "with pure ε on real data goes below (where Gaussian noise is best: with (ε, δ)). *metric "
-            "bound*: none",
-            "with a loss of ε|α| for moves of α n_k, which continuous Laplace and K-norm noise keep. "
-            "*best*: what",
-            "`adp.design` returns for one release. *wanted*: the best K that was known before. "
-            "*draws/s*: exact",
-            f"releases of {DRAWS:,} rows.",
+            *ABOUT.splitlines(),
             "",
             f"| {' | '.join(headings)} |",
             f"|---|{'---:|' * (len(headings) - 1)}",
@@ -235,10 +238,7 @@ def run() -> str:
             "",
             *whole_numbers(),
             "",
-            "A pure law wins k planned releases if its E/T* is below this (T*: Gaussian cost at "
-            "sensitivity 1;",
-            "E: cost of the pure law at ε = 1). The last column is how far Gaussian noise can be from "
-            "any law.",
+            *CROSSOVER.splitlines(),
             "",
             *crossover(),
         ]

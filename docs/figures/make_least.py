@@ -9,7 +9,7 @@ import numpy as np
 
 import affinedp as adp
 
-SIZE = 400_000
+SIZE = 3_000_000
 REACH = 9.0
 # Okabe and Ito's palette
 VERMILLION = "#D55E00"
@@ -36,7 +36,9 @@ def main() -> None:
         )  # fmt: skip
         axis.fill(*corners, facecolor="none", edgecolor=VERMILLION, linewidth=1.8)
         axis.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", xticks=[], yticks=[])
-        axis.set_title(f"{title}\nsquared error {mechanism.expected_squared_error:.3g}", fontsize=12)
+        axis.set_title(
+            f"{title}\nsquared error {mechanism.expected_squared_error:.3g}", fontsize=12
+        )
     figure.supxlabel(
         "noise in the plane a + b = c; red: the moves that must stay hidden at ε = 1; no mechanism "
         "goes below 7.67",

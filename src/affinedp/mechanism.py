@@ -19,6 +19,7 @@ from affinedp.promise.knorm import knorm_promise
 from affinedp.promise.verification import Law, promise_of
 from affinedp.record import MechanismRecord
 from affinedp.release.interoperate import dp_event, make_measurement
+from affinedp.release.knorm_plan import KNormPlan, knorm_plan
 from affinedp.release.plan import Plan, checked_bound, plan_of
 from affinedp.release.publish import publish
 from affinedp.show.page import Report
@@ -179,7 +180,7 @@ class Mechanism(MechanismRecord):
             bound=bound,
         )  # fmt: skip
 
-    def release_plan(self, bound: float | None = None) -> Plan:
+    def release_plan(self, bound: float | None = None) -> Plan | KNormPlan:
         """Return the public part of a release, prepared once for each bound.
 
         Parameters
@@ -189,18 +190,19 @@ class Mechanism(MechanismRecord):
         """
         limit = checked_bound(bound)
         if limit not in self._plans:
-            self._plans[limit] = plan_of(self, limit)
+            make = knorm_plan if self.law == "knorm" else plan_of
+            self._plans[limit] = make(self, limit)
         return self._plans[limit]
 
     @cached_property
-    def _plans(self) -> dict[float | None, Plan]:
+    def _plans(self) -> dict[float | None, Plan | KNormPlan]:
         return {}
 
     def make_measurement(self) -> Any:
         """Return an OpenDP measurement that releases with this mechanism.
 
         Its input distance is the number of neighbour steps between two data sets (d_in = 1:
-        neighbours); its privacy map gives ρ of zCDP for Gaussian and ε for Laplace noise.
+        neighbours); its privacy map gives ρ of zCDP for Gaussian and ε for other noise.
         """
         return make_measurement(self, self.release_plan())
 
@@ -228,6 +230,8 @@ class Mechanism(MechanismRecord):
                     "only mechanisms with the same law and the same neighbours are stacked; use "
                     "compose for their guarantees"
                 )
+            if part.integers != self.integers:
+                raise AffineDPError("noise for whole numbers is stacked with its like only")
         names = tuple(
             f"{name} ({i})" for i, part in enumerate(parts, 1) for name in part.output_names
         )
@@ -235,9 +239,14 @@ class Mechanism(MechanismRecord):
             self.adjacency,
             sparse.csr_array(sparse.vstack([sparse.csr_array(part.query) for part in parts])),
             sparse.csr_array(sparse.block_diag([part.basis for part in parts])),
-            sparse.csr_array(sparse.block_diag([part.root for part in parts])),
+            # points of a body in units of the first rate, which are equal numbers for equal rates
+            sparse.csr_array(
+                sparse.block_diag([part.root * (self.rate / part.rate) for part in parts])
+            ),
             self.law,
             names,
+            rate=self.rate,
+            integers=self.integers,
         )
 
     def save(self, path: str | Path) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.bodies.noise import KNormNoise, body_points, noise_span
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.outputs import output_equations
@@ -102,7 +102,10 @@ class MechanismRecord:
     @property
     def noise_range(self) -> Matrix:
         """Vectors that span the noise, as columns: Λ, or fewer."""
-        return self.basis @ noise_span(self.root) if self.law == "knorm" else self.noise_matrix
+        if self.law != "knorm":
+            return self.noise_matrix
+        span = noise_span(self.root)
+        return self.basis if span is None else self.basis @ span
 
     @cached_property
     def knorm(self) -> KNormNoise:
@@ -114,15 +117,26 @@ class MechanismRecord:
     @property
     def covariance(self) -> FloatArray:
         """Covariance of the noise, shape (m, m); refused where it would not fit in memory."""
-        outputs = self.basis.shape[0]
+        return self.covariance_of(np.arange(self.basis.shape[0]))
+
+    def covariance_of(self, shown: IntArray) -> FloatArray:
+        """Return the covariance of the noise of some outputs.
+
+        Parameters
+        ----------
+        shown : array of int
+            Which.
+        """
+        outputs = len(shown)
         if float(outputs) ** 2 > MOST_NUMBERS:
             raise AffineDPError(
                 f"the covariance would have {outputs:,} × {outputs:,} numbers; use basis and root, "
                 "or expected_squared_errors for the variances alone"
             )
         if self.law == "knorm":
-            return dense(self.basis @ (self.knorm.moment @ self.basis.T))
-        noise = self.noise_matrix
+            basis = self.basis[shown]
+            return dense(basis @ (self.knorm.moment @ basis.T))
+        noise = self.noise_matrix[shown]
         return self.variance * dense(noise @ noise.T)
 
     @property
@@ -166,7 +180,8 @@ class MechanismRecord:
 
         The noise lies in the range of F on the manifold, so releases obey what F x obeys.
         """
-        return output_equations(self.manifold, self.query, self.basis, self.output_names)
+        basis = self.noise_range if self.law == "knorm" else self.basis
+        return output_equations(self.manifold, self.query, basis, self.output_names)
 
     @cached_property
     def published_without_noise(self) -> tuple[str, ...]:

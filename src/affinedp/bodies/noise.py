@@ -9,7 +9,7 @@ of all |s_i| (e_i ± e_j) on it, which is far too long to list for many entries.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -220,6 +220,21 @@ class KNormNoise:
             total += part.errors(basis[:, part.rows])
         return total
 
+    def gauges(self, moves: FloatArray) -> FloatArray:
+        """Return the gauges of many vectors, in floating point.
+
+        Parameters
+        ----------
+        moves : array, shape (r, K)
+            One per column.
+        """
+        total = np.zeros(moves.shape[1])
+        for part in self.parts:
+            own = moves[part.rows]
+            bounds = part.gauges(own, np.zeros_like(own))
+            total += (bounds.lower + bounds.upper) / 2
+        return total
+
     def sample(self, size: int, generator: np.random.Generator) -> FloatArray:
         """Draw z for simulation, shape (size, r).
 
@@ -236,15 +251,28 @@ class KNormNoise:
         return drawn
 
 
-def noise_span(root: Matrix) -> Matrix:
-    """Return few vectors that span the noise of ``root``, as columns.
+def noise_span(root: Matrix) -> Matrix | None:
+    """Return few vectors that span the noise, as columns; None if all coordinates are free.
 
     Parameters
     ----------
     root : matrix, shape (r, p)
         As for :class:`KNormNoise`.
     """
-    return _with_pairs(root, lambda count: (np.arange(count - 1), np.full(count - 1, count - 1)))
+    import scipy.sparse as sparse
+
+    sums = list(_sums(root))
+    if not sums:
+        return None
+    last = [rows[-1] for rows, _ in sums]
+    kept = np.setdiff1d(np.arange(root.shape[0]), last)
+    place = {int(row): i for i, row in enumerate(kept)}
+    entries = [(row, i, 1.0) for row, i in place.items()]
+    for rows, signs in sums:  # the last entry follows from the others
+        pairs = zip(rows[:-1].tolist(), signs[:-1].tolist())
+        entries += [(int(rows[-1]), place[row], -sign * float(signs[-1])) for row, sign in pairs]
+    i, j, values = zip(*entries)
+    return sparse.csr_array((values, (i, j)), shape=(root.shape[0], len(kept)))
 
 
 def body_points(root: Matrix) -> Matrix:
@@ -255,26 +283,31 @@ def body_points(root: Matrix) -> Matrix:
     root : matrix, shape (r, p)
         As for :class:`KNormNoise`.
     """
-    return _with_pairs(root, lambda count: np.triu_indices(count, 1))
-
-
-def _with_pairs(root: Matrix, pairs: Callable[[int], tuple[IntArray, IntArray]]) -> Matrix:
-    """Replace the columns of public sums by exchanges between pairs of entries."""
     import scipy.sparse as sparse
 
-    sums = [(rows, cols) for rows, cols in _components(root) if len(rows) > 1 and len(cols) == 1]
+    sums = list(_sums(root))
     if not sums:
         return root
-    kept = np.setdiff1d(np.arange(root.shape[1]), [cols[0] for _, cols in sums])
-    parts = [sparse.csc_array(root)[:, kept]]
-    for rows, cols in sums:
-        column = dense(root[:, cols])[rows, 0]
-        first, second = pairs(len(rows))
-        ones = np.tile(np.arange(len(first)), 2)
+    widths = np.abs(dense(root[[rows[0] for rows, _ in sums]])).max(axis=1)
+    whole = sparse.csc_array(root)
+    used = {int(whole[[rows[0]]].nonzero()[1][0]) for rows, _ in sums}
+    parts = [whole[:, [j for j in range(root.shape[1]) if j not in used]]]
+    for (rows, signs), width in zip(sums, widths.tolist()):
+        first, second = np.triu_indices(len(rows), 1)
+        columns = np.tile(np.arange(len(first)), 2)
         place = np.concatenate([rows[first], rows[second]])
-        values = np.concatenate([column[first], -column[second]])
-        parts.append(sparse.csc_array((values, (place, ones)), shape=(root.shape[0], len(first))))
+        values = width * np.concatenate([signs[first], -signs[second]])
+        parts.append(
+            sparse.csc_array((values, (place, columns)), shape=(root.shape[0], len(first)))
+        )
     return sparse.csr_array(sparse.hstack(parts))
+
+
+def _sums(root: Matrix) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Rows and signs of the public sums."""
+    for rows, columns in _components(root):
+        if len(rows) > 1 and len(columns) == 1:
+            yield rows, np.sign(dense(root[rows][:, columns])[:, 0])
 
 
 def _components(root: Matrix) -> Iterator[tuple[IntArray, IntArray]]:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from affinedp.designs.choose import LAW_NAMES, LAWS, design
+from affinedp.designs.choose import LAW_NAMES, LAWS, AnyLaw, design
 from affinedp.designs.gaussian import design_gaussian
 from affinedp.designs.laplace import design_laplace
 from affinedp.equations.manifold import AffineManifold
@@ -19,6 +19,7 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.least_possible import Objective
 from affinedp.promise.verification import verify as verify_noise
 
 
@@ -189,8 +190,8 @@ def design_problem(
     }
     if not algorithm.options:
         designed = design(
-            manifold, delta=delta, law=law, releases=plan.releases, objective=plan.objective,
-            integers=plan.integers, **shared,
+            manifold, delta=delta, law=cast(AnyLaw, law), releases=plan.releases,
+            objective=cast(Objective, plan.objective), integers=plan.integers, **shared,
         )  # fmt: skip
     elif plan != Plan():
         raise AffineDPError("planned releases, objectives and integers go with --method optimal")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,14 +14,16 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, Matrix, real_array, within_range
 from affinedp.designs.bounds import dual_value, weighted_error, with_least
 from affinedp.designs.gaussian import largest_sensitivity, least_gaussian
-from affinedp.designs.knorm import design_knorm
+from affinedp.designs.knorm import MOST_COMPARED, least_knorm
 from affinedp.designs.laplace import design_laplace
+from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum
 from affinedp.designs.largest import least_largest
 from affinedp.designs.separate import LISTED, checked_weights, split
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.least_error import Data, least_variance
 from affinedp.promise.least_possible import Alternative, Objective
 from affinedp.promise.verification import resolve_adjacency, resolve_query
@@ -29,8 +32,10 @@ from affinedp.relations.forgotten import warn_of_forgotten
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
+AnyLaw = Literal["auto", "gaussian", "laplace", "knorm"]
 LAW_NAMES = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
 LAWS = tuple(LAW_NAMES)
+PURE = LAWS[1:]
 MOST_RELEASES = 10**9
 
 
@@ -40,7 +45,7 @@ def design(
     *,
     epsilon: float,
     delta: float = 0.0,
-    law: Literal["auto", "gaussian", "laplace", "knorm"] = "auto",
+    law: AnyLaw = "auto",
     releases: int = 1,
     objective: Objective = "sum",
     integers: bool = False,
@@ -224,6 +229,10 @@ def _bound_holds(problem: _Problem) -> bool:
     """Whether all moves are whole where only whole numbers occur: the bound is about them."""
     if not problem.integers:
         return True
+    if isinstance(problem.adjacency, CircuitAdjacency) and is_one_sum(
+        problem.adjacency, problem.query
+    ):
+        return float(problem.adjacency.mu[0]).is_integer()
     try:
         moves = problem.adjacency.directions(LISTED)
     except TooManyCircuitsError:
@@ -232,28 +241,88 @@ def _bound_holds(problem: _Problem) -> bool:
 
 
 def _least(problem: _Problem, law: str, seed: int | np.random.Generator) -> Mechanism:
+    if law == "auto" and (large := _large_sum(problem, seed)) is not None:
+        return large
     start = _start(problem, law)
     if not _bound_holds(problem):
         start = replace(start, dual=None)
-    designed = [start.gaussian] if start.gaussian and law in ("auto", "gaussian") else []
-    skipped: list[Alternative] = []
+    if start.gaussian is not None and law == "gaussian":
+        return _explained(problem, start.gaussian, start.dual, (), law)
+    designed = [start.gaussian] if start.gaussian and law == "auto" else []
     below = _least_pure(problem, start.dual)
-    for name, make in _pure_designs(problem, start.weights, seed).items():
-        if law not in ("auto", name):
-            continue
-        reason = _of_no_use(problem, designed, below)
-        if not reason:
-            try:
-                designed.append(make())
-                continue
-            except AffineDPError as error:
-                if not start.gaussian:
-                    raise
-                reason = f"(not designed: {error})"
-        skipped.append(Alternative(name, below, False, reason))
+    reason = _of_no_use(problem, designed, below)
+    if reason:
+        skipped = [Alternative(name, below, False, reason) for name in PURE]
+    else:
+        pure = _Pure(problem, start.weights, seed, searches_all=law != "auto" or not designed)
+        skipped = pure.designs(law, designed, below)
     best = min(designed, key=problem.error)
     others = tuple(Alternative(m.law, problem.error(m)) for m in designed if m is not best)
     return _explained(problem, best, start.dual, (*others, *skipped), law)
+
+
+def _large_sum(problem: _Problem, seed: int | np.random.Generator) -> Mechanism | None:
+    """One sum of very many entries: both costs are known, and only K-norm noise is made."""
+    if len(problem.names) <= MOST_LISTED_SUM or not is_one_sum(problem.adjacency, problem.query):
+        return None
+    dual = dual_of_sum(problem.adjacency, problem.weights)
+    if problem.objective != "sum" or dual is None or not problem.epsilon:
+        return None
+    made = _Pure(problem, problem.weights, seed).knorm()
+    gaussian = dual / problem.sensitivity**2 if problem.delta else math.inf
+    if gaussian < problem.error(made):
+        return None
+    other = Alternative("gaussian", gaussian, False, "(in closed form; not designed)")
+    return _explained(problem, made, dual, (other,) if problem.delta else (), "auto")
+
+
+@dataclass(frozen=True, eq=False)
+class _Pure:
+    """Designs of pure laws; Laplace strategies are searched once, if at all."""
+
+    problem: _Problem
+    weights: FloatArray | Matrix
+    seed: int | np.random.Generator
+    searches_all: bool = True
+
+    @cached_property
+    def laplace(self) -> Mechanism:
+        rank = self.problem.adjacency.manifold.dim
+        if not self.searches_all and rank > MOST_COMPARED:
+            raise AffineDPError(
+                f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
+            )
+        return design_laplace(
+            self.problem.adjacency.manifold, epsilon=self.problem.pure_epsilon,
+            query=self.problem.query, adjacency=self.problem.adjacency, weights=self.weights,
+            seed=self.seed,
+        )  # fmt: skip
+
+    def knorm(self) -> Mechanism:
+        problem = self.problem
+        weights = checked_weights(self.weights, problem.query.shape[0])
+        return least_knorm(
+            problem.adjacency, problem.query, problem.names, problem.pure_epsilon, weights,
+            lambda: self.laplace, integers=problem.integers, seed=self.seed,
+        ).mechanism  # fmt: skip
+
+    def designs(self, law: str, designed: list[Mechanism], below: float) -> list[Alternative]:
+        """Add the designs that are asked for, and say which could not be made."""
+        skipped = []
+        for name, make in (("knorm", self.knorm), ("laplace", lambda: self.laplace)):
+            if law not in ("auto", name) or any(one.law == name for one in designed):
+                continue
+            try:
+                made = make()
+            except AffineDPError as error:
+                if law == name or (name == "laplace" and not designed):
+                    raise
+                skipped.append(Alternative(name, below, False, f"(not designed: {error})"))
+                continue
+            designed.append(made)
+            if made.law != name:
+                skipped.append(Alternative(name, below, False, f"({made.notes[-1]})"))
+        return skipped
 
 
 def _least_pure(problem: _Problem, dual: float | None) -> float:
@@ -261,23 +330,6 @@ def _least_pure(problem: _Problem, dual: float | None) -> float:
     if not problem.epsilon or dual is None:
         return 0.0
     return least_variance(problem.pure_epsilon, 0.0, problem.data) * dual
-
-
-def _pure_designs(
-    problem: _Problem, weights: FloatArray | Matrix, seed: int | np.random.Generator
-) -> dict[str, Callable[[], Mechanism]]:
-    shared: dict[str, Any] = {
-        "epsilon": problem.pure_epsilon,
-        "query": problem.query,
-        "adjacency": problem.adjacency,
-        "weights": weights,
-        "seed": seed,
-    }
-    manifold = problem.adjacency.manifold
-    return {
-        "laplace": lambda: design_laplace(manifold, **shared),
-        "knorm": lambda: design_knorm(manifold, integers=problem.integers, **shared),
-    }
 
 
 def _of_no_use(problem: _Problem, designed: list[Mechanism], below: float) -> str:

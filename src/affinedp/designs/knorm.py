@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, real_array, within_range
+from affinedp.bodies.cones import LatticeCones
+from affinedp.bodies.exact import readable
 from affinedp.bodies.hull import TooLargeBodyError
 from affinedp.bodies.polytope import Polytope
-from affinedp.designs.body_search import better_bodies
+from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
+from affinedp.designs.bounds import dual_value, with_least
+from affinedp.designs.knorm_blocks import Cell, as_one_sum, real_cell, whole_cells
 from affinedp.designs.laplace import design_laplace
-from affinedp.designs.separate import Block, checked_weights, split, with_floor
+from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum, large_sum
+from affinedp.designs.separate import Block, checked_weights, split
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
@@ -76,7 +80,8 @@ def design_knorm(
     seed : int or Generator
         For the starts of the searches.
     starts : int, optional
-        Random starts of the search for a body; 0 takes the best of what is known without one.
+        Random starts of the search for a body; 0 takes the hull of the moves, without a search
+        and without a look at Laplace noise.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
         :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
@@ -103,28 +108,93 @@ def design_knorm(
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
     checked = checked_weights(weights, matrix.shape[0])
-    generator = np.random.default_rng(seed)
     count = STARTS if starts is None else int(starts)
-    blocks = list(split(neighbours, matrix, checked))
+
+    def strategies() -> Mechanism:
+        return design_laplace(
+            manifold, epsilon=limit, query=query, adjacency=neighbours, weights=weights, seed=seed
+        )
+
+    found = least_knorm(
+        neighbours, matrix, names, limit, checked, strategies,
+        integers=bool(integers), seed=seed, starts=count,
+    )  # fmt: skip
+    return with_least(
+        found.mechanism, checked, found.dual, limit, data="integer" if integers else "any"
+    )
+
+
+@dataclass(frozen=True)
+class LeastKNorm:
+    """K-norm noise, or the Laplace noise that is better.
+
+    Attributes
+    ----------
+    mechanism : Mechanism
+        The noise.
+    dual : float or None
+        Of :func:`~affinedp.designs.bounds.dual_value`, for the bound below all laws.
+    """
+
+    mechanism: Mechanism
+    dual: float | None
+
+
+def least_knorm(
+    neighbours: Adjacency,
+    matrix: Matrix,
+    names: tuple[str, ...],
+    limit: float,
+    weights: Matrix,
+    strategies: Callable[[], Mechanism],
+    *,
+    integers: bool = False,
+    seed: int | np.random.Generator = 0,
+    starts: int = STARTS,
+) -> LeastKNorm:
+    """Return the K-norm noise of :func:`design_knorm`.
+
+    Parameters
+    ----------
+    neighbours : Adjacency
+        Whom it protects.
+    matrix : matrix, shape (m, n)
+        F.
+    names : tuple of str
+        Names of the outputs.
+    limit : float
+        ε.
+    weights : matrix, shape (m, m)
+        What squared error costs.
+    strategies : callable
+        Designs the Laplace noise to compare with, or to fall back to.
+    integers, seed, starts
+        As for :func:`design_knorm`.
+    """
+    generator = np.random.default_rng(seed)
+    if len(names) > MOST_LISTED_SUM and is_one_sum(neighbours, matrix):
+        whole = large_sum(neighbours, matrix, names, limit, integers)
+        return LeastKNorm(at_the_rate(whole, limit), dual_of_sum(neighbours, weights))
+    blocks = list(split(neighbours, matrix, weights))
     if not blocks:
         raise AffineDPError(
             "the query does not depend on what neighbours differ in: no noise needed"
         )
-    laplace = None
-    if max(block.basis.shape[1] for block in blocks) <= MOST_COMPARED:
-        laplace = design_laplace(
-            manifold, epsilon=limit, query=query, adjacency=neighbours, weights=weights, seed=seed
-        )
+    make = whole_cells(neighbours.manifold, matrix) if integers else real_cell
+    small = max(block.basis.shape[1] for block in blocks) <= MOST_COMPARED
+    laplace = strategies() if small and starts and not integers else None
+    dual = dual_value(blocks)
     try:
-        chosen = _bodies(blocks, laplace, limit, count, generator)
+        chosen = _bodies(blocks, make, laplace, limit, starts, integers, generator)
     except TooLargeBodyError as error:
-        return _fall_back(laplace, str(error), manifold, limit, query, neighbours, weights, seed)
-    found = _assembled(neighbours, matrix, names, blocks, chosen, limit)
-    if laplace is not None and _cost(laplace, checked) < _cost(found, checked) * (1 - 1e-12):
-        return replace(
-            laplace, notes=(*laplace.notes, "less noise than the K-norm bodies that were tried")
-        )
-    return found
+        found = laplace or strategies()
+        note = f"Laplace noise in place of K-norm: {error}"
+        return LeastKNorm(replace(found, notes=(*found.notes, note)), dual)
+    mechanism = _assembled(neighbours, matrix, names, chosen, limit, integers)
+    if laplace is not None and _cost(laplace, weights) < _cost(mechanism, weights) * (1 - 1e-12):
+        note = "less noise than the K-norm bodies that were tried"
+        return LeastKNorm(replace(laplace, notes=(*laplace.notes, note)), dual)
+    return LeastKNorm(mechanism, dual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,14 +203,17 @@ class Chosen:
 
     Attributes
     ----------
+    outputs : array of int
+        Outputs of the block.
     basis : array, shape (outputs, r)
         What makes outputs of the coordinates.
     points : array, shape (r, p)
-        Points of the body, up to sign.
+        Points of the body, up to sign; or the signs of a public sum.
     searched : bool
         Whether it is more than the hull of the moves.
     """
 
+    outputs: IntArray
     basis: FloatArray
     points: FloatArray
     searched: bool
@@ -148,90 +221,68 @@ class Chosen:
 
 def _bodies(
     blocks: list[Block],
+    make: Callable[[Block], Cell],
     laplace: Mechanism | None,
     limit: float,
     starts: int,
+    integers: bool,
     generator: np.random.Generator,
 ) -> list[Chosen]:
+    """The best body of every block, each kind of block once."""
     solved: dict[str, Chosen] = {}
+    found = []
     with Progress("K-norm bodies") as progress:
         for i, block in enumerate(blocks):
             if block.key not in solved:
-                solved[block.key] = _body(block, laplace, limit, starts, generator)
+                cell = make(block)
+                known = _square_strategy(cell, laplace, limit)
+                solved[block.key] = _body(cell, known, limit, starts, integers, generator)
+            found.append(replace(solved[block.key], outputs=block.outputs))
             progress.update((i + 1) / len(blocks))
-    return [solved[block.key] for block in blocks]
+    return found
 
 
 def _body(
-    block: Block,
-    laplace: Mechanism | None,
+    cell: Cell,
+    known: list[FloatArray],
     limit: float,
     starts: int,
+    integers: bool,
     generator: np.random.Generator,
 ) -> Chosen:
     """The best body of a block: the hull of its moves, or one with further points."""
-    basis, moves = readable_coordinates(block)
-    hull = _polytope(moves)
-    weight = basis.T @ _in_outputs(block) @ basis
-    cost, _ = with_floor((weight + weight.T) / 2, np.abs(moves).max(axis=0))
-    best, error = hull, float((hull.second_moment() * cost).sum())
-    known = _square_strategy(block, basis, laplace, limit)
-    candidates = better_bodies(hull.vertices, cost, known, starts, generator)
+    one_sum = as_one_sum(cell.moves)
+    exchanged = None
+    if one_sum is not None:
+        points = (one_sum.width * one_sum.signs)[:, None]
+        exchanged = Chosen(cell.outputs, one_sum.spread(cell.basis), points, False)
+        if cell.moves.shape[1] > MOST_SEARCHED:
+            return exchanged
+    hull = _polytope(cell.moves)
+    best, error = hull, _error(hull, cell, limit, integers)
+    candidates = better_bodies(hull.vertices, cell.cost, known, starts, generator)
     for extra in candidates:
-        body = _polytope(np.vstack([hull.vertices, _short(extra, hull.vertices)]))
-        own = float((body.second_moment() * cost).sum())
+        rounded = _whole_shares(extra) if integers else _short(extra, hull.vertices)
+        body = _polytope(np.vstack([hull.vertices, rounded]))
+        own = _error(body, cell, limit, integers)
         if own < error * (1 - 1e-9):
             best, error = body, own
-    return Chosen(basis, best.vertices.T, best is not hull)
+    if best is hull and exchanged is not None:
+        return exchanged
+    return Chosen(cell.outputs, cell.basis, best.vertices.T, best is not hull)
 
 
-def _in_outputs(block: Block) -> FloatArray:
-    """A cost of outputs that is the block's cost on what its basis spans."""
-    back = np.linalg.pinv(block.basis)
-    return np.asarray(back.T @ block.weight @ back)
+def _error(body: Polytope, cell: Cell, limit: float, integers: bool) -> float:
+    """The cost of noise with this body at rate ε."""
+    if integers:
+        return float((LatticeCones(body).second_moment(limit) * cell.cost).sum())
+    return float((body.second_moment() * cell.cost).sum()) / limit**2
 
 
-def readable_coordinates(block: Block) -> tuple[FloatArray, FloatArray]:
-    """Return a basis that is the identity on some outputs, and the moves on those, as rows.
-
-    Coordinates are outputs, so that whole or decimal moves stay what they are.
-
-    Parameters
-    ----------
-    block : Block
-        In orthonormal coordinates.
-    """
-    from scipy.linalg import qr
-
-    image = short_numbers(block.basis @ block.directions.T)
-    _, _, order = qr(block.basis.T / np.abs(block.basis).max(), mode="economic", pivoting=True)
-    places = np.sort(order[: block.basis.shape[1]])
-    basis = short_numbers(block.basis @ np.linalg.inv(block.basis[places]))
-    basis[places] = np.eye(len(places))
-    return basis, image[places].T
-
-
-def short_numbers(values: FloatArray) -> FloatArray:
-    """Replace numbers that differ from a short fraction by rounding only.
-
-    Parameters
-    ----------
-    values : array
-        Computed numbers.
-    """
-    flat, place = np.unique(values, return_inverse=True)
-    size = float(np.abs(flat).max(initial=0.0))
-    found = np.array([_short_number(v, size) for v in flat.tolist()])
-    return np.asarray(found[place].reshape(values.shape))
-
-
-def _short_number(value: float, size: float) -> float:
-    for most in (12, 1_000):
-        near = float(Fraction(value).limit_denominator(most))
-        if abs(near - value) <= 1e-13 * size:
-            return near
-    near = float(f"{value:.10g}")
-    return near if abs(near - value) <= 1e-13 * size else value
+def _whole_shares(extra: FloatArray) -> FloatArray:
+    """Extra points on a part of the lattice so coarse that the cones have few lattice points."""
+    shares = {2: 16, 3: 4}.get(extra.shape[1], 1)
+    return np.asarray(np.rint(extra * shares) / shares)
 
 
 def _short(extra: FloatArray, vertices: FloatArray) -> FloatArray:
@@ -242,45 +293,41 @@ def _short(extra: FloatArray, vertices: FloatArray) -> FloatArray:
 
 
 def _polytope(rows: FloatArray) -> Polytope:
-    from affinedp.bodies.exact import readable
-
     kept = np.unique(rows[np.any(rows != 0, axis=1)], axis=0)
     return Polytope([tuple(map(readable, row)) for row in kept.tolist()])
 
 
-def _square_strategy(
-    block: Block, basis: FloatArray, laplace: Mechanism | None, limit: float
-) -> list[FloatArray]:
+def _square_strategy(cell: Cell, laplace: Mechanism | None, limit: float) -> list[FloatArray]:
     """The points of a Laplace design with as many noises as dimensions: it is a K-norm."""
     if laplace is None:
         return []
-    noise = dense(laplace.noise_matrix[block.outputs])
+    noise = dense(laplace.noise_matrix[cell.outputs])
     used = noise[:, np.abs(noise).max(axis=0) > 0]
-    if used.shape[1] > 2 * basis.shape[1] + 2:
+    if used.shape[1] > 2 * cell.basis.shape[1] + 2:
         return []
-    return [(np.linalg.pinv(basis) @ used * limit).T]
+    return [(np.linalg.pinv(cell.basis) @ used * limit).T]
 
 
 def _assembled(
     adjacency: Adjacency,
     query: Matrix,
     names: tuple[str, ...],
-    blocks: list[Block],
     chosen: list[Chosen],
     limit: float,
+    integers: bool,
 ) -> Mechanism:
-    basis, root = _together(
-        [(b.outputs, c.basis, c.points) for b, c in zip(blocks, chosen)], query.shape[0]
-    )
+    parts = [(one.outputs, one.basis, one.points) for one in chosen]
+    basis, root = _together(parts, query.shape[0])
     searched = any(one.searched for one in chosen)
     note = (
         "a local optimum: a body found by search around the hull of the moves"
         if searched
         else "the hull of the moves"
     )
-    return at_the_rate(
-        build(adjacency, query, basis, root, "knorm", names, notes=(note,), rate=limit), limit
+    found = build(
+        adjacency, query, basis, root, "knorm", names, notes=(note,), rate=limit, integers=integers
     )
+    return at_the_rate(found, limit)
 
 
 def _together(
@@ -344,21 +391,3 @@ def _diagonal(weights: Matrix) -> Matrix:
     import scipy.sparse as sparse
 
     return sparse.csr_array(sparse.diags_array(weights.diagonal()))
-
-
-def _fall_back(
-    laplace: Mechanism | None,
-    reason: str,
-    manifold: AffineManifold,
-    limit: float,
-    query: Any,
-    neighbours: Adjacency,
-    weights: Any,
-    seed: int | np.random.Generator,
-) -> Mechanism:
-    """Laplace strategies where the hull is out of reach."""
-    if laplace is None:
-        laplace = design_laplace(
-            manifold, epsilon=limit, query=query, adjacency=neighbours, weights=weights, seed=seed
-        )
-    return replace(laplace, notes=(*laplace.notes, f"Laplace noise in place of K-norm: {reason}"))

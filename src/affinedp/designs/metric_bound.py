@@ -20,7 +20,7 @@ from affinedp.bodies.exact import readable
 from affinedp.bodies.hull import TooLargeBodyError
 from affinedp.bodies.polytope import Polytope
 from affinedp.designs.bounds import dual_value
-from affinedp.designs.knorm import readable_coordinates
+from affinedp.designs.knorm_blocks import real_cell
 from affinedp.designs.separate import Block, checked_weights, split
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
@@ -83,15 +83,13 @@ def least_metric_error(
 
 def _from_order(block: Block) -> float:
     """The bound from order at ε = 1, or 0 where the hull is too large."""
-    basis, moves = readable_coordinates(block)
-    coordinates = np.linalg.lstsq(block.basis, basis, rcond=None)[0]
-    weight = coordinates.T @ block.weight @ coordinates
-    kept = np.unique(moves[np.any(moves != 0, axis=1)], axis=0)
+    cell = real_cell(block)
+    kept = np.unique(cell.moves[np.any(cell.moves != 0, axis=1)], axis=0)
     try:
         body = Polytope([tuple(map(readable, move)) for move in kept.tolist()])
     except TooLargeBodyError:
         return 0.0
-    return min(_on_cone(corners @ weight @ corners.T) for corners in body.corners)
+    return min(_on_cone(corners @ cell.cost @ corners.T) for corners in body.corners)
 
 
 def _on_cone(products: FloatArray) -> float:
@@ -107,5 +105,5 @@ def _on_cone(products: FloatArray) -> float:
     if len(products) > 2:
         return 2.0 * len(products) * max(0.0, float(np.linalg.eigvalsh(products)[0]))
     mixed = float(products[0, 1])
-    lost = sum(2.0 * own * (-mixed / own) ** 3 / (1.0 - mixed / own) for own in size.tolist())
-    return float(size.sum() + products.sum()) - lost
+    lost = [2.0 * own * (-mixed / own) ** 3 / (1.0 - mixed / own) for own in size.tolist()]
+    return float(size.sum() + products.sum() - sum(lost))

@@ -8,14 +8,14 @@ exactly that, so nothing less is true.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.bodies.exact import common_denominator, inverse, primitive, readable
 from affinedp.bodies.noise import KNormNoise, SumPart, noise_span
 from affinedp.bodies.one_sum import largest_loss_probability
@@ -65,13 +65,14 @@ def knorm_promise(
     """
     shared: dict[str, Any] = {
         "law": "knorm",
-        "neighbours": adjacency.neighbours + ("; whole numbers" if integers else ""),
-        "neighbours_key": adjacency.key + (" integers" if integers else ""),
+        "neighbours": neighbours_of(adjacency, integers),
+        "neighbours_key": neighbours_key_of(adjacency, integers),
         "unit": adjacency.unit,
         "names": adjacency.manifold.names,
         "output_names": output_names,
     }
-    leak = combination_without_noise(adjacency, basis @ _spanning(root), query)
+    span = noise_span(root)
+    leak = combination_without_noise(adjacency, basis if span is None else basis @ span, query)
     if leak is not None:
         return Guarantee(
             sensitivity=math.inf, exact=True, curve=NoPromise(), leak=leak,
@@ -91,6 +92,16 @@ def knorm_promise(
         method=found.method,
         **shared,
     )
+
+
+def neighbours_of(adjacency: Adjacency, integers: bool) -> str:
+    """Return whom a promise is about, in words: whole neighbours only, if data is whole."""
+    return adjacency.neighbours + ("; whole numbers" if integers else "")
+
+
+def neighbours_key_of(adjacency: Adjacency, integers: bool) -> str:
+    """Return a hash of whom a promise is about."""
+    return adjacency.key + (" integers" if integers else "")
 
 
 def _curve(body: KNormNoise, upper: float, found: _Found) -> Curve:
@@ -159,15 +170,27 @@ class Coordinates:
         stacked = sparse.csr_array(sparse.vstack(blocks))
         return cls(stacked[np.argsort(np.concatenate(order))], pieces)
 
-    def exact(self, direction: FloatArray) -> list[Fraction]:
+    def rows(self) -> list[dict[int, Fraction]]:
+        """Return the exact matrix by rows; empty for a coordinate that a sum makes follow."""
+        found: list[dict[int, Fraction]] = [{} for _ in range(self.matrix.shape[0])]
+        for rows, left, right in self.pieces:
+            for i, row in enumerate(rows.tolist()):
+                weights = {i: Fraction(1)} if left is None else dict(enumerate(left[i]))
+                total: dict[int, Fraction] = {}
+                for output, weight in weights.items():
+                    for j, c in right[output].items():
+                        total[j] = total.get(j, Fraction(0)) + weight * c
+                found[row] = {j: c for j, c in total.items() if c}
+        return found
+
+    def exact(self, moved: Mapping[int, Fraction]) -> list[Fraction]:
         """Return z of one difference in rational numbers.
 
         Parameters
         ----------
-        direction : array, shape (n,)
-            v; doubles are read as the fractions they stand for.
+        moved : mapping of int to Fraction
+            The entries of v that are not zero.
         """
-        moved = {int(j): readable(float(direction[j])) for j in np.flatnonzero(direction)}
         found = [Fraction(0)] * self.matrix.shape[0]
         for rows, left, right in self.pieces:
             outputs = [
@@ -248,14 +271,10 @@ def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumP
         scale[part.rows] = 1 / (2 * part.width)
     matrix = sparse.csr_array(sparse.diags_array(scale) @ coordinates.matrix)
     found = adjacency.sensitivity(matrix, 1)
-    exact = sum(
-        (
-            part.gauge([coordinates.exact(found.direction)[i] for i in part.rows.tolist()])
-            for part in sums
-        ),
-        Fraction(0),
-    )
-    if found.exact and abs(float(exact) / found.upper - 1) < 1e-12:
+    move, known = exact_move(adjacency, found.direction)
+    z = coordinates.exact(move)
+    exact = sum((part.gauge([z[i] for i in part.rows.tolist()]) for part in sums), Fraction(0))
+    if found.exact and known and abs(float(exact) / found.upper - 1) < 1e-12:
         return _Found(exact, exact, found.direction, found.method, {})
     return _Found(found.value, found.upper, found.direction, found.method, {})
 
@@ -278,7 +297,7 @@ def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoi
     columns = np.hstack([part for part, _ in near])
     upper = np.concatenate([part for _, part in near])
     if body.integers:
-        return _whole_moves(columns, coordinates, body, count)
+        return _whole_moves(adjacency, columns, coordinates, body, count)
     columns, upper = columns[:, upper >= best], upper[upper >= best]
     method = f"listed {count:,} moves"
     if columns.shape[1] == 0:
@@ -286,16 +305,22 @@ def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoi
     worst = columns[:, int(np.argmax(upper))]
     if columns.shape[1] > MOST_EXACT:
         return _Found(best, float(upper.max()), worst, method, {})
-    exact = [_gauge(coordinates.exact(column), body) for column in columns.T]
+    read = [exact_move(adjacency, column) for column in columns.T]
+    exact = [_gauge(coordinates.exact(move), body) for move, _ in read]
     top = max(exact)
-    # doubles that stand for no short fraction are off by their rounding
-    known = adjacency.manifold.kernel_error == 0 and _are_short(columns)
-    high = top if known else min(float(upper.max()), float(top) * (1 + 2 * share))
+    # doubles that are not known to be the move itself are off by their rounding
+    high: float | Fraction = top
+    if not all(known for _, known in read):
+        high = max(top, Fraction(min(float(upper.max()), float(top) * (1 + 2 * share))))
     return _Found(top, high, columns[:, exact.index(top)], method, {})
 
 
 def _whole_moves(
-    columns: FloatArray, coordinates: Coordinates, body: KNormNoise, count: int
+    adjacency: Adjacency,
+    columns: FloatArray,
+    coordinates: Coordinates,
+    body: KNormNoise,
+    count: int,
 ) -> _Found:
     """Whole multiples of lattice steps that are no longer than a move."""
     if columns.shape[1] > MOST_WHOLE_MOVES:
@@ -305,7 +330,13 @@ def _whole_moves(
     top, worst = Fraction(0), None
     steps: dict[int, float] = {}
     for column in columns.T:
-        step, times = whole_steps(coordinates.exact(column))
+        move, known = exact_move(adjacency, column)
+        if not known:
+            raise AffineDPError(
+                "the moves are no short fractions, so that whole neighbours cannot be told "
+                "exactly: treat the data as real"
+            )
+        step, times = whole_steps(coordinates.exact(move))
         if times == 0:
             continue
         gauge = times * _gauge([Fraction(c) for c in step], body)
@@ -342,8 +373,45 @@ def _gauge(move: list[Fraction], body: KNormNoise) -> Fraction:
     return total
 
 
-def _are_short(columns: FloatArray) -> bool:
-    return all(readable(v).denominator <= 10**12 for v in set(columns.ravel().tolist()))
+def exact_move(adjacency: Adjacency, column: FloatArray) -> tuple[dict[int, Fraction], bool]:
+    """Return a move as fractions, and whether it is certainly the move itself.
+
+    A circuit is determined by its support up to its length, and some entry of it moves by μ
+    exactly while the others move by at least theirs; both are checked.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whose move it is.
+    column : array, shape (n,)
+        The move in doubles.
+    """
+    places = np.flatnonzero(column).tolist()
+    values = [float(column[j]) for j in places]
+    if not isinstance(adjacency, CircuitAdjacency):
+        read = {j: readable(v) for j, v in zip(places, values)}
+        return read, all(c.denominator <= 10**12 for c in read.values())
+    size = max(map(abs, values), default=0.0)
+    move = {j: _near(v, size) for j, v in zip(places, values)}
+    rows = adjacency.manifold.exact_rows
+    if rows is None:
+        return move, False
+    inside = all(
+        sum((c * move[j] for j, c in row.items() if j in move), Fraction(0)) == 0 for row in rows
+    )
+    lengths = [
+        abs(c) / readable(float(adjacency.mu[j])) for j, c in move.items() if adjacency.mu[j]
+    ]
+    return move, inside and min(lengths, default=Fraction(0)) == 1
+
+
+def _near(value: float, size: float) -> Fraction:
+    """The short fraction that a computed number is, up to its rounding."""
+    for most in (100, 10_000):
+        near = Fraction(value).limit_denominator(most)
+        if abs(float(near) - value) <= 1e-13 * size:
+            return near
+    return readable(value)
 
 
 def _rounded_up(gauge: float | Fraction, rate: float) -> float:
@@ -375,14 +443,3 @@ def points_on_outputs(points: Matrix) -> tuple[Matrix, Matrix]:
     basis[np.abs(basis) < 1e-13 * np.abs(basis).max()] = 0.0
     basis[places] = np.eye(rank)
     return basis, chosen
-
-
-def _spanning(root: Matrix) -> Matrix:
-    """Few vectors that span the noise: unit vectors, except under public sums."""
-    import scipy.sparse as sparse
-
-    span = noise_span(root)
-    if span is root:
-        identity = sparse.csr_array(sparse.eye_array(root.shape[0]))
-        return identity if is_sparse(root) else np.eye(root.shape[0])
-    return span

@@ -14,13 +14,12 @@ import numpy as np
 from affinedp.promise.curves import EPS, LaplaceCurve
 from affinedp.promise.pure_pairs import ThreeAtoms
 
-# Releases of real data are drawn on a grid, which adds at most this share to the Laplace pair.
-GRID_SHARE = 2.0**-30
-
 
 @dataclass(frozen=True)
 class KNormCurve:
     """Noise with a log-concave density that is purely ε-private: at most Laplace's curve.
+
+    Releases are drawn on a grid, and the rate pays for what that adds to the curve.
 
     Attributes
     ----------
@@ -33,7 +32,7 @@ class KNormCurve:
 
     @property
     def _pair(self) -> LaplaceCurve:
-        return LaplaceCurve(self.sensitivity * (1 + GRID_SHARE))
+        return LaplaceCurve(self.sensitivity)
 
     def delta(self, epsilon: float) -> float:
         """Return that of a scalar Laplace mechanism; 0 from ε on."""
@@ -49,11 +48,11 @@ class KNormCurve:
 
     def rho(self) -> float:
         """Return ε²/2, which every pure promise gives."""
-        return LaplaceCurve(self.sensitivity).rho()
+        return self._pair.rho()
 
     def losses(self) -> list[tuple[str, float]]:
         """Return the scalar Laplace mechanism that dominates this one."""
-        return [("laplace", self._pair.sensitivity)]
+        return self._pair.losses()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from affinedp.promise.without_list import longest_move
 from affinedp.record import MechanismRecord
 from affinedp.release.combinations import Combinations, seen_combinations
 from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint, shifted
+from affinedp.release.sampler import draw_integers
 
 # The noise lives on multiples of 2^-GRID_BITS of its own scale.
 GRID_BITS = 56
@@ -91,6 +92,10 @@ class Plan:
         """The scale of the noise, in grid steps."""
         return math.ceil(Fraction(self.noise_factor) * (1 << GRID_BITS))
 
+    def draw(self, count: int) -> BigIntegers:
+        """Return noise in grid steps, one column for each of ``count`` rows of data."""
+        return draw_integers(self.law, self.scale, (self.coordinates.limbs[0].shape[0], count))
+
     def grid_steps(self, points: FloatArray) -> BigIntegers:
         """Return z on the noise's grid, exactly, one column per row of ``points``."""
         entries = points[:, self.hidden].T
@@ -146,7 +151,7 @@ def checked_bound(bound: float | None) -> float | None:
 
 
 def plan_of(mechanism: MechanismRecord, bound: float | None) -> Plan:
-    """Prepare releases of a mechanism: choose grids, and allow for what they round.
+    """Prepare releases with Gaussian or Laplace noise: grids, and what they round.
 
     Parameters
     ----------

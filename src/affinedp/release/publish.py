@@ -18,9 +18,9 @@ from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import ON_MANIFOLD
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
+from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 from affinedp.release.reading import read_points
-from affinedp.release.sampler import draw_integers
 
 
 class OffManifoldError(AffineDPError):
@@ -39,7 +39,7 @@ class OffManifoldError(AffineDPError):
 
 def publish(
     mechanism: MechanismRecord,
-    plan: Plan,
+    plan: Plan | KNormPlan,
     x: Any,
     *,
     ledger: Ledger | None = None,
@@ -52,7 +52,7 @@ def publish(
     ----------
     mechanism : MechanismRecord
         What is published, with which noise.
-    plan : Plan
+    plan : Plan or KNormPlan
         The public part of its releases.
     x : array_like or pandas object
         The data.
@@ -63,6 +63,8 @@ def publish(
     rows : {"same", "different"}, optional
         Whom the rows are about; needed for several rows and a ledger.
     """
+    # how long K-norm noise takes to draw tells about it: it is there before data is looked at
+    early = plan.draw(_count(x)) if isinstance(plan, KNormPlan) else None
     points, wrap = read_points(mechanism, x)
     _check(mechanism, plan, points)
     releases = 1
@@ -77,14 +79,20 @@ def publish(
             label=label,
             releases=releases,
         )
-    noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
+    noisy = steps + (plan.draw(len(points)) if early is None else early)
     published = shared + plan.publish(noisy)
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return wrap(published)
 
 
-def _check(mechanism: MechanismRecord, plan: Plan, points: FloatArray) -> None:
+def _count(x: Any) -> int:
+    """How many rows data has, from its shape alone."""
+    shape = np.shape(x)
+    return int(shape[0]) if len(shape) == 2 else 1
+
+
+def _check(mechanism: MechanismRecord, plan: Plan | KNormPlan, points: FloatArray) -> None:
     """Refuse data off the manifold, or beyond the declared bound."""
     if points.shape[0] == 0:
         raise AffineDPError("there are no rows to release")

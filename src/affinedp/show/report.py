@@ -14,6 +14,7 @@ from affinedp.show.page import OutputRow, Report, printable, round_up, shortened
 from affinedp.show.plot import draw
 
 SHOWN_GIVEN = 4
+LAWS = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
 
 
 def report(mechanism: MechanismRecord) -> Report:
@@ -58,11 +59,10 @@ def report(mechanism: MechanismRecord) -> Report:
     )
     equations = () if mechanism.guarantee.leak is not None else mechanism.equations
     promise = [*mechanism.guarantee.summary(), *_scope(mechanism.manifold)]
-    law = "Gaussian" if mechanism.law == "gaussian" else "Laplace"
+    law = LAWS[mechanism.law] + (" noise on integers" if mechanism.integers else " noise")
     given = mechanism.manifold.n - mechanism.manifold.dim
     return Report(
-        title=f"{law} noise on {_count(len(rows), 'output')} under "
-        f"{_count(given, 'public equation')}",
+        title=f"{law} on {_count(len(rows), 'output')} under {_count(given, 'public equation')}",
         promise=tuple((label, printable(text)) for label, text in promise),
         outputs=rows,
         totals=tuple(
@@ -128,6 +128,8 @@ def _optimality(mechanism: MechanismRecord) -> str:
             f"certified: the (weighted) squared error is at most {most} above the least that any "
             "Gaussian noise with this promise has"
         )
+    if mechanism.law == "knorm":
+        return "not certified (bodies of least noise are not a convex problem): less may do"
     if mechanism.law == "laplace":
         return "not certified (least Laplace noise is not a convex problem): less may do"
     return "not certified: less noise may do"
