@@ -183,7 +183,7 @@ def row(case: Case) -> list[str]:
 def whole_numbers() -> list[str]:
     """One sum on integers against the exact optimum."""
     lines = [
-        "| ε | squared error | least with whole outputs | relative difference |",
+        "| ε | squared error | least of all mechanisms | relative difference |",
         "|---|---:|---:|---:|",
     ]
     M = adp.AffineManifold(np.ones((1, 3)))

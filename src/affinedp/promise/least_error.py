@@ -97,7 +97,7 @@ def least_metric_variance(epsilon: float) -> float:
 def least_sum_of_three(epsilon: float) -> float:
     """Return the least squared error for three whole numbers with a public sum, at pure ε.
 
-    Attained, and proved for all mechanisms that publish whole numbers with that sum: data
+    Attained by whole outputs, and proved for all mechanisms, real outputs included: data
     anywhere on the lattice (no bound on the entries), neighbours exactly ±(e_i − e_j).
 
     Parameters

@@ -43,7 +43,7 @@ class LeastPossible:
         Then the bound is an approximation and not certified.
     sum_of_three : float
         The weight that all outputs share, where they are three whole numbers with one public sum,
-        moved by one; 0 elsewhere.  There the least is known among whole-number outputs.
+        moved by one; 0 elsewhere.  There the least is known.
     """
 
     dual: float
@@ -96,17 +96,12 @@ class LeastPossible:
 
     def sentence(self) -> str:
         """Say how near to the least possible this is, for whom, and under which promise."""
-        who = (
-            "any mechanism that publishes whole numbers"
-            if self._three_is_known
-            else "any mechanism"
-        )
         what = "squared error" if self.objective == "sum" else "largest variance"
         promise = f"ε = {self.epsilon:.6g}" + (f", δ = {self.delta:.3g}" if self.delta else "")
         times = _rounded_up(self.excess)
         most = "about" if self.confined else "at most"
         near = "the least" if times == "1.00" else f"{most} {times} times the least"
-        return f"{what} {near} that {who} with {promise} can do ({self.scope})"
+        return f"{what} {near} that any mechanism with {promise} can do ({self.scope})"
 
 
 @dataclass(frozen=True)
