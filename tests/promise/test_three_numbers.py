@@ -1,6 +1,6 @@
 """The least error of three whole numbers with a public sum: the proof, in exact arithmetic.
 
-A flow on the hexagonal lattice shows that no law goes below; see docs/explanation/least-possible.md.
+A flow on the hexagonal lattice shows that no law goes below (docs/explanation/least-possible.md).
 """
 
 import itertools
@@ -91,7 +91,7 @@ def test_all_other_offsets_follow():
         l for l in [(0, 0, 0), *MOVES] if dot(plus(hole, l, -1), plus(hole, l, -1)) == F(2, 3)
     ]
     assert len(around) == 3
-    triangle = [plus(l, tuple(c / 2 for c in plus(hole, l, -1))) for l in around]
+    triangle = [plus(place, tuple(c / 2 for c in to_hole[place])) for place in around]
     assert all(dot(plus(p, hole, -1), plus(p, hole, -1)) == F(1, 6) for p in triangle)
     neighbour = (1, -1, 0)
     middle = tuple(F(c, 2) for c in neighbour)
