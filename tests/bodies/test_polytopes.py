@@ -88,9 +88,7 @@ def test_bodies_that_are_too_large_are_refused():
         Polytope(rational([(1, 1), (2, 2)]))
 
 
-@pytest.mark.parametrize(
-    ("n", "error"), [(2, 4), (3, 10), (4, 16.8), (5, 24), (6, 220 / 7)]
-)
+@pytest.mark.parametrize(("n", "error"), [(2, 4), (3, 10), (4, 16.8), (5, 24), (6, 220 / 7)])
 def test_one_sum_has_the_closed_form(n, error):
     body = Polytope(exchanges(n))
     spread = np.vstack([np.eye(n - 1), -np.ones(n - 1)])
@@ -222,11 +220,17 @@ def test_one_column_stands_for_a_public_sum():
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_samples_for_simulation_have_the_moments(integers):
-    for root in (np.array([[1.0, 0, 1], [0, 1, -1]]), np.ones((4, 1)), np.array([[3.0, 1], [1, 2]])):
+    for root in (
+        np.array([[1.0, 0, 1], [0, 1, -1]]),
+        np.ones((4, 1)),
+        np.array([[3.0, 1], [1, 2]]),
+    ):
         noise = KNormNoise(root, 0.8, integers)
         drawn = noise.sample(20_000, np.random.default_rng(1))
         expected = np.asarray(noise.moment)
-        np.testing.assert_allclose(drawn.T @ drawn / len(drawn), expected, atol=0.1 * expected.max())
+        np.testing.assert_allclose(
+            drawn.T @ drawn / len(drawn), expected, atol=0.1 * expected.max()
+        )
         assert not integers or np.array_equal(drawn, np.rint(drawn))
 
 
