@@ -307,6 +307,10 @@ def _large_sum(
 
     assert isinstance(adjacency, CircuitAdjacency)
     width = float(adjacency.mu[0])
+    if integers:
+        width = math.floor(width)
+        if width == 0:
+            raise AffineDPError("whole numbers do not move by less than 1: enlarge mu")
     signs = np.sign(dense(adjacency.manifold.D)).ravel()
     points = sparse.csr_array((signs * signs[-1] * width)[:, None])
     found = build(
