@@ -64,7 +64,7 @@ def design(
 def gateway(
     mechanism: Annotated[Path, typer.Option(help="Mechanism file.")],
     state: Annotated[Path, typer.Option(help="State of this trajectory; secret, kept.")],
-    ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     same_secret: SameSecret = False,
     measurement_error: Annotated[
