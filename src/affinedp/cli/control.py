@@ -253,7 +253,7 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
     -------
     TrajectoryMechanism
     """
-    from affinedp.control.trajectory.design import design_output_noise
+    from affinedp.control.stationary.output_noise import design_output_noise
 
     epsilon = read.epsilon if epsilon is None else epsilon
     delta = read.delta if delta is None else delta
