@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import affinedp as adp
-from affinedp.budget import filters, ledger_file
+from affinedp.budget import filters, ledger_file, state
 from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerError, LedgerWarning
 from affinedp.errors import AffineDPError
 from affinedp.promise.curves import EPS, GaussianCurve, LaplaceCurve, NoPromise
@@ -143,7 +143,7 @@ def test_file_is_private_and_alone(disk_path):
 def test_commits_are_durable(path):
     with Ledger(path, **CAP) as ledger:
         pragma = {
-            name: ledger._connection.execute(f"PRAGMA {name}").fetchone()[0]
+            name: ledger._store.connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "synchronous", "fullfsync")
         }
     assert pragma == {"journal_mode": "delete", "synchronous": 3, "fullfsync": 1}
@@ -822,7 +822,7 @@ def forge(path, body):
     connection = sqlite3.connect(path, isolation_level=None)
     ((count, head),) = connection.execute("SELECT events, head FROM ledger").fetchall()
     text = json.dumps(body)
-    link = ledger_file.chained(head, count + 1, text)
+    link = state.chained(head, count + 1, text)
     connection.execute("INSERT INTO event VALUES (?, ?, ?)", (count + 1, text, link))
     connection.execute("UPDATE ledger SET events = ?, head = ?", (count + 1, link))
     connection.close()
@@ -875,14 +875,14 @@ def test_file_replaced_while_open(path, folder):
 
 def test_full_disk(path):
     with Ledger(path, **CAP) as ledger:
-        pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
-        ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+        pages = ledger._store.connection.execute("PRAGMA page_count").fetchone()[0]
+        ledger._store.connection.execute(f"PRAGMA max_page_count = {pages}")
         charged = []
         with pytest.raises(LedgerError, match="disk is full"):  # noqa: PT012
             for _ in range(100):
                 charged.append(charge(ledger, "laplace", 1e-3, label="x" * 500))
         assert [entry.id for entry in ledger.history()] == charged
-        ledger._connection.execute("PRAGMA max_page_count = 10000")
+        ledger._store.connection.execute("PRAGMA max_page_count = 10000")
         charge(ledger, "laplace", 1e-3)
         assert ledger.check() == ()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import affinedp as adp
-from affinedp.budget import ledger_file
+from affinedp.budget import state
 from affinedp.budget.ledger import (
     BudgetExceededError,
     Ledger,
@@ -150,10 +150,10 @@ def test_old_file_with_several_kinds_and_room(path):
 
 
 def rechained(stored):
-    head = ledger_file.State.from_header(stored["header"]).head
+    head = state.State.from_header(stored["header"]).head
     events = []
     for number, body, _ in stored["events"]:
-        head = ledger_file.chained(head, number, body)
+        head = state.chained(head, number, body)
         events.append((number, body, head))
     return {**stored, "events": events, "head": head}
 

@@ -306,7 +306,10 @@ def test_random_systems_agree_with_the_generic_path(
         return
     assert found.guarantee.holds(1.0, 1e-3)
     assert generic.leak is None
-    assert generic.sensitivity == pytest.approx(found.guarantee.sensitivity, rel=1e-6)
+    # Rounding widens the generic answer on both sides of the truth, most for uneven noise.
+    centre = (generic.sensitivity_lower + generic.sensitivity) / 2
+    assert centre == pytest.approx(found.guarantee.sensitivity, rel=1e-6)
+    assert generic.sensitivity == pytest.approx(centre, rel=1e-4)
 
 
 def test_dynamics_are_values() -> None:

@@ -318,3 +318,12 @@ def test_outputs_of_very_different_size():
         assert m.guarantee.holds(1, 1e-6)
         assert m.gap <= 1e-8
         assert m.notes == ()
+
+
+@pytest.mark.parametrize("mu", [1e-320, 1e-300, 1e300, 1e308])
+def test_moves_beyond_the_squares_of_doubles_are_refused_in_words(mu):
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    with pytest.raises(adp.AffineDPError, match="change the units"):
+        adp.design_gaussian(manifold, epsilon=1.0, delta=1e-6, mu=mu)
+    with pytest.raises(adp.AffineDPError, match="change the units"):
+        adp.design_laplace(manifold, epsilon=1.0, mu=mu)

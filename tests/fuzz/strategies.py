@@ -47,7 +47,7 @@ def _network(draw, n):
     edges = [(draw(st.integers(0, k - 1)), k) for k in range(1, nodes)]
     while len(edges) < n or len(edges) < nodes + 1:
         a = draw(st.integers(0, nodes - 1))
-        edges.append((a, draw(st.integers(0, nodes - 1).filter(lambda b, a=a: b != a))))
+        edges.append((a, (a + draw(st.integers(1, nodes - 1))) % nodes))
     rows = [[Fraction(0)] * len(edges) for _ in range(nodes)]
     for j, (a, b) in enumerate(edges):
         rows[a][j], rows[b][j] = Fraction(1), Fraction(-1)

@@ -240,7 +240,11 @@ def _near(drive, mechanism, plan, values, move, tau, error):
     demand(len(left) == len(values[0]) * outputs, "fresh noise is added once to every number")
     correlated = sum(Fraction(v, GRID) ** 2 for v in shift) / Fraction(plan.noise_factor) ** 2
     fresh = sum(v**2 for v in left)
-    stated = Fraction(mechanism.guarantee.sensitivity) ** 2
+    # the pair lies on a grid: a little off the direction that the guarantee names
+    worst = [Fraction(float(v)) for v in mechanism.guarantee.worst_direction]
+    off = _meeting(drive, mechanism, [a - b for a, b in zip(move, worst)])
+    beside = math.hypot(*off) / GRID + 1e-10 * mechanism.guarantee.sensitivity
+    stated = (Fraction(mechanism.guarantee.sensitivity) + Fraction(beside)) ** 2
     if correlated + fresh > stated:
         raise Broken(
             f"neighbours are {math.sqrt((correlated + fresh) / stated):.12g} times as far apart "

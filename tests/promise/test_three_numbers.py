@@ -87,9 +87,8 @@ def test_all_other_offsets_follow():
     assert len(corners) == 6
     assert {dot(c, c) for c in corners} == {F(1, 6)}
     hole = (F(2, 3), F(-1, 3), F(-1, 3))
-    around = [
-        l for l in [(0, 0, 0), *MOVES] if dot(plus(hole, l, -1), plus(hole, l, -1)) == F(2, 3)
-    ]
+    to_hole = {place: plus(hole, place, -1) for place in [(0, 0, 0), *MOVES]}
+    around = [place for place, step in to_hole.items() if dot(step, step) == F(2, 3)]
     assert len(around) == 3
     triangle = [plus(place, tuple(c / 2 for c in to_hole[place])) for place in around]
     assert all(dot(plus(p, hole, -1), plus(p, hole, -1)) == F(1, 6) for p in triangle)

@@ -64,6 +64,21 @@ def test_fixed_point_products_are_exact(seed, scale):
                 Fraction(float(values[i, k])) * Fraction(float(steps[k, j])) for k in range(5)
             )
             assert product[i, j] == expected * 2**45
+    for exponent in (7, -1, -24, -45, -46, -300):
+        moved = fixed.times(steps, exponent)
+        for found, value in zip(moved.ravel(), product.ravel(), strict=True):
+            assert found == math.floor(
+                Fraction(value) * Fraction(2) ** exponent + Fraction(1, 2) * (exponent < 0)
+            )
+
+
+def test_products_of_many_columns_are_those_of_each():
+    rng = np.random.default_rng(3)
+    fixed = FixedPoint.rounded(rng.normal(size=(7, 20)), -60)
+    steps = np.rint(rng.normal(size=(20, 5000)) * np.geomspace(1, 1e40, 5000))
+    many = fixed.times(steps, -50)
+    for column in (0, 1637, 1638, 1639, 4999):
+        assert np.array_equal(many[:, [column]], fixed.times(steps[:, [column]], -50))
 
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace", "iid", "query"])
@@ -327,3 +342,8 @@ def test_fingerprint_tells_mechanisms_apart(mechanisms):
     assert len({m.fingerprint for m in mechanisms.values()}) == len(mechanisms)
     again = adp.design_gaussian(MANIFOLD, epsilon=1, delta=1e-6)
     assert again.fingerprint == mechanisms["gaussian"].fingerprint
+
+
+def test_a_path_is_no_ledger(mechanisms):
+    with pytest.raises(adp.AffineDPError, match="ledger must be a Ledger, not str"):
+        mechanisms["gaussian"].release(on_manifold(1)[0], ledger="budget.db")

@@ -7,7 +7,7 @@ import numbers
 from typing import Any, Literal
 
 from affinedp.budget.filters import Losses, multiplied, spent_epsilon
-from affinedp.budget.ledger_file import MOST_RELEASES, LedgerError, State, now
+from affinedp.budget.state import MOST_RELEASES, LedgerError, State, now
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 

@@ -11,18 +11,14 @@ charge, :mod:`affinedp.budget.filters` about composition.
 
 from __future__ import annotations
 
-import json
 import math
 import numbers
 import os
-import sqlite3
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from affinedp.budget.charges import BudgetExceededError as BudgetExceededError
 from affinedp.budget.charges import OtherUnitError as OtherUnitError
@@ -35,21 +31,10 @@ from affinedp.budget.charges import (
     several_kinds,
 )
 from affinedp.budget.filters import LedgerWarning as LedgerWarning
-from affinedp.budget.ledger_file import (
-    NOT_SAID,
-    VERSION,
-    chained,
-    checked_cap,
-    create_file,
-    identity_of,
-    now,
-    open_file,
-    place_of,
-    read_ledger,
-    refusals,
-)
-from affinedp.budget.ledger_file import LedgerEntry as LedgerEntry
-from affinedp.budget.ledger_file import LedgerError as LedgerError
+from affinedp.budget.opening import move_to_server, open_store
+from affinedp.budget.state import NOT_SAID, State, checked_cap, now
+from affinedp.budget.state import LedgerEntry as LedgerEntry
+from affinedp.budget.state import LedgerError as LedgerError
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 
@@ -122,33 +107,27 @@ class Ledger:
             epsilon = checked_cap(epsilon, "epsilon", math.inf)
         if delta is not None:
             delta = checked_cap(delta, "delta", 1.0)
-        self._path = _real_path(path)
-        if not os.path.lexists(self._path):
-            if not create:
-                raise LedgerError(f"there is no ledger {self._path}")
-            if epsilon is None:
-                raise LedgerError(f"there is no ledger {self._path}: give epsilon to create one")
-            if protects is None:
-                raise LedgerError(
-                    f"there is no ledger {self._path}: say whom the new one protects, as in "
-                    "protects='one person'. All that is charged to it adds up for that one secret"
-                )
-            create_file(self._path, epsilon, delta or 0.0, adaptive is not False, protects)
-        self._connection: sqlite3.Connection | None = open_file(self._path)
-        self._process = os.getpid()
+        wanted = (epsilon, delta or 0.0, adaptive is not False, protects) if create else None
+        self._store = open_store(path, wanted)
         try:
-            with self._transaction("DEFERRED") as connection:
-                self._state = read_ledger(self._path, connection)
-            self._file = identity_of(self._path)
             self._refuse_other_caps(epsilon=epsilon, delta=delta, adaptive=adaptive)
             self._name_or_refuse(protects)
-            if self._state.place != place_of(self._path):
+            if self._state.place != self._store.place():
                 warnings.warn(self._moved(), LedgerWarning, stacklevel=2)
             if self._state.several_kinds:
-                warnings.warn(several_kinds(self._path.name), LedgerWarning, stacklevel=2)
+                warnings.warn(several_kinds(self._store.name), LedgerWarning, stacklevel=2)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def _state(self) -> State:
+        return self._store.state
+
+    @property
+    def name(self) -> str:
+        """What refusals call it: the name of the file, or server, database and ledger."""
+        return self._store.name
 
     @property
     def epsilon(self) -> float:
@@ -263,10 +242,10 @@ class Ledger:
             state = self._state
             own = state.is_own(guarantee.unit, guarantee.neighbours_key)
             if not own and not declared:
-                raise other_unit(self._path.name, state, guarantee)
+                raise other_unit(self._store.name, state, guarantee)
             if not state.allows(losses):
                 raise exceeded(state, losses)
-            return self._append({**body, "same_secret": not own})
+            return self._store.append({**body, "same_secret": not own})
 
     def settle(self, entry: int) -> None:
         """Record that the release of a charge happened.
@@ -279,15 +258,16 @@ class Ledger:
         with self._writing():
             known = self._state.entries.get(entry) if isinstance(entry, numbers.Integral) else None
             if known is None:
-                raise LedgerError(f"{self._path.name} has no entry {entry!r}")
+                raise LedgerError(f"{self._store.name} has no entry {entry!r}")
             if known.status == "released":
                 raise LedgerError(f"entry {entry} was released already; every release is charged")
-            self._append({"kind": "release", "time": now(), "entry": known.id})
+            self._store.append({"kind": "release", "time": now(), "entry": known.id})
 
     def acknowledge_move(self) -> None:
-        """Record that this file, where it is now, is the one ledger: the warning ends."""
+        """Record that this ledger, where it is now, is the only one: the warning ends."""
+        place = self._store.place()
         with self._writing():
-            self._append({"kind": "move", "time": now(), "place": place_of(self._path)})
+            self._store.append({"kind": "move", "time": now(), "place": place})
 
     def history(self) -> tuple[LedgerEntry, ...]:
         """Return all charges, the oldest first."""
@@ -295,27 +275,37 @@ class Ledger:
         return tuple(self._state.entries.values())
 
     def check(self) -> tuple[str, ...]:
-        """Read the whole file again and return what is wrong with it, in words."""
+        """Read the whole ledger again and return what is wrong with it, in words."""
         try:
-            with self._transaction("DEFERRED") as connection:
-                state = read_ledger(self._path, connection)
+            state = self._store.verified()
         except LedgerError as error:
             return (str(error),)
-        problems = [self._moved()] if state.place != place_of(self._path) else []
+        problems = [self._moved()] if state.place != self._store.place() else []
         if state.several_kinds:
-            problems.append(several_kinds(self._path.name))
+            problems.append(several_kinds(self._store.name))
         if not state.allows(Counter()):
             problems.append(
                 f"the charges pass the cap: ε = {state.spent():.6g} at δ = {state.delta:g}"
             )
+        if state.exported is not None:
+            problems.append(f"it was moved to {state.exported}, and is not charged here any more")
         return tuple(problems)
 
+    def export(self, url: str) -> None:
+        """Move a ledger from its file to a server, without a gap.
+
+        The file is closed for charges first; should the copy fail, call this again.
+
+        Parameters
+        ----------
+        url : str
+            ``postgresql://…``, where the ledger of this name does not exist yet.
+        """
+        move_to_server(self._store, url)
+
     def close(self) -> None:
-        """Close the file; the ledger cannot be used afterwards."""
-        if self._connection is not None:
-            with refusals(self._path):
-                self._connection.close()
-            self._connection = None
+        """Close it; the ledger cannot be used afterwards."""
+        self._store.close()
 
     def __enter__(self) -> Ledger:
         return self
@@ -330,7 +320,7 @@ class Ledger:
 
     def __repr__(self) -> str:
         return (
-            f"Ledger({str(self._path)!r}, epsilon={self.epsilon!r}, delta={self.delta!r}, "
+            f"Ledger({self._store.address!r}, epsilon={self.epsilon!r}, delta={self.delta!r}, "
             f"protects={self.protects!r})"
         )
 
@@ -339,8 +329,8 @@ class Ledger:
 
     def _moved(self) -> str:
         return (
-            f"{self._path} was moved or copied: if the other file is still charged, or this is an "
-            "old backup, charges are missing here; if neither, call acknowledge_move()"
+            f"{self._store.address} was moved or copied: if the other one is still charged, or "
+            "this is an old backup, charges are missing here; if neither, call acknowledge_move()"
         )
 
     def _name_or_refuse(self, protects: str | None) -> None:
@@ -348,11 +338,11 @@ class Ledger:
         if protects is not None and self._state.protects == NOT_SAID:
             with self._writing():
                 if self._state.protects == NOT_SAID:
-                    self._append({"kind": "protects", "time": now(), "protects": protects})
+                    self._store.append({"kind": "protects", "time": now(), "protects": protects})
             self._refresh()
         if protects not in (None, self._state.protects):
             raise LedgerError(
-                f"{self._path.name} protects {self._state.protects!r}, not {protects!r}: another "
+                f"{self._store.name} protects {self._state.protects!r}, not {protects!r}: another "
                 "secret has a ledger of its own"
             )
 
@@ -361,59 +351,24 @@ class Ledger:
             stored = getattr(self._state, name)
             if value is not None and value != stored:
                 raise LedgerError(
-                    f"{self._path.name} was created with {name} = {stored!r}, not {value!r}; "
+                    f"{self._store.name} was created with {name} = {stored!r}, not {value!r}; "
                     "the cap of a ledger does not change"
                 )
 
-    @contextmanager
-    def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
-        """Commit what is done inside, or nothing of it."""
-        connection = self._connection
-        if connection is None:
-            raise LedgerError(f"{self._path.name} is closed")
-        if os.getpid() != self._process:  # SQLite's locks do not survive a fork
-            raise LedgerError(f"{self._path.name} was opened before a fork: open it again here")
-        with refusals(self._path):
-            connection.execute(f"BEGIN {kind}")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-
     def _refresh(self) -> None:
-        """Read the events that other processes added."""
-        with self._transaction("DEFERRED") as connection:
-            self._catch_up(connection)
-
-    def _catch_up(self, connection: sqlite3.Connection) -> None:
-        if identity_of(self._path) != self._file:
-            raise LedgerError(f"{self._path} was replaced by another file while it was open")
-        problem = self._state.catch_up(connection)
-        if problem:
-            raise LedgerError(f"{self._path} was altered while it was open: {problem}")
+        """Read the events that others added."""
+        with self._store.reading():
+            pass
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Hold the only right to write, knowing every event so far."""
-        with self._transaction("IMMEDIATE") as connection:
-            self._catch_up(connection)
-            if connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
-                # an older affinedp would give other neighbours a cap of their own
-                connection.execute(f"PRAGMA user_version = {VERSION}")
+        with self._store.writing():
+            if self._state.exported is not None:
+                raise LedgerError(
+                    f"{self._store.name} was moved to {self._state.exported}: charge it there"
+                )
             yield
-
-    def _append(self, body: Mapping[str, Any]) -> int:
-        assert self._connection is not None
-        # read back by the next catch_up, so that what is known is what is on the disk
-        number = self._state.events + 1
-        text = json.dumps(body, allow_nan=False)
-        head = chained(self._state.head, number, text)
-        self._connection.execute("INSERT INTO event VALUES (?, ?, ?)", (number, text, head))
-        self._connection.execute("UPDATE ledger SET events = ?, head = ?", (number, head))
-        return number
 
 
 def _yes_or_no(value: bool, name: str) -> bool:
@@ -427,13 +382,3 @@ def _checked_protects(value: str) -> str:
     if words in ("", NOT_SAID):
         raise AffineDPError("protects must say whose budget it is, in words such as 'one person'")
     return words
-
-
-def _real_path(path: str | os.PathLike[str]) -> Path:
-    try:
-        real = Path(os.path.realpath(path))
-    except (TypeError, ValueError) as error:
-        raise LedgerError(f"{path!r} is not a path: {error}") from None
-    if not real.parent.is_dir():
-        raise LedgerError(f"there is no directory {real.parent} for the ledger")
-    return real

@@ -64,7 +64,7 @@ def design(
 def gateway(
     mechanism: Annotated[Path, typer.Option(help="Mechanism file.")],
     state: Annotated[Path, typer.Option(help="State of this trajectory; secret, kept.")],
-    ledger: Annotated[Path | None, typer.Option(help="Budget that pays for the draw.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="Budget that pays for the draw.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     same_secret: SameSecret = False,
     measurement_error: Annotated[
@@ -253,7 +253,7 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
     -------
     TrajectoryMechanism
     """
-    from affinedp.control.trajectory.design import design_output_noise
+    from affinedp.control.stationary.output_noise import design_output_noise
 
     epsilon = read.epsilon if epsilon is None else epsilon
     delta = read.delta if delta is None else delta

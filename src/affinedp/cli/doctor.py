@@ -41,6 +41,7 @@ EXTRAS = {
     "flows": ("networkx", "pandapower"),
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),
+    "postgres": ("psycopg", "psycopg-binary"),
 }
 BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings
 SECONDS_FOR_A_BROKER = 3.0

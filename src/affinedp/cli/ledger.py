@@ -24,14 +24,16 @@ def ledger_create(
     protects: Annotated[str, typer.Option(help="Whose budget it is, such as 'one person'.")],
     delta: Annotated[float, typer.Option(help="Cap on δ.")] = 0.0,
 ) -> None:
-    """Start the budget of one secret; an existing file is never touched."""
+    """Start the budget of one secret; an existing one is never touched."""
     from affinedp.budget.ledger import Ledger
+    from affinedp.budget.opening import ledger_exists
+    from affinedp.budget.server_tables import without_password
 
-    if path.exists():
-        raise AffineDPError(f"{path} exists already")
-    with Ledger(path, epsilon=epsilon, delta=delta, protects=protects):
+    if ledger_exists(path):
+        raise AffineDPError(f"{visible(without_password(path))} exists already")
+    with Ledger(path, epsilon=epsilon, delta=delta, protects=protects) as ledger:
         whom = visible(protects)
-        say(f"made {path}: at most ε = {epsilon:g} at δ = {delta:g} for {whom}")
+        say(f"made {visible(ledger.name)}: at most ε = {epsilon:g} at δ = {delta:g} for {whom}")
 
 
 @ledger_app.command("show")
@@ -100,7 +102,7 @@ def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
 
 @ledger_app.command("check")
 def ledger_check(path: LedgerFile) -> None:
-    """Verify the whole file; exit code 1 if something is wrong with it."""
+    """Verify the whole ledger; exit code 1 if something is wrong with it."""
     import warnings
 
     from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
@@ -117,3 +119,18 @@ def ledger_check(path: LedgerFile) -> None:
     if problems:
         raise typer.Exit(NOT_KEPT)
     say("fine: nothing was altered")
+
+
+@ledger_app.command("export")
+def ledger_export(
+    path: LedgerFile,
+    address: Annotated[str, typer.Argument(help="postgresql://…#name", show_default=False)],
+) -> None:
+    """Move a ledger from its file to a server; afterwards the file is not charged any more."""
+    from affinedp.budget.ledger import Ledger
+
+    with Ledger(path, create=False) as ledger:
+        ledger.export(address)
+        name = ledger.name
+    with Ledger(address, create=False) as moved:
+        say(f"moved {visible(name)} to {visible(moved.name)}: {len(moved.history())} charges")

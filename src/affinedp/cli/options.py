@@ -9,7 +9,9 @@ import typer
 
 ProblemFile = Annotated[Path, typer.Argument(help="Problem in TOML or JSON.", show_default=False)]
 MechanismFile = Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)]
-LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", show_default=False)]
+LedgerFile = Annotated[
+    str, typer.Argument(help="Ledger: a file, or postgresql://….", show_default=False)
+]
 NewMechanism = Annotated[Path, typer.Option("--output", "-o", help="Mechanism file to write.")]
 AskedEpsilon = Annotated[float | None, typer.Option(help="Ask whether this ε is kept.")]
 AskedDelta = Annotated[float | None, typer.Option(help="δ that goes with it (default 0).")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from affinedp.budget.ledger import Ledger
@@ -14,7 +13,7 @@ from affinedp.errors import AffineDPError
 class PendingLedger(Ledger):
     """A ledger that charges at once, and notes down what to settle later."""
 
-    def __init__(self, path: Path, same_secret: bool) -> None:
+    def __init__(self, path: str, same_secret: bool) -> None:
         super().__init__(path, create=False, same_secret=same_secret)
         self.waiting: list[int] = []
 
@@ -35,15 +34,15 @@ class PendingLedger(Ledger):
 
 
 @contextmanager
-def settled_in_the_end(path: Path | None, same_secret: bool = False) -> Iterator[Any]:
+def settled_in_the_end(path: str | None, same_secret: bool = False) -> Iterator[Any]:
     """Open a ledger; what is charged inside is recorded as released when all went well.
 
     Otherwise it stays charged, without a release, as after a crash: noise was drawn.
 
     Parameters
     ----------
-    path : Path or None
-        A ledger that exists; None gives None.
+    path : str or None
+        The path or address of a ledger that exists; None gives None.
     same_secret : bool
         Whether a change of its secret is one of these neighbours, whatever their unit.
     """
@@ -60,6 +59,6 @@ def settled_in_the_end(path: Path | None, same_secret: bool = False) -> Iterator
             entries = ", ".join(map(str, ledger.waiting))
             raise AffineDPError(
                 f"{error}.  Nothing was published, but noise was drawn: entry {entries} of "
-                f"{path.name} stays charged, not confirmed"
+                f"{ledger.name} stays charged, not confirmed"
             ) from None
         ledger.settle_all()

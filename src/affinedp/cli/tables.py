@@ -20,7 +20,7 @@ def release_file(
     data: Path,
     output: Path,
     *,
-    ledger: Path | None = None,
+    ledger: str | None = None,
     label: str | None = None,
     bound: float | None = None,
     same_secret: bool = False,
@@ -36,7 +36,7 @@ def release_file(
         The private table, CSV or Parquet.
     output : Path
         Where the published table goes.
-    ledger : Path, optional
+    ledger : str, optional
         Budget to charge first; it must exist.
     label : str, optional
         For the ledger.

@@ -1,5 +1,7 @@
 from .agents.agent import Agent as Agent
 from .agents.noise import AgentNoise as AgentNoise
+from .learning.regression import Learned as Learned
+from .learning.regression import PrivateRegression as PrivateRegression
 from .network.network import NetworkError as NetworkError
 from .network.schedule import Schedule as Schedule
 from .network.spectrum import Spectrum as Spectrum
@@ -9,3 +11,7 @@ from .protocol.readouts import UnsafeReadoutError as UnsafeReadoutError
 from .protocol.simulation import Run as Run
 from .protocol.sweeps import SweepRow as SweepRow
 from .protocol.sweeps import sweep as sweep
+from .pushsum.agent import PushSumAgent as PushSumAgent
+from .pushsum.agent import PushSumMessage as PushSumMessage
+from .pushsum.protocol import PrivatePushSum as PrivatePushSum
+from .pushsum.protocol import PushSumRun as PushSumRun

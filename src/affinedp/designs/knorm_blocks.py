@@ -217,13 +217,11 @@ def as_one_sum(moves: FloatArray) -> OneSum | None:
     product = np.sign(
         double[np.arange(len(double)), first] * double[np.arange(len(double)), second]
     )
-    pairs = dict(zip(zip(first.tolist(), second.tolist()), product.tolist()))
-    if len(pairs) != size * (size - 1) // 2:
+    found = set(zip(first.tolist(), second.tolist(), product.tolist()))
+    pairs = {(i, j): value for i, j, value in found}
+    if not len(found) == len(pairs) == size * (size - 1) // 2:  # each pair, with one sign
         return None
     signs = np.array([1.0] + [-pairs[0, j] for j in range(1, size)])
     if any(value != -signs[i] * signs[j] for (i, j), value in pairs.items()):
-        return None
-    both = np.unique(np.abs(moves), axis=0)
-    if len(both) != size * (size + 1) // 2:  # the same pair with both signs
         return None
     return OneSum(np.append(signs, 1.0), width)

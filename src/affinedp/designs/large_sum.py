@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from affinedp.arrays import Matrix, dense
+from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
@@ -68,6 +71,10 @@ def large_sum(
 
     assert isinstance(adjacency, CircuitAdjacency)
     width = float(adjacency.mu[0])
+    if integers:
+        width = math.floor(width)
+        if width == 0:
+            raise AffineDPError("whole numbers do not move by less than 1: enlarge mu")
     signs = np.sign(dense(adjacency.manifold.D)).ravel()
     points = sparse.csr_array((signs * signs[-1] * width)[:, None])
     found = build(

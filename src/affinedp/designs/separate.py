@@ -74,7 +74,7 @@ def checked_weights(weights: object, outputs: int) -> Matrix:
     if matrix.shape != (outputs, outputs):
         raise AffineDPError(f"weights has shape {matrix.shape}, but there are {outputs} outputs")
     if abs(matrix - matrix.T).max() > 1e-12 * abs(matrix).max():
-        raise AffineDPError("weights is not symmetric")
+        raise AffineDPError("weights is not symmetric: pass (W + W.T) / 2")
     if outputs <= 5_000:
         values = np.linalg.eigvalsh(dense(matrix))
         if values[0] < -1e-12 * max(values[-1], 0.0) or values[-1] <= 0:
@@ -91,6 +91,7 @@ def split(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Iterator[Bloc
     directions = sparse.csc_array(adjacency.directions(LISTED))
     for outputs, columns in _connected(query, weights, directions):
         image = dense(query[outputs] @ directions[:, columns])
+        _check_size(image)
         # outputs in units of how far neighbours move them: small ones must not drown in rounding
         unit = np.ldexp(1.0, np.frexp(np.abs(image).max(axis=1))[1])
         unit[~image.any(axis=1)] = 1.0
@@ -101,6 +102,17 @@ def split(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Iterator[Bloc
         basis = orthonormal * unit[:, None]
         weight = basis.T @ dense(weights[outputs][:, outputs]) @ basis
         yield Block(outputs, basis, (orthonormal.T @ image).T, (weight + weight.T) / 2)
+
+
+def _check_size(image: FloatArray) -> None:
+    """Refuse moves whose squares, which noise is made of, are no ordinary doubles."""
+    size = np.abs(image).max(axis=1)
+    for extreme in (size.max(initial=1.0), size[size > 0].min(initial=1.0)):
+        if not 2.0**-480 < extreme < 2.0**480:
+            raise AffineDPError(
+                f"neighbours move an output by {extreme:.1e}, the square of which is beyond double "
+                "precision: change the units of the data, of mu or of the query"
+            )
 
 
 def _connected(

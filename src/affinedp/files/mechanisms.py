@@ -43,6 +43,7 @@ Kind = TypeVar("Kind", bound=MechanismRecord)
 
 FORMAT = "affinedp mechanism"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
+STATIONARY_FORMAT = "affinedp stationary mechanism"
 VERSION = 1
 MOST_BYTES = 1_000_000_000  # nearly all of it base64, which takes about as much memory again
 MOST_VALUES = 5_000_000
@@ -358,7 +359,11 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
     """Read a file of a format that is known here, as far as its format and version."""
     document = _parsed(path)
     if document.get("format") != form:
-        other = {TRAJECTORY_FORMAT: "TrajectoryMechanism.load", FORMAT: "Mechanism.load"}
+        other = {
+            TRAJECTORY_FORMAT: "TrajectoryMechanism.load",
+            STATIONARY_FORMAT: "StationaryMechanism.load",
+            FORMAT: "Mechanism.load",
+        }
         reader = other.get(str(document.get("format")))
         hint = f", but something that {reader} reads" if reader else ""
         raise StorageError(f"{path.name} is not a file of the kind {form!r}{hint}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from affinedp.budget.ledger import Ledger
-from affinedp.budget.ledger_file import LedgerEntry, now
+from affinedp.budget.state import LedgerEntry, now
 from affinedp.errors import AffineDPError
 from affinedp.files.sqlite import building, put_into_place
 from affinedp.once.marker import mark, marked_draws, marked_places, marker_of, place_of

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from affinedp.budget.ledger_file import now
+from affinedp.budget.state import now
 from affinedp.errors import AffineDPError
 from affinedp.files.sqlite import sync_directory
 from affinedp.once.state import Draw

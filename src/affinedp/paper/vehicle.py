@@ -13,7 +13,8 @@ from affinedp.arrays import FloatArray
 from affinedp.control.loop.closed_loop import ClosedLoop, Noise
 from affinedp.control.loop.simulation import Simulation
 from affinedp.control.loop.sweeps import sweep
-from affinedp.control.trajectory.design import design_output_noise, independent_output_noise
+from affinedp.control.stationary.output_noise import design_output_noise
+from affinedp.control.trajectory.design import independent_output_noise
 from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.promise.calibration import gaussian_sigma, gaussian_sigma_bound
 

@@ -32,6 +32,8 @@ LISTED = 2_000_000
 # Moves that floats cannot tell from the largest, and whose gauge is computed exactly.
 MOST_EXACT = 5_000
 MOST_WHOLE_MOVES = 200_000
+# Whole moves under sums of so many entries are listed.
+FEW_ENTRIES = 100
 BASIS = "the triangle inequality of the gauge, with equality on the cones over its facets"
 
 
@@ -258,7 +260,9 @@ class _Found:
 def _largest(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
     sums = [part for part in body.parts if isinstance(part, SumPart)]
     if len(sums) == len(body.parts) and isinstance(adjacency, CircuitAdjacency):
-        return _largest_sum(adjacency, coordinates, sums)
+        long = body.integers and any(part.width != 1 for part in sums)
+        if not (long and body.size <= FEW_ENTRIES):  # a list gives a better curve
+            return _largest_sum(adjacency, coordinates, sums)
     return _listed_moves(adjacency, coordinates, body)
 
 
@@ -273,10 +277,24 @@ def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumP
     found = adjacency.sensitivity(matrix, 1)
     move, known = exact_move(adjacency, found.direction)
     z = coordinates.exact(move)
-    exact = sum((part.gauge([z[i] for i in part.rows.tolist()]) for part in sums), Fraction(0))
+    exact = _gauge_of_sums(z, sums)
+    low: float | Fraction = found.value
+    high: float | Fraction = found.upper
     if found.exact and known and abs(float(exact) / found.upper - 1) < 1e-12:
-        return _Found(exact, exact, found.direction, found.method, {})
-    return _Found(found.value, found.upper, found.direction, found.method, {})
+        low = high = exact
+    if sums[0].integers:
+        # half the 1-norm of a whole move is whole
+        step, times = whole_steps(z)
+        low = _gauge_of_sums([Fraction(times * c) for c in step], sums)
+        widths = {readable(part.width) for part in sums}
+        if len(widths) == 1:
+            (width,) = widths
+            high = Fraction(math.floor(Fraction(high) * width)) / width
+    return _Found(min(low, high), high, found.direction, found.method, {})
+
+
+def _gauge_of_sums(move: list[Fraction], sums: list[SumPart]) -> Fraction:
+    return sum((part.gauge([move[i] for i in part.rows.tolist()]) for part in sums), Fraction(0))
 
 
 def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:

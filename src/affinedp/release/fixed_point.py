@@ -19,6 +19,7 @@ from affinedp.errors import AffineDPError
 MANTISSA = 53
 # Data larger than this many grid steps (2^LARGEST) would take thousands of limbs.
 LARGEST = 2_000
+AT_ONCE = 2**15
 
 BigIntegers = NDArray[Any]  # Python integers in an object array
 
@@ -63,24 +64,85 @@ class FixedPoint:
             total = total + np.ldexp(limb, i * self.bits)
         return np.asarray(np.ldexp(total, self.exponent))
 
-    def times(self, steps: FloatArray | BigIntegers) -> BigIntegers:
-        """Return ``matrix @ steps`` without its scale, exactly, as Python integers.
+    def times(self, steps: FloatArray | BigIntegers, exponent: int = 0) -> BigIntegers:
+        """Return ``2**exponent · matrix @ steps`` without its scale, exactly, as Python integers.
+
+        A negative exponent rounds to integers, halves up.
 
         Parameters
         ----------
         steps : array, shape (k, columns)
             Integer-valued floats of any size, or Python integers.
+        exponent : int
+            By which power of two.
         """
+        # a few columns at a time: what is computed on the way stays in the processor's cache
+        width = max(AT_ONCE // max(self.limbs[0].shape[0], steps.shape[0], 1), 1)
+        product: BigIntegers = np.empty((self.limbs[0].shape[0], steps.shape[1]), dtype=object)
+        for start in range(0, steps.shape[1], width):
+            some = slice(start, start + width)
+            product[:, some] = self._times(steps[:, some], exponent)
+        return product
+
+    def _times(self, steps: FloatArray | BigIntegers, exponent: int) -> BigIntegers:
         data = _limbs(steps, self.bits) if steps.dtype != object else _cut(steps, self.bits)
-        total: BigIntegers = np.zeros((self.limbs[0].shape[0], steps.shape[1]), dtype=object)
+        parts = []
         for level in range(len(self.limbs) + len(data) - 1):
             # at most a thousand products below 2^53 each: they fit in 64 bits
-            part = np.zeros(total.shape, dtype=np.int64)
+            part = np.zeros((self.limbs[0].shape[0], steps.shape[1]), dtype=np.int64)
             for i in range(max(0, level + 1 - len(data)), min(level + 1, len(self.limbs))):
                 part += (self.limbs[i] @ data[level - i]).astype(np.int64)
-            if part.any():
-                total = total + part.astype(object) * (1 << (self.bits * level))
-        return total
+            parts.append(part)
+        return _assembled(parts, self.bits, exponent)
+
+
+# Sums of 64-bit integers below this do not overflow.
+_WORD = 62
+
+
+def _assembled(parts: list[NDArray[np.int64]], bits: int, exponent: int) -> BigIntegers:
+    """``Σ parts[i] · 2^(i·bits + exponent)``, rounded halves up, as Python integers.
+
+    Everything but the last few sums happens in 64 bits, since Python integers are slow.
+    """
+    drop = max(-exponent, 0)
+    digits = _carried(parts, bits, drop)
+    whole, rest = divmod(drop, bits)
+    digits = digits[whole:]
+    digits[0] = digits[0] >> rest
+    widths = [bits - rest, *[bits] * (len(digits) - 1)]
+    total: BigIntegers | None = None
+    word, length = digits[-1], 0
+    for digit, width in zip(reversed(digits[:-1]), reversed(widths[:-1]), strict=True):
+        if total is None:
+            length = int(np.abs(word).max(initial=0)).bit_length()
+        if length + width <= _WORD:
+            word, length = (word << width) + digit, length + width
+        else:
+            total = _below(total, word, length)
+            word, length = digit, width
+    total = _below(total, word, length)
+    return total * (1 << exponent) if exponent > 0 else total
+
+
+def _carried(parts: list[NDArray[np.int64]], bits: int, drop: int) -> list[NDArray[np.int64]]:
+    """Digits in [0, 2^bits), the last one with the sign; plus half of 2^drop."""
+    spare = max(drop // bits + 1 - len(parts), 0) + 64 // bits + 1
+    digits = [*parts, *[np.zeros_like(parts[0])] * spare]
+    if drop:
+        place, bit = divmod(drop - 1, bits)
+        digits[place] = digits[place] + (1 << bit)
+    for i in range(len(digits) - 1):
+        digits[i + 1] = digits[i + 1] + (digits[i] >> bits)
+        digits[i] = digits[i] & ((1 << bits) - 1)
+    return digits
+
+
+def _below(total: BigIntegers | None, word: NDArray[np.int64], length: int) -> BigIntegers:
+    """``total · 2^length + word``."""
+    if total is None:
+        return np.asarray(word.astype(object))
+    return np.asarray(total * (1 << length) + word.astype(object))
 
 
 def _limbs(values: FloatArray, bits: int) -> list[FloatArray]:
@@ -110,20 +172,3 @@ def _cut(values: BigIntegers, bits: int) -> list[FloatArray]:
         sign * ((size >> start) & mask).astype(np.float64)
         for start in range(0, max(length, 1), bits)
     ]
-
-
-def shifted(values: BigIntegers, exponent: int) -> BigIntegers:
-    """Return the integers times ``2**exponent``, rounded to integers (halves up).
-
-    Parameters
-    ----------
-    values : array of Python integers
-        What is scaled.
-    exponent : int
-        By which power of two.
-    """
-    if exponent >= 0:
-        return values * (1 << exponent)
-    half = 1 << (-exponent - 1)
-    rounded: BigIntegers = (values + half) >> -exponent
-    return rounded

@@ -18,8 +18,7 @@ from affinedp.promise.whitening import output_units, whiten
 from affinedp.promise.without_list import longest_move
 from affinedp.record import MechanismRecord
 from affinedp.release.combinations import Combinations, seen_combinations
-from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint, shifted
-from affinedp.release.sampler import draw_integers
+from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint
 
 # The noise lives on multiples of 2^-GRID_BITS of its own scale.
 GRID_BITS = 56
@@ -92,10 +91,6 @@ class Plan:
         """The scale of the noise, in grid steps."""
         return math.ceil(Fraction(self.noise_factor) * (1 << GRID_BITS))
 
-    def draw(self, count: int) -> BigIntegers:
-        """Return noise in grid steps, one column for each of ``count`` rows of data."""
-        return draw_integers(self.law, self.scale, (self.coordinates.limbs[0].shape[0], count))
-
     def grid_steps(self, points: FloatArray) -> BigIntegers:
         """Return z on the noise's grid, exactly, one column per row of ``points``."""
         entries = points[:, self.hidden].T
@@ -105,7 +100,7 @@ class Plan:
 
     def _grid(self, steps: FloatArray | BigIntegers) -> BigIntegers:
         exponent = self.coordinates.exponent + self.step_exponent + GRID_BITS
-        return shifted(self.coordinates.times(steps), exponent)
+        return self.coordinates.times(steps, exponent)
 
     def shared_outputs(self, points: FloatArray) -> FloatArray:
         """Return what is published without noise: equal for neighbours, bit for bit."""

@@ -21,6 +21,7 @@ from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 from affinedp.release.reading import read_points
+from affinedp.release.sampler import draw_integers
 
 
 class OffManifoldError(AffineDPError):
@@ -63,8 +64,15 @@ def publish(
     rows : {"same", "different"}, optional
         Whom the rows are about; needed for several rows and a ledger.
     """
-    # how long K-norm noise takes to draw tells about it: it is there before data is looked at
-    early = plan.draw(_count(x)) if isinstance(plan, KNormPlan) else None
+    if ledger is not None and not hasattr(ledger, "charge"):
+        raise AffineDPError(
+            f"ledger must be a Ledger, not {type(ledger).__name__}: open it with "
+            "affinedp.Ledger(path)"
+        )
+    early = None
+    if isinstance(plan, KNormPlan):
+        # how long it takes to draw tells about it: it is there before data is looked at
+        early = plan.draw(_count(x))
     points, wrap = read_points(mechanism, x)
     _check(mechanism, plan, points)
     releases = 1
@@ -79,7 +87,10 @@ def publish(
             label=label,
             releases=releases,
         )
-    noisy = steps + (plan.draw(len(points)) if early is None else early)
+    if isinstance(plan, KNormPlan):
+        noisy = steps + early
+    else:
+        noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
     published = shared + plan.publish(noisy)
     if ledger is not None and entry is not None:
         ledger.settle(entry)

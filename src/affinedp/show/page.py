@@ -201,9 +201,13 @@ def inline_svg(figure: Figure) -> str:
     figure : Figure
         What is written.
     """
+    from matplotlib import rc_context
+
     written = io.StringIO()
     metadata = {"Creator": None, "Date": None, "Format": None, "Type": None}
-    figure.savefig(written, format="svg", metadata=metadata)
+    # names inside the picture are hashes: without a fixed salt they differ from page to page
+    with rc_context({"svg.hashsalt": "affinedp"}):
+        figure.savefig(written, format="svg", metadata=metadata)
     text = written.getvalue()
     element = text[text.index("<svg") :]
     # inside HTML the namespaces are implied

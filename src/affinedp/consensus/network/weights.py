@@ -125,7 +125,8 @@ def _from_networkx(graph: Any, weights: Weights) -> Network:
     if graph.is_directed():
         raise NetworkError(
             "a directed graph does not keep the average: Σ_i Σ_j w_ij (y_j − y_i) is zero only if "
-            "w_ij = w_ji. If every link works both ways, give graph.to_undirected()"
+            "w_ij = w_ji. If every link works both ways, give graph.to_undirected(); for "
+            "one-way links there is PrivatePushSum"
         )
     names = tuple(graph.nodes)
     n = _count(len(names))

@@ -13,6 +13,7 @@ from affinedp.control.trajectory.coordinates import (
     output_blocks,
     output_gramian,
     revealed_coordinates,
+    summed_gramian,
 )
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
@@ -133,7 +134,7 @@ def independent_promise(neighbours: TrajectoryNeighbours, sigma: float) -> Guara
     sigma : float
         Standard deviation.
     """
-    root, slack = _observability(neighbours.dynamics)
+    root, slack = observability_bound(neighbours.dynamics)
     found = neighbours.sensitivity(np.vstack([root, slack]))
     if not 0 < found.upper < 1e300:
         raise AffineDPError("what neighbours differ by leaves the range of floating point: rescale")
@@ -248,13 +249,18 @@ def _guarantee(
     )
 
 
-def _observability(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
-    """G and H with ``‖O d‖² ≤ ‖G d‖² + ‖H d‖²``, where H is what rounding may have done.
+def observability_bound(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
+    """Return G and H with ``‖O d‖² ≤ ‖G d‖² + ‖H d‖²``, where H is what rounding may have done.
 
     An entry of the Gramian is off by at most γ times the root of the product of its diagonal
     entries, whatever the units.
+
+    Parameters
+    ----------
+    dynamics : Dynamics
+        The system and its horizon.
     """
-    gramian = output_gramian(dynamics)
+    gramian = summed_gramian(dynamics)
     n = len(gramian)
     size = np.sqrt(np.diagonal(gramian))
     unit = np.where(size > 0, size, 1.0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.coordinates import output_blocks
+from affinedp.control.trajectory.coordinates import output_blocks, output_gramian
 from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
@@ -18,6 +19,9 @@ from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.record import MOST_NUMBERS
+
+# Over longer horizons squared errors are summed by doubling, and single times by powers.
+MOST_LISTED = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +91,16 @@ class OutputNoise:
     def noise_by_time(self) -> FloatArray:
         """Standard deviation of γ(t), shape (horizon, outputs)."""
         raise NotImplementedError
+
+    def noise_at(self, times: Sequence[int]) -> FloatArray:
+        """Return the standard deviation of γ at some times, shape (times, outputs).
+
+        Parameters
+        ----------
+        times : sequence of int
+            Within the horizon.
+        """
+        return np.asarray(self.noise_by_time[list(times)])
 
     @property
     def expected_squared_error(self) -> float:
@@ -166,9 +180,32 @@ class OneDrawNoise(OutputNoise):
         scan_transitions(shorter, keep, float(np.abs(self.root).max()))
         return found
 
+    def noise_at(self, times: Sequence[int]) -> FloatArray:
+        """Return the standard deviation of γ at some times, shape (times, outputs).
+
+        Parameters
+        ----------
+        times : sequence of int
+            Within the horizon.
+        """
+        if self.dynamics.time_varying or self.horizon <= MOST_LISTED:
+            return super().noise_at(times)
+        A, C = self.dynamics.A, self.dynamics.C
+        found = [C @ np.linalg.matrix_power(A, int(t)) @ self.root for t in times]
+        return np.asarray(np.linalg.norm(found, axis=2) * math.sqrt(self.variance))
+
+    @property
+    def expected_squared_error(self) -> float:
+        """Expected squared error of all outputs of the horizon together."""
+        if self.dynamics.time_varying or self.horizon <= MOST_LISTED:
+            return super().expected_squared_error
+        gramian = output_gramian(self.dynamics)
+        return self.variance * float(np.trace(self.root.T @ gramian @ self.root))
+
     @cached_property
     def noise_by_time(self) -> FloatArray:
         """Standard deviation of γ(t), shape (horizon, outputs)."""
+        _refuse_large(float(self.horizon) * self.outputs)
         deviations = np.empty((self.horizon, self.outputs))
 
         def keep(first: int, block: FloatArray) -> None:

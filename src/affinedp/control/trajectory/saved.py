@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.control.trajectory.choose import trajectory_neighbours
 from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
-from affinedp.control.trajectory.neighbours import trajectory_neighbours
 from affinedp.control.trajectory.promise import promise_of_root, stated_promise
 from affinedp.control.trajectory.record import OneDrawNoise
 from affinedp.files.mechanisms import (

@@ -1,0 +1,256 @@
+"""A ledger on a PostgreSQL server, for programs on many machines.
+
+Whoever charges locks the ledger's row first (``SELECT … FOR UPDATE``).  A row lock rather than
+SERIALIZABLE transactions: every charge must see all earlier ones anyway, so transactions that run
+side by side would only fail and be repeated, while those that queue for a row are each done once.
+The commit waits for the disk whatever the server's default is (``synchronous_commit``).
+
+If the connection breaks while a commit is under way, nobody knows whether it happened.  Then the
+row is locked over a new connection, which waits for the old transaction to end, and the event is
+looked for.  Found, it counts as charged; not found, it is refused.  Both are safe: noise is drawn
+only after a charge that was seen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from affinedp.budget.server_tables import (
+    connected,
+    parts_of,
+    place_on_server,
+    without_password,
+)
+from affinedp.budget.state import LedgerError, Row, State, Stated
+from affinedp.budget.store import Store
+
+if TYPE_CHECKING:
+    import psycopg
+
+LOCK_SECONDS = 30
+
+
+class ServerStore(Store):
+    """A ledger on a server, open.
+
+    Parameters
+    ----------
+    url : str
+        As libpq knows it, TLS settings and service included; the part after # names the ledger.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._address, self._ledger, self.name = parts_of(url)
+        self.address = without_password(url)
+        self._process = os.getpid()
+        self._added: tuple[int, str] | None = None
+        self._open: psycopg.Connection[Any] | None = connected(self._address, self.name)
+        try:
+            self._check_server()
+            self.state = self.verified()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Know every event so far; what others add meanwhile does not matter."""
+        with self._refusals(), self._repeated_read() as rows:
+            self._take_in(rows)
+        yield
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the only right to write, knowing every event so far; keep all of it or nothing."""
+        self._added = None
+        with self._refusals():
+            connection = self._locked()
+            try:
+                self._take_in(self._rows(connection, self.state.events))
+                yield
+            except BaseException:
+                _roll_back(connection)
+                raise
+            self._commit(connection)
+
+    def add_row(self, number: int, body: str, link: str) -> None:
+        """Write one event, inside :meth:`writing`."""
+        connection = self._ready()
+        connection.execute(
+            "INSERT INTO affinedp_event VALUES (%s, %s, %s, %s)",
+            (self._ledger, number, body, link),
+        )
+        connection.execute(
+            "UPDATE affinedp_ledger SET events = %s, head = %s WHERE name = %s",
+            (number, link, self._ledger),
+        )
+        self._added = (number, link)
+
+    def verified(self) -> State:
+        """Read and verify everything anew."""
+        with self._refusals():
+            connection = self._ready()
+            with _snapshot(connection):
+                events, stated = self._rows(connection, 0)
+        if not stated:
+            raise LedgerError(f"there is no ledger {self.name}")
+        try:
+            return State.verified(stated[0][0], events, stated)
+        except LedgerError as error:
+            raise LedgerError(f"{self.name} cannot be trusted: {error}") from None
+
+    def place(self) -> str:
+        """Where it is, as a hash: another one means that it was moved or copied."""
+        with self._refusals():
+            return place_on_server(self._ready(), self._ledger)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _ready(self) -> psycopg.Connection[Any]:
+        """The connection, opened again if it broke between two calls."""
+        if self._open is None:
+            raise LedgerError(f"{self.name} is closed")
+        if os.getpid() != self._process:
+            raise LedgerError(f"{self.name} was opened before a fork: open it again here")
+        if self._open.closed:
+            self._open = connected(self._address, self.name)
+        return self._open
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Turn the server's errors into refusals."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            words = str(error).strip().splitlines() or [type(error).__name__]
+            raise LedgerError(f"{self.name}: {words[0]}; do not release") from None
+
+    @contextmanager
+    def _repeated_read(self) -> Iterator[tuple[list[Row], Stated]]:
+        import psycopg
+
+        connection = self._ready()
+        try:
+            with _snapshot(connection):
+                rows = self._rows(connection, self.state.events)
+        except psycopg.OperationalError:
+            # the server was restarted since the last call: reading may simply be done again
+            connection.close()
+            connection = self._ready()
+            with _snapshot(connection):
+                rows = self._rows(connection, self.state.events)
+        yield rows
+
+    def _take_in(self, rows: tuple[list[Row], Stated]) -> None:
+        problem = self.state.catch_up(*rows)
+        if problem:
+            raise LedgerError(f"{self.name} was altered while it was open: {problem}")
+
+    def _rows(self, connection: psycopg.Connection[Any], after: int) -> tuple[list[Row], Stated]:
+        events = connection.execute(
+            "SELECT number, body, hash FROM affinedp_event WHERE ledger = %s AND number > %s "
+            "ORDER BY number",
+            (self._ledger, after),
+        ).fetchall()
+        stated = connection.execute(
+            "SELECT header, events, head FROM affinedp_ledger WHERE name = %s", (self._ledger,)
+        ).fetchall()
+        return events, stated
+
+    def _locked(self) -> psycopg.Connection[Any]:
+        """A connection in a transaction that holds the ledger's row."""
+        import psycopg
+
+        connection = self._ready()
+        try:
+            self._lock(connection)
+        except psycopg.errors.LockNotAvailable:
+            _roll_back(connection)
+            raise LedgerError(
+                f"{self.name}: another program has held it for {LOCK_SECONDS} s; try again"
+            ) from None
+        except psycopg.OperationalError:
+            # the server was restarted since the last call; nothing was begun, so begin again
+            connection.close()
+            connection = self._ready()
+            self._lock(connection)
+        return connection
+
+    def _lock(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+        connection.execute("SET LOCAL synchronous_commit = on")
+        connection.execute(
+            "SELECT 1 FROM affinedp_ledger WHERE name = %s FOR UPDATE", (self._ledger,)
+        )
+
+    def _commit(self, connection: psycopg.Connection[Any]) -> None:
+        import psycopg
+
+        try:
+            connection.execute("COMMIT")
+        except psycopg.OperationalError as error:
+            connection.close()
+            if not self._was_kept():
+                raise LedgerError(
+                    f"{self.name}: the connection broke before the charge was kept ({error}); "
+                    "nothing was charged"
+                ) from None
+
+    def _was_kept(self) -> bool:
+        """Whether the event of the broken transaction is there; wait until that is certain."""
+        if self._added is None:
+            return False
+        try:
+            connection = self._locked()
+        except LedgerError as error:
+            raise LedgerError(
+                f"{error}. The charge may have been kept; if so, it counts though nothing was "
+                "released"
+            ) from None
+        try:
+            found = connection.execute(
+                "SELECT 1 FROM affinedp_event WHERE ledger = %s AND number = %s AND hash = %s",
+                (self._ledger, *self._added),
+            ).fetchone()
+        finally:
+            _roll_back(connection)
+        return found is not None
+
+    def _check_server(self) -> None:
+        """Refuse a server that may forget what it confirmed."""
+        with self._refusals():
+            row = self._ready().execute("SHOW fsync").fetchone()
+        if row != ("on",):
+            raise LedgerError(
+                f"{self.name}: the server runs with fsync = off and may forget charges when it "
+                "crashes; turn it on"
+            )
+
+
+@contextmanager
+def _snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Reads inside see one moment."""
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        yield
+    finally:
+        _roll_back(connection)
+
+
+def _roll_back(connection: psycopg.Connection[Any]) -> None:
+    import psycopg
+
+    try:
+        connection.execute("ROLLBACK")
+    except psycopg.Error:
+        connection.close()

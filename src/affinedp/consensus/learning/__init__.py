@@ -1,0 +1,1 @@
+"""Learning from records that agents keep: sums with noise, averaged over the network."""
