@@ -252,7 +252,8 @@ def test_a_ledger_asks_about_other_neighbours(run, tmp_path):
     create = ("ledger", "create", budget, "--epsilon", "1", "--delta", "1e-6")
     assert run(*create, "--protects", "one person")[0] == 0
     for name in ("circuits", "cells"):
-        made = run("design", str(tmp_path / f"{name}.toml"), "-o", str(tmp_path / f"{name}.json"))
+        files = (str(tmp_path / f"{name}.toml"), "-o", str(tmp_path / f"{name}.json"))
+        made = run("design", *files, "--law", "gaussian")
         assert made[0] == 0, made[2]
 
     def release(name, *options):

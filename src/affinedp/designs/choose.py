@@ -54,6 +54,7 @@ def design(
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
     adjacency: Adjacency | None = None,
     weights: ArrayLike | sparse.sparray | None = None,
+    imbalance: float | None = None,
     seed: int | np.random.Generator = 0,
     check_against: Any = None,
 ) -> Mechanism:
@@ -96,6 +97,8 @@ def design(
         Other neighbours than those of Definition 4 with ``mu``.
     weights : array_like, shape (m,) or (m, m), optional
         What squared error costs, for ``objective="sum"``: one weight per output, or a matrix.
+    imbalance : float, optional
+        For moves that cannot be listed, as for :func:`design_gaussian`: only Gaussian noise then.
     seed : int or Generator
         For searches that start at random.
     check_against : DataFrame, mapping of columns, or array, optional
@@ -118,11 +121,11 @@ def design(
     problem = _problem(
         resolve_adjacency(manifold, mu, adjacency), resolve_query(manifold, query), weights,
         float(real_array(epsilon, "epsilon", 0)), float(real_array(delta, "delta", 0)),
-        releases, objective, integers, confined,
+        releases, objective, integers, confined, imbalance,
     )  # fmt: skip
     if law not in ("auto", *LAWS):
         raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
-    if law == "gaussian" and not problem.delta:
+    if (law == "gaussian" or imbalance is not None) and not problem.delta:
         raise AffineDPError("Gaussian noise needs δ > 0: give delta, or take a pure law")
     warn_of_forgotten(manifold, check_against)
     return _least(problem, law, seed)
@@ -142,6 +145,7 @@ class _Problem:
     objective: Objective
     integers: bool
     confined: bool
+    imbalance: float | None
 
     @property
     def data(self) -> Data:
@@ -178,6 +182,7 @@ def _problem(
     objective: Objective,
     integers: bool,
     confined: bool,
+    imbalance: float | None,
 ) -> _Problem:
     if isinstance(releases, bool) or not isinstance(releases, int | np.integer):
         raise AffineDPError(f"releases must be a whole number, not {releases!r}")
@@ -195,7 +200,7 @@ def _problem(
     query, names = asked
     return _Problem(
         adjacency, query, names, checked_weights(weights, query.shape[0]), epsilon, delta,
-        int(releases), objective, bool(integers), bool(confined),
+        int(releases), objective, bool(integers), bool(confined), imbalance,
     )  # fmt: skip
 
 
@@ -218,8 +223,9 @@ def _start(problem: _Problem, law: str) -> _Start:
         return _Start(made, found.found.dual, found.weights)
     if problem.delta and law in ("auto", "gaussian"):
         least = least_gaussian(
-            problem.adjacency, problem.query, problem.names, limit, problem.weights
-        )
+            problem.adjacency, problem.query, problem.names, limit, problem.weights,
+            imbalance=problem.imbalance,
+        )  # fmt: skip
         return _Start(least.mechanism, least.dual, problem.weights)
     blocks = list(split(problem.adjacency, problem.query, problem.weights))
     return _Start(None, dual_value(blocks), problem.weights)
@@ -336,6 +342,8 @@ def _of_no_use(problem: _Problem, designed: list[Mechanism], below: float) -> st
     """Why a pure law need not be designed, if so."""
     if not problem.epsilon:
         return "(not possible at ε = 0)"
+    if any(one.certificate is not None for one in designed):
+        return "(not designed: the moves are too many to list)"
     if designed and below >= min(map(problem.error, designed)):
         return "(no pure law can do better, so it was not designed)"
     return ""
