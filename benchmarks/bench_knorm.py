@@ -52,7 +52,7 @@ def _timed(call):
 
 def _errors() -> list[str]:
     lines = [
-        f"Squared error at ε = {EPSILON:g} (weighted where weights are given); Gaussian at δ = 1e-6.",
+        f"Squared error at ε = {EPSILON:g} (weighted with weights); Gaussian at δ = 1e-6.",
         "",
         "| case | hull | best K | on integers | Laplace | Gaussian | design s | draws per second |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
