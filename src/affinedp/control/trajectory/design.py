@@ -333,11 +333,18 @@ def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:
     if not relative.max() > UNEVEN * np.median(relative[relative > 0]):
         return mechanism
     peak, last = int(size.argmax()), mechanism.horizon - 1
+    advice = (
+        "Dynamics that contract make late states cost much noise early. If the past need not "
+        "follow, use neighbours='forward' or 'initial'; else let mu decrease with time"
+    )
+    if size[last] > size[0]:
+        advice = (
+            "One draw grows with the plant, which is unstable: close a local loop that stabilises "
+            "it before it is measured, and design for the closed loop"
+        )
     note = (
         f"the noise is uneven over time: standard deviation {size[0]:.3g} at t = 0, "
-        f"{size[last]:.3g} at t = {last}, {size[peak]:.3g} at most (t = {peak}). Dynamics that "
-        "contract make late states cost much noise early. If the past need not follow, use "
-        "neighbours='forward' or 'initial'; else let mu decrease with time"
+        f"{size[last]:.3g} at t = {last}, {size[peak]:.3g} at most (t = {peak}). {advice}"
     )
     warnings.warn(note, UnevenNoiseWarning, stacklevel=5)
     return replace(mechanism, notes=(*mechanism.notes, note))
