@@ -30,8 +30,8 @@ def building() -> Matrices:
     return A, B, np.eye(6)[:3]
 
 
-def quarter_car() -> Matrices:
-    """Suspension travel; w is the height of the road."""
+def _car() -> tuple[np.ndarray, np.ndarray]:
+    """Continuous time; inputs are the force between body and wheel (kN) and the road (m)."""
     m1, m2, k1, k2, b1 = 2500.0, 320.0, 80000.0, 500000.0, 350.0
     A = np.array(
         [
@@ -41,6 +41,16 @@ def quarter_car() -> Matrices:
             [k1 / m2, b1 / m2, -(k1 + k2) / m2, -b1 / m2],
         ]
     )
-    E = np.array([[0], [0], [0], [k2 / m2]])
-    A, E = sampled(A, E, 0.01)
-    return A, E, np.array([[1.0, 0, -1, 0]])
+    return A, np.array([[0, 0], [1000 / m1, 0], [0, 0], [-1000 / m2, k2 / m2]])
+
+
+def quarter_car() -> Matrices:
+    """Suspension travel; w is the height of the road."""
+    A, B = sampled(*_car(), 0.01)
+    return A, B[:, 1:], np.array([[1.0, 0, -1, 0]])
+
+
+def quarter_car_actuator() -> Matrices:
+    """The same car; u is the force between body and wheel."""
+    A, B = sampled(*_car(), 0.01)
+    return A, B[:, :1], np.array([[1.0, 0, -1, 0]])

@@ -107,7 +107,7 @@ def test_simulated_noise_has_the_stated_covariance(
     drawn = m.sample(20_000, 4, seed=0).reshape(20_000, -1)
     wanted = covariance(m, 4)
     assert np.abs(np.cov(drawn.T) - wanted).max() < 0.05 * wanted.max()
-    assert np.allclose(m.noise_by_time(4), m.stationary_deviation)
+    assert np.allclose(m.noise_over(4), m.stationary_deviation)
 
 
 @pytest.mark.parametrize(("window", "least"), [(4, 9.29), (16, 20.3), (96, 37.6)])
@@ -174,7 +174,7 @@ def test_an_integrator_over_a_horizon(steps: int, wanted: float) -> None:
     m = design_input_noise(integrator, EPSILON, DELTA, horizon=steps + 1)
     assert m.guarantee.sensitivity <= LIMIT
     # y(0) does not see w: `steps` outputs do
-    variance = (m.noise_by_time(steps) ** 2).sum(axis=1).mean()
+    variance = (m.noise_over(steps) ** 2).sum(axis=1).mean()
     assert variance * LIMIT**2 <= wanted
     # brute force: whiten the answer to an impulse at the first step
     g = m.filter.impulse(steps)[:, 0, 0] * m.scale

@@ -9,9 +9,10 @@ import pytest
 
 import affinedp as adp
 from affinedp.bodies.cones import LatticeCones
+from affinedp.bodies.noise import KNormNoise
 from affinedp.bodies.polytope import Polytope
 from affinedp.promise.curves import ComposedCurve
-from affinedp.promise.knorm import whole_steps
+from affinedp.promise.knorm import Coordinates, whole_steps
 from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve, lattice_delta
 from affinedp.promise.pure_pairs import ThreeAtoms, dominating_gaussian, is_pure, pair_of
 
@@ -33,6 +34,19 @@ def test_a_square_strategy_is_a_body():
     square = np.array([[2.0, 0.0], [0.0, 1.0], [2.0, 1.0]])
     theirs = adp.verify(SUM, square, law="laplace").epsilon()
     assert adp.verify(SUM, square, law="knorm").epsilon() == pytest.approx(theirs)
+
+
+def test_coordinates_are_solved_together():
+    """An output that shows one coordinate alone does not hide it in the others."""
+    body = KNormNoise(np.array([[1.0, 0.5], [0.0, 1.0]]))
+    basis = np.array([[1.0, 0.0], [1.0, 0.25], [1.0, 0.5]])
+    coordinates = Coordinates.of(np.eye(3), basis, body)
+    z = np.array([3.0, -2.0])
+    np.testing.assert_allclose(coordinates.matrix @ (basis @ z), z)
+    outputs = {i: F(str(c)) for i, c in enumerate((basis @ z).tolist())}
+    assert coordinates.exact(outputs) == [F(3), F(-2)]
+    rows = coordinates.rows()
+    assert [sum(c * outputs[j] for j, c in row.items()) for row in rows] == [F(3), F(-2)]
 
 
 def test_one_dimension_is_laplace_noise():

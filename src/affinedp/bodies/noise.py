@@ -179,7 +179,7 @@ class KNormNoise:
         self.rate, self.integers = float(rate), bool(integers)
         self.parts: list[Part] = []
         known: dict[bytes, Polytope] = {}  # equal blocks are one body
-        for rows, columns in _components(root):
+        for rows, columns in _spanned_parts(root):
             points = dense(root[rows][:, columns])
             if len(rows) > 1 and len(columns) == 1:
                 self.parts.append(self._sum(rows, points[:, 0]))
@@ -305,24 +305,35 @@ def body_points(root: Matrix) -> Matrix:
 
 def _sums(root: Matrix) -> Iterator[tuple[IntArray, FloatArray]]:
     """Rows and signs of the public sums."""
-    for rows, columns in _components(root):
+    for rows, columns in _spanned_parts(root):
         if len(rows) > 1 and len(columns) == 1:
             yield rows, np.sign(dense(root[rows][:, columns])[:, 0])
 
 
-def _components(root: Matrix) -> Iterator[tuple[IntArray, IntArray]]:
-    """Rows and columns that are connected."""
+def _spanned_parts(root: Matrix) -> Iterator[tuple[IntArray, IntArray]]:
+    """Coordinates and points that belong together."""
+    for rows, columns in connected_parts(root):
+        if not len(columns):
+            raise AffineDPError("a coordinate of the noise has no point of the body: no noise")
+        if len(rows):
+            yield rows, columns
+
+
+def connected_parts(matrix: Matrix) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield rows and columns of a matrix that are connected by entries; one may be empty.
+
+    Parameters
+    ----------
+    matrix : matrix
+        Dense or sparse.
+    """
     import scipy.sparse as sparse
     from scipy.sparse.csgraph import connected_components
 
-    links = sparse.csr_array(root)
+    links = sparse.csr_array(matrix)
     count = links.shape[0]
     both = sparse.block_array([[None, links], [links.T, None]], format="csr")
     label = connected_components(both, directed=False)[1]
     order = np.argsort(label, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
-        rows, columns = group[group < count], group[group >= count] - count
-        if len(rows) and not len(columns):
-            raise AffineDPError("a coordinate of the noise has no point of the body: no noise")
-        if len(rows):
-            yield rows, columns
+        yield group[group < count], group[group >= count] - count

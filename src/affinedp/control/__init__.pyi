@@ -1,7 +1,15 @@
 from .gateway.gateway import Gateway as Gateway
+from .gateway.observer import ObserverShares as ObserverShares
+from .gateway.observer import observer_shares as observer_shares
+from .gateway.predict_once import PredictOnce as PredictOnce
 from .loop.closed_loop import ClosedLoop as ClosedLoop
+from .loop.controllers import ControlledPlant as ControlledPlant
+from .loop.controllers import LoopErrors as LoopErrors
+from .loop.controllers import aware_controller as aware_controller
 from .loop.simulation import Simulation as Simulation
 from .loop.sweeps import sweep as sweep
+from .sensors.dither import Dither as Dither
+from .sensors.reach import Reach as Reach
 from .stationary.design import design_input_noise as design_input_noise
 from .stationary.noise import StationaryMechanism as StationaryMechanism
 from .stationary.output_noise import design_output_noise as design_output_noise

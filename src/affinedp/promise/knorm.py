@@ -17,7 +17,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.bodies.exact import common_denominator, inverse, primitive, readable
-from affinedp.bodies.noise import KNormNoise, SumPart, noise_span
+from affinedp.bodies.noise import KNormNoise, SumPart, connected_parts, noise_span
 from affinedp.bodies.one_sum import largest_loss_probability
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
@@ -156,6 +156,7 @@ class Coordinates:
             rows = np.concatenate([part.rows for part in bound])
             extra = sparse.csr_array((values, (place, rows)), shape=(len(bound), body.size))
         left = sparse.csr_array(sparse.vstack([sparse.csr_array(basis), extra]))
+        left.eliminate_zeros()
         empty = sparse.csr_array((len(bound), query.shape[1]))
         right = sparse.csr_array(sparse.vstack([sparse.csr_array(query), empty]))
         pieces, blocks, order = [], [], []
@@ -223,26 +224,23 @@ def _pieces(left: Any) -> Iterator[tuple[IntArray, IntArray]]:
     """Coordinates that are read together, and as many independent outputs that show them."""
     from scipy.linalg import qr
 
-    columns = left.shape[1]
-    single = np.diff(left.indptr) == 1
-    places = np.flatnonzero(single)
-    at = left.indices[left.indptr[places]]
-    shown = dict(zip(at[::-1].tolist(), places[::-1].tolist()))  # the first output for each
-    values = {j: float(left.data[left.indptr[i]]) for j, i in shown.items()}
-    direct = [j for j in range(columns) if values.get(j) == 1.0]
-    for j in direct:
-        yield np.array([j]), np.array([shown[j]])
-    rest = np.setdiff1d(np.arange(columns), direct)
-    if not len(rest):
-        return
-    block = dense(left[:, rest])
-    used = np.setdiff1d(np.flatnonzero(block.any(axis=1)), [shown[j] for j in direct])
-    # outputs in which the other coordinates stand alone serve best, but any independent ones do
-    _, triangle, order = qr(block[used].T, mode="economic", pivoting=True)
-    diagonal = np.abs(np.diagonal(triangle))
-    if len(diagonal) < len(rest) or diagonal[-1] <= 1e-10 * diagonal[0]:
-        raise AffineDPError("the vectors that span the noise are dependent")
-    yield rest, used[np.sort(order[: len(rest)])]
+    ones = np.diff(left.indptr) == 1
+    ones[ones] = left.data[left.indptr[:-1][ones]] == 1.0
+    places = np.flatnonzero(ones)[::-1]
+    alone = dict(zip(left.indices[left.indptr[places]].tolist(), places.tolist()))
+    for outputs, columns in connected_parts(left):
+        if all(j in alone for j in columns.tolist()):  # outputs that are the coordinates
+            for j in columns.tolist():
+                yield np.array([j]), np.array([alone[j]])
+            continue
+        if len(outputs) < len(columns):
+            raise AffineDPError("the vectors that span the noise are dependent")
+        block = dense(left[outputs][:, columns])
+        _, triangle, order = qr(block.T, mode="economic", pivoting=True)
+        diagonal = np.abs(np.diagonal(triangle))
+        if diagonal[-1] <= 1e-10 * diagonal[0]:
+            raise AffineDPError("the vectors that span the noise are dependent")
+        yield columns, outputs[np.sort(order[: len(columns)])]
 
 
 # ---------------------------------------------------------------------- the largest gauge

@@ -75,6 +75,18 @@ def semidefinite(value: ArrayLike, name: str, size: int) -> FloatArray:
     return fixed((matrix + matrix.T) / 2)
 
 
+def semidefinite_root(matrix: FloatArray) -> FloatArray:
+    """Return R with ``RᵀR`` the given positive semidefinite matrix.
+
+    Parameters
+    ----------
+    matrix : array, shape (n, n)
+        What :func:`semidefinite` returns.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+
+
 def fixed(array: FloatArray) -> FloatArray:
     """A copy that nobody can change."""
     copy = np.array(array)

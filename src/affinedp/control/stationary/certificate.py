@@ -262,7 +262,10 @@ def checked_start(noise: ExactFilter, root: FloatArray) -> None:
         raise NoCertificateError(f"the start has shape {root.shape}, not {(n, n)}")
     given = Exact.of(root)
     covariance = given @ given.T
-    if n and not _proves(covariance, noise.A.T, noise.B @ noise.B.T):
+    if n == 0 or _proves(covariance, noise.A.T, noise.B @ noise.B.T):
+        return
+    # or it is at least a covariance that was proved to be enough
+    if not positive_definite(covariance - energy_certificate(noise.transposed()).X):
         raise NoCertificateError(
             "the noise starts with less than its stationary covariance: events before the start "
             "would not be covered"

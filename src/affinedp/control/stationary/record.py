@@ -106,9 +106,9 @@ class StationaryNoise:
         """Variance of the noise on each output, shape (outputs,); the largest, at rest."""
         if self.endless:
             return np.asarray(np.diagonal(self.filter.output_covariance()) * self.scale**2)
-        return np.asarray(self.noise_by_time(self.horizon)[-1] ** 2)
+        return np.asarray(self.noise_over(self.horizon)[-1] ** 2)
 
-    def noise_by_time(self, steps: int) -> FloatArray:
+    def noise_over(self, steps: int) -> FloatArray:
         """Return the standard deviation of γ(0), …, γ(steps − 1), shape (steps, outputs).
 
         Parameters
@@ -128,7 +128,7 @@ class StationaryNoise:
         """Mean over time of the variance, summed over outputs."""
         if self.endless:
             return float(self.stationary_variance.sum())
-        return float((self.noise_by_time(self.horizon) ** 2).sum(axis=1).mean())
+        return float((self.noise_over(self.horizon) ** 2).sum(axis=1).mean())
 
     def sample(
         self, size: int, steps: int, seed: int | np.random.Generator | None = None
