@@ -225,3 +225,25 @@ def test_matrix_weights_and_saved_bounds(tmp_path):
 def test_refusals(wrong):
     with pytest.raises(AffineDPError):
         adp.design(SUM, **wrong)
+
+
+def test_whole_numbers_that_move_by_fractions_have_no_bound():
+    """Whole neighbours move by 1 where μ = 1.5: a bound for moves of 1.5 would be too high."""
+    for mu, known in ((1.5, False), (2.0, True)):
+        m = adp.design_knorm(SUM, epsilon=1.0, mu=mu, integers=True)
+        assert (m.lower_bound is not None) == known
+        if known:
+            assert m.lower_bound <= m.expected_squared_error
+
+
+def test_one_sum_of_very_many_entries():
+    n = 600
+    M = adp.AffineManifold(np.ones((1, n)))
+    m = adp.design(M, epsilon=1.0, delta=1e-6)
+    assert m.law == "knorm"
+    assert m.expected_squared_error == pytest.approx(4 * (n - 1) * (2 * n - 1) / (n + 1))
+    s = adp.gaussian_sensitivity(1.0, 1e-6)
+    assert m.alternatives[0].error == pytest.approx(2 * (n - 1) / s**2)
+    assert m.lower_bound == pytest.approx(2 * (n - 1) * least_variance(1.0, 1e-6), rel=1e-9)
+    small = adp.design(adp.AffineManifold(np.ones((1, 8))), epsilon=1.0, delta=1e-6, law="gaussian")
+    assert small.least.dual == pytest.approx(2 * 7, rel=1e-7)  # the same formula, by the search

@@ -9,8 +9,9 @@ import numpy as np
 
 from affinedp.arrays import Matrix, dense
 from affinedp.designs.least_trace import least_trace
-from affinedp.designs.separate import Block, with_floor
-from affinedp.errors import AffineDPError
+from affinedp.designs.separate import LISTED, Block, with_floor
+from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.least_error import Data
 from affinedp.promise.least_possible import LeastPossible, Objective
 from affinedp.record import MechanismRecord
@@ -47,6 +48,21 @@ def dual_value(blocks: list[Block], tol: float = TOLERANCE) -> float | None:
     except AffineDPError:
         return None
     return sum(solved[block.key] for block in blocks) * COORDINATES
+
+
+def moves_are_whole(adjacency: Adjacency) -> bool:
+    """Whether every listed move is whole: only then is the bound about whole numbers, too.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbours; False where they cannot be listed.
+    """
+    try:
+        moves = adjacency.directions(LISTED)
+    except TooManyCircuitsError:
+        return False
+    return bool(np.array_equal(moves, np.rint(moves)))
 
 
 def weighted_error(mechanism: MechanismRecord, weights: Matrix) -> float:

@@ -12,18 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, real_array, within_range
-from affinedp.designs.bounds import dual_value, weighted_error, with_least
+from affinedp.designs.bounds import dual_value, moves_are_whole, weighted_error, with_least
 from affinedp.designs.gaussian import largest_sensitivity, least_gaussian
 from affinedp.designs.knorm import MOST_COMPARED, least_knorm
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum
 from affinedp.designs.largest import least_largest
-from affinedp.designs.separate import LISTED, checked_weights, split
+from affinedp.designs.separate import checked_weights, split
 from affinedp.equations.manifold import AffineManifold
-from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.least_error import Data, least_variance
 from affinedp.promise.least_possible import Alternative, Objective
 from affinedp.promise.verification import resolve_adjacency, resolve_query
@@ -231,26 +230,11 @@ def _start(problem: _Problem, law: str) -> _Start:
     return _Start(None, dual_value(blocks), problem.weights)
 
 
-def _bound_holds(problem: _Problem) -> bool:
-    """Whether all moves are whole where only whole numbers occur: the bound is about them."""
-    if not problem.integers:
-        return True
-    if isinstance(problem.adjacency, CircuitAdjacency) and is_one_sum(
-        problem.adjacency, problem.query
-    ):
-        return float(problem.adjacency.mu[0]).is_integer()
-    try:
-        moves = problem.adjacency.directions(LISTED)
-    except TooManyCircuitsError:
-        return False
-    return bool(np.array_equal(moves, np.rint(moves)))
-
-
 def _least(problem: _Problem, law: str, seed: int | np.random.Generator) -> Mechanism:
     if law == "auto" and (large := _large_sum(problem, seed)) is not None:
         return large
     start = _start(problem, law)
-    if not _bound_holds(problem):
+    if problem.integers and not moves_are_whole(problem.adjacency):
         start = replace(start, dual=None)
     if start.gaussian is not None and law == "gaussian":
         return _explained(problem, start.gaussian, start.dual, (), law)
@@ -271,7 +255,7 @@ def _large_sum(problem: _Problem, seed: int | np.random.Generator) -> Mechanism 
     """One sum of very many entries: both costs are known, and only K-norm noise is made."""
     if len(problem.names) <= MOST_LISTED_SUM or not is_one_sum(problem.adjacency, problem.query):
         return None
-    dual = dual_of_sum(problem.adjacency, problem.weights)
+    dual = dual_of_sum(problem.adjacency, problem.weights, problem.integers)
     if problem.objective != "sum" or dual is None or not problem.epsilon:
         return None
     made = _Pure(problem, problem.weights, seed).knorm()

@@ -16,7 +16,7 @@ from affinedp.bodies.exact import readable
 from affinedp.bodies.hull import TooLargeBodyError
 from affinedp.bodies.polytope import Polytope
 from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
-from affinedp.designs.bounds import dual_value, with_least
+from affinedp.designs.bounds import dual_value, moves_are_whole, with_least
 from affinedp.designs.knorm_blocks import Cell, as_one_sum, real_cell, whole_cells
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum, large_sum
@@ -174,7 +174,7 @@ def least_knorm(
     generator = np.random.default_rng(seed)
     if len(names) > MOST_LISTED_SUM and is_one_sum(neighbours, matrix):
         whole = large_sum(neighbours, matrix, names, limit, integers)
-        return LeastKNorm(at_the_rate(whole, limit), dual_of_sum(neighbours, weights))
+        return LeastKNorm(at_the_rate(whole, limit), dual_of_sum(neighbours, weights, integers))
     blocks = list(split(neighbours, matrix, weights))
     if not blocks:
         raise AffineDPError(
@@ -183,7 +183,7 @@ def least_knorm(
     make = whole_cells(neighbours.manifold, matrix) if integers else real_cell
     small = max(block.basis.shape[1] for block in blocks) <= MOST_COMPARED
     laplace = strategies() if small and starts and not integers else None
-    dual = dual_value(blocks)
+    dual = None if integers and not moves_are_whole(neighbours) else dual_value(blocks)
     try:
         chosen = _bodies(blocks, make, laplace, limit, starts, integers, generator)
     except TooLargeBodyError as error:

@@ -84,7 +84,7 @@ def large_sum(
     return found
 
 
-def dual_of_sum(adjacency: Adjacency, weights: Matrix) -> float | None:
+def dual_of_sum(adjacency: Adjacency, weights: Matrix, integers: bool) -> float | None:
     """Return the least Gaussian cost of one sum at sensitivity 1: 2 (n - 1) μ², rounded down.
 
     Equal weights on all exchanges prove it.  None where outputs are weighted.
@@ -95,8 +95,13 @@ def dual_of_sum(adjacency: Adjacency, weights: Matrix) -> float | None:
         Of one sum.
     weights : matrix, shape (n, n)
         What squared error costs.
+    integers : bool
+        Whether data is whole, and moves by the whole part of μ at most.
     """
     assert isinstance(adjacency, CircuitAdjacency)
+    width = float(adjacency.mu[0])
+    if integers:
+        width = math.floor(width)
     if (abs(weights - identity(weights.shape[0]))).max() != 0:
         return None
-    return 2.0 * (adjacency.manifold.n - 1) * float(adjacency.mu[0]) ** 2 * (1 - 1e-15)
+    return 2.0 * (adjacency.manifold.n - 1) * width**2 * (1 - 1e-15)

@@ -34,8 +34,8 @@ class LeastPossible:
     epsilon, delta : float
         The promise of one release that is compared.
     data : {"any", "real", "integer"}
-        ``"any"`` holds for whole and for real numbers, ``"real"`` for real numbers only,
-        ``"integer"`` where only whole numbers occur.
+        ``"any"`` holds for real numbers, and for whole ones where all moves are whole;
+        ``"real"`` for real numbers only; ``"integer"`` where only whole numbers occur.
     objective : {"sum", "largest"}
         What ``error`` counts.
     confined : bool
