@@ -141,7 +141,7 @@ def test_design_takes_the_law_with_the_least_error(run, tmp_path):
         json.loads(run("design", "PROBLEM", "-o", saved, "--json", *more, problem=problem)[1])
         for more in ((), ("--releases", "50"))
     )
-    assert few["delta"] == 0.0 if "delta" in few else few["law"] != "gaussian"
+    assert few["law"] == "knorm"
     assert many["law"] == "gaussian"
     assert {other["law"] for other in few["alternatives"]} >= {"gaussian"}
     assert few["lower_bound"] <= few["expected_squared_error"] < 15 < many["lower_bound"]
@@ -150,9 +150,16 @@ def test_design_takes_the_law_with_the_least_error(run, tmp_path):
     assert "one of 50 planned releases" in " ".join(out.split())
     for wrong in (("--law", "cauchy"), ("--releases", "0"), ("--objective", "median")):
         assert run("design", "PROBLEM", "-o", saved, *wrong, problem=problem)[0] == 2
-    largest = ("--objective", "largest", "--law", "gaussian", "--json")
+    largest = ("--objective", "largest", "--law", "gaussian", "--confined", "--json")
     answer = json.loads(run("design", "PROBLEM", "-o", saved, *largest, problem=problem)[1])
     assert 9.69 < answer["excess"] < 9.71
+    assert few["bound_certified"]
+    assert not answer["bound_certified"]
+    whole = ("--integers", "--delta", "0", "--json")
+    answer = json.loads(run("design", "PROBLEM", "-o", saved, *whole, problem=problem)[1])
+    assert answer["law"] == "knorm"
+    assert answer["expected_squared_error"] == pytest.approx(9.48898, abs=1e-5)
+    assert answer["excess"] == pytest.approx(1.0, abs=1e-9)
 
 
 @pytest.mark.slow

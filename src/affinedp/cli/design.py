@@ -18,7 +18,7 @@ def design(
     law: Annotated[
         str,
         typer.Option(
-            help="gaussian, laplace, or auto for the least error (default: the problem's, or auto)."
+            help="gaussian, laplace, knorm or auto: the least error (default: problem's, or auto)."
         ),
     ] = "",
     epsilon: KeptEpsilon = None,
@@ -43,6 +43,10 @@ def design(
     integers: Annotated[
         bool, typer.Option("--integers", help="Data is whole, and published so.")
     ] = False,
+    confined: Annotated[
+        bool,
+        typer.Option("--confined", help="Data is bounded, as counts ≥ 0 with a public total are."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Design the least noise that keeps the promise in PROBLEM, and save it.
@@ -59,7 +63,7 @@ def design(
 
     read = read_problem(problem)
     chosen = algorithm_of(method, law, basis, covariance)
-    plan = Plan(releases, objective, integers)
+    plan = Plan(releases, objective, integers, confined)
     mechanism = design_problem(read, law or chosen.law or read.law, epsilon, delta, chosen, plan)
     mechanism.save(output)
     if as_json:
@@ -68,6 +72,7 @@ def design(
         answer["gap"] = mechanism.gap
         answer["lower_bound"] = mechanism.lower_bound
         answer["excess"] = mechanism.excess
+        answer["bound_certified"] = mechanism.least is not None and not confined
         answer["alternatives"] = [asdict(other) for other in mechanism.alternatives]
         answer["notes"] = list(mechanism.notes)
         say_json(answer)

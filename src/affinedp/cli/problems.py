@@ -141,11 +141,14 @@ class Plan:
         ``sum`` or ``largest``.
     integers : bool
         Whether the data is whole, and published so.
+    confined : bool
+        Whether the data lies in a bounded region, so that no bound below all laws is certified.
     """
 
     releases: int = 1
     objective: str = "sum"
     integers: bool = False
+    confined: bool = False
 
 
 def design_problem(
@@ -191,7 +194,8 @@ def design_problem(
     if not algorithm.options:
         designed = design(
             manifold, delta=delta, law=cast(AnyLaw, law), releases=plan.releases,
-            objective=cast(Objective, plan.objective), integers=plan.integers, **shared,
+            objective=cast(Objective, plan.objective), integers=plan.integers,
+            confined=plan.confined, **shared,
         )  # fmt: skip
     elif plan != Plan():
         raise AffineDPError("planned releases, objectives and integers go with --method optimal")
