@@ -99,7 +99,10 @@ def publish(
 
 def _count(x: Any) -> int:
     """How many rows data has, from its shape alone."""
-    shape = np.shape(x)
+    try:
+        shape = np.shape(x)
+    except ValueError:  # no array: refused when it is read
+        return 1
     return int(shape[0]) if len(shape) == 2 else 1
 
 
