@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # small matrices everywhere: one BLAS thread is the fastest and the most repeatable
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test fast kernels fuzz check lowest docs bench lock clean
+.PHONY: demo test test-cluster fast kernels fuzz check lowest docs bench lock clean
 
 $(VENV)/demo.stamp: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,11 @@ check: $(VENV)/test.stamp
 
 test: check
 	$(BIN)/python -m pytest -n 2
+
+# engines that are too large for everyone's tests: Spark, in its local mode
+test-cluster: $(VENV)/test.stamp
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[cluster]"
+	$(BIN)/python -m pytest tests/release/test_spark.py tests/release/test_parts.py
 
 # the rooms that every promise rests on, without the tests that take a second or more
 FAST := -m "not slow" $(addprefix tests/,equations neighbours promise files show release budget cli \

@@ -18,6 +18,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.knorm import knorm_promise
 from affinedp.promise.verification import Law, promise_of
 from affinedp.record import MechanismRecord
+from affinedp.release.engines import engine_of, publish_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement
 from affinedp.release.knorm_plan import KNormPlan, knorm_plan
 from affinedp.release.plan import Plan, checked_bound, plan_of
@@ -77,6 +78,7 @@ class Mechanism(MechanismRecord):
         label: str | None = None,
         bound: float | None = None,
         rows: Rows | None = None,
+        into: str | os.PathLike[str] | None = None,
     ) -> Any:
         """Publish ``F x`` with this noise: cryptographic randomness, safe in floating point.
 
@@ -90,8 +92,9 @@ class Mechanism(MechanismRecord):
 
         Parameters
         ----------
-        x : array_like, shape (n,) or (rows, n), or pandas Series or DataFrame
-            The data; pandas objects are matched by name.
+        x : array_like, shape (n,) or (rows, n), or a Series or DataFrame
+            The data; frames are matched by name.  DataFrames of Dask and Spark are released where
+            they are, part by part.
         ledger : Ledger, optional
             Charged before any noise is drawn.
         label : str, optional
@@ -103,6 +106,9 @@ class Mechanism(MechanismRecord):
             For several rows and a ledger, which is charged for each row if a change of the secret
             may move all of them (``"same"``), and once if it moves one row at most
             (``"different"``).
+        into : str or Path, optional
+            For Dask and Spark: a new folder that all workers share.  Each part is written there
+            once, as a Parquet file, however often the engine runs it.
 
         Returns
         -------
@@ -117,7 +123,14 @@ class Mechanism(MechanismRecord):
         >>> bool(abs(y[0] + y[1] - y[2]) < 1e-9)
         True
         """
-        return publish(self, self.release_plan(bound), x, ledger=ledger, label=label, rows=rows)
+        plan = self.release_plan(bound)
+        if engine_of(x) is not None:
+            return publish_in_parts(self, plan, x, into=into, ledger=ledger, label=label, rows=rows)
+        if into is not None:
+            raise AffineDPError(
+                "into= is for tables in parts (Dask, Spark); write this one yourself"
+            )
+        return publish(self, plan, x, ledger=ledger, label=label, rows=rows)
 
     def in_steps(
         self,

@@ -200,6 +200,24 @@ class TestBetweenRows:
         table = {"year": range(1950, 2020), "n": np.random.default_rng(5).integers(0, 999, 70)}
         assert adp.discover(table).equations == ()
 
+    def test_series_that_stand_still(self):
+        """What hardly changes is not the same as the row before by law."""
+        rng = np.random.default_rng(6)
+        steps = np.repeat(rng.integers(0, 1000, 12) / 4, 25)
+        others = np.repeat(rng.integers(0, 1000, 12) / 4, 25)
+        slow = np.round(np.cumsum(rng.normal(0, 0.4, 300)))
+        assert adp.discover({"steps": steps, "others": others, "slow": slow}).equations == ()
+        change = np.concatenate([[0], np.diff(steps)])
+        found = adp.discover({"steps": steps, "change": change})
+        assert texts(found) == {"change(t) = steps(t) - steps(t-1)"}
+
+    def test_a_wrong_change_is_named(self):
+        level = np.random.default_rng(7).integers(0, 10_000, 150)
+        change = np.concatenate([[7], np.diff(level)])
+        change[70] += 3
+        (one,) = adp.discover({"level": level, "change": change}).equations
+        assert (one.rows_that_hold, one.misses) == (148, (("row 70 (counting from 0)", -3.0),))
+
     def test_order_by_a_column(self):
         steps = np.random.default_rng(3).integers(-50, 80, 60)
         table = pd.DataFrame({"day": range(60), "step": steps, "level": np.cumsum(steps)})
@@ -456,3 +474,17 @@ class TestWhatIsSaid:
     def test_polars(self, table):
         polars = pytest.importorskip("polars")
         assert texts(adp.discover(polars.DataFrame(table))) == texts(adp.discover(table))
+
+
+class TestStrangeTables:
+    def test_a_path_is_no_table(self):
+        with pytest.raises(adp.AffineDPError, match="not its path"):
+            adp.discover("data.csv")
+
+    def test_rows_with_fitted_coefficients_are_no_sums(self):
+        a, b = (int(x) for x in (2**60, 2**61))
+        rows = np.random.default_rng(8).integers(1, 1000, (60, 2)).tolist()
+        first = [a * x + y for x, y in rows]
+        second = [b * y + 3 * x for x, y in rows]
+        found = adp.discover({"p": first, "q": second, "s": [x + y for x, y in zip(first, second)]})
+        assert texts(found) == {"s = p + q"}

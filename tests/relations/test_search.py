@@ -216,7 +216,47 @@ def test_copies_of_rows_confirm_nothing():
     assert found.found == []
 
 
+def test_types_of_rows_confirm_nothing():
+    """Eight kinds of products with fixed marks obey equations that are no law."""
+    rng = np.random.default_rng(11)
+    table = rng.integers(0, 2, (8, 14))[rng.integers(0, 8, 200)]
+    assert search(table)[1].found == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_types_of_numbers_confirm_nothing(seed):
+    """With six kinds of rows, any five columns obey an equation: none is told or counted."""
+    rng = np.random.default_rng(seed)
+    columns = int(rng.integers(6, 12))
+    _, found = search(rng.integers(0, 100, (6, columns))[rng.integers(0, 6, 150)])
+    assert found.found == []
+    assert not any("more equation" in text for text in found.notes)
+
+
+def test_marks_of_which_each_row_has_one():
+    rng = np.random.default_rng(12)
+    marks = np.eye(5, dtype=bool)[rng.integers(0, 5, 200)]
+    _, found = search(marks)
+    assert [one.support for one in found.relations] == [(0, 1, 2, 3, 4)]
+
+
 class TestNearly:
+    @pytest.mark.parametrize("size", [1e-300, 1e-20, 1.0, 1e300])
+    def test_any_size(self, size):
+        a, b = np.random.default_rng(16).uniform(0, 1000, (2, 100))
+        _, found = search({"a": a * size, "b": b * size, "s": a * size + b * size})
+        assert [one.support for one in found.relations] == [(0, 1, 2)]
+
+    @pytest.mark.parametrize("kind", ["float32", "float64"])
+    def test_short_floats(self, kind):
+        a, b = np.random.default_rng(17).uniform(0, 1000, (2, 100)).round(2)
+        table = {"a": a.astype(kind), "b": b.astype(kind), "s": (a + b).astype(kind)}
+        _, found = search(table)
+        assert [one.exact for one, _ in found.found] == [True]
+        x, y = np.random.default_rng(18).normal(size=(2, 100)).astype(kind)
+        _, found = search({"x": x, "y": y, "s": x + y})
+        assert [one.support for one in found.relations] == [(0, 1, 2)]
+
     def test_rounded_parts(self):
         rng = np.random.default_rng(10)
         parts = rng.uniform(0, 1000, (120, 5))
@@ -366,3 +406,38 @@ class TestParts:
         assert not np.any(left)
         left, _ = residual(Relation({0: ONE, 1: ONE}, -ONE), terms)
         assert int(left[3]) == a[3] + b[3] - 1
+
+
+class TestExtremes:
+    def test_scales_that_no_double_spans(self):
+        a, b = np.random.default_rng(20).integers(1, 1000, (2, 60))
+        table = {"a": a * 1e300, "b": a * 1e-300, "c": b * 1.0, "d": b * 1e-12}
+        _, found = search(table)
+        assert {one.support for one in found.relations} == {(0, 1), (2, 3)}
+
+    def test_long_coefficients(self):
+        a, b = np.random.default_rng(21).integers(1, 1000, (2, 60))
+        _, found = search({"a": a, "b": b, "s": 123456789123 * a + 987654321987 * b + 5})
+        (one,) = found.relations
+        assert one.coefficients[0] / one.coefficients[2] == -123456789123
+
+    def test_coefficients_too_long_to_read_are_counted(self):
+        rng = np.random.default_rng(22)
+        table = rng.integers(-99, 99, (80, 12)) @ rng.integers(-(10**6), 10**6, (12, 14))
+        _, found = search(table)
+        assert found.found == []
+        assert any(text.startswith("2 more equations between") for text in found.notes)
+
+    def test_masked_numbers_are_missing(self):
+        a, b = np.random.default_rng(23).integers(1, 1000, (2, 60))
+        hidden = np.ma.masked_array(a, mask=a > 900)
+        _, found = search({"a": hidden, "b": b, "s": np.where(a > 900, 0, a + b)})
+        ((one, _),) = found.found
+        assert (one.rows, one.exact) == (int((a <= 900).sum()), True)
+
+    def test_one_unit_is_no_rounding_when_all_other_rows_hold(self):
+        a, b = np.random.default_rng(24).integers(1, 1000, (2, 100))
+        s = a + b
+        s[7] += 1
+        ((one, _),) = search({"a": a, "b": b, "s": s})[1].found
+        assert (one.zero, one.within, one.worst) == (99, 99, ((7, Fraction(-1)),))

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import pickle
 import random
 from fractions import Fraction as F
 
@@ -14,6 +15,7 @@ from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.polytope import Polytope
 from affinedp.release import knorm_plan as plans
 from affinedp.release import publish as publishing
+from affinedp.release.parts import ReleaseInParts
 from affinedp.release.sampler.cone import ConeNoise
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
@@ -231,6 +233,19 @@ def test_what_neighbours_share_is_published_as_it_is():
 def test_not_in_steps(tmp_path):
     with pytest.raises(adp.AffineDPError, match="not released in steps"):
         weighted().in_steps(state=tmp_path / "s.db")
+
+
+def test_tables_in_parts(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    for mechanism in (weighted(), weighted(integers=True)):
+        parts = ReleaseInParts.start(
+            mechanism, mechanism.release_plan(), tmp_path / mechanism.fingerprint
+        )
+        sent = pickle.loads(pickle.dumps(parts))
+        frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [4.0, 6.0]})
+        name = sent.part(0, frame)
+        published = pandas.read_parquet(parts.folder / name)
+        np.testing.assert_allclose(published["a"] + published["b"], published["c"], atol=1e-9)
 
 
 def test_flat_bodies_are_released_or_refused():

@@ -21,7 +21,7 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.bodies import one_sum
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.exact import readable
-from affinedp.bodies.polytope import Gauges, Polytope
+from affinedp.bodies.polytope import Gauges, Polytope, polytope_of
 from affinedp.errors import AffineDPError
 
 
@@ -186,7 +186,7 @@ class KNormNoise:
                 continue
             key = points.tobytes() + repr(points.shape).encode()
             if key not in known:
-                known[key] = Polytope([tuple(map(readable, p)) for p in points.T.tolist()])
+                known[key] = polytope_of(points)
             self.parts.append(HullPart(rows, known[key], self.rate, self.integers))
 
     def _sum(self, rows: IntArray, column: FloatArray) -> SumPart:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.bodies.exact import Vector, adjugate, common_denominator
+from affinedp.bodies.exact import Vector, adjugate, common_denominator, readable
 from affinedp.bodies.hull import EPS, Facets, symmetric_hull
 from affinedp.errors import AffineDPError
 
@@ -197,3 +197,14 @@ class Polytope:
         cones: IntArray = generator.choice(len(self.shares), size, p=self.shares)
         lengths = generator.exponential(1.0, (size, self.dimension))
         return np.asarray(np.einsum("na,nai->ni", lengths, self.corners[cones]))
+
+
+def polytope_of(points: FloatArray) -> Polytope:
+    """Return the hull of points that are given as columns of doubles, up to sign.
+
+    Parameters
+    ----------
+    points : array, shape (r, p)
+        Doubles are read as the fractions that they stand for.
+    """
+    return Polytope([tuple(map(readable, point)) for point in points.T.tolist()])

@@ -171,7 +171,7 @@ def load_noise(path: Path) -> Any:
 def _states(
     mechanism: Any,
     state: Path,
-    ledger: Path | None,
+    ledger: str | None,
     label: str | None,
     same_secret: bool,
     words: dict[str, Any],

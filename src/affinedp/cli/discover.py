@@ -59,6 +59,11 @@ def discover(
         chance=chance,
         seed=seed,
     )
+    if not found.columns:
+        raise AffineDPError(
+            f"no column of {data.name} holds numbers; columns are separated by commas, and "
+            "decimals have a point"
+        )
     if as_json:
         say_json(found.to_dict())
         return

@@ -42,6 +42,7 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),
     "postgres": ("psycopg", "psycopg-binary"),
+    "cluster": ("dask", "distributed", "pyspark"),
 }
 BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings
 SECONDS_FOR_A_BROKER = 3.0

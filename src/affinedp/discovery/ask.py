@@ -114,8 +114,8 @@ def discover(
     notes = list(read.notes)
     terms = Terms(read.names, read.columns)
     if not len(terms):
-        return Discovery((), notes=(*notes, "no column holds numbers"), rows=read.rows,
-                         labels=tuple(label.name for label in read.labels))  # fmt: skip
+        labels = tuple(label.name for label in read.labels)
+        return Discovery((), notes=tuple(notes), rows=read.rows, labels=labels)
     known, rows = _given(given, meant, read, terms, notes)
     promise = replace(promise, given=tuple(rows))
     laws = field_laws(terms, limit, known, graph, injections, formulas)

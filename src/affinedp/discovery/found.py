@@ -15,6 +15,7 @@ PRIVATE = (
     "into a mechanism unless you add it."
 )
 SHOWN_DOUBTFUL = 8
+SHOWN_LABELS = 12
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,11 @@ class Discovery:
     def summary(self) -> list[str]:
         """Return the sentences around the table."""
         lines = []
-        if not self.equations:
-            lines.append(f"No linear equation was found in {self.rows:,} rows.")
+        if not self.columns:
+            lines.append("No column of numbers: nothing was looked at.")
+        elif not self.equations:
+            rows = f"{self.rows:,} row{'s' * (self.rows != 1)}"
+            lines.append(f"No linear equation was found in {rows}.")
         if self.cost_of_all is not None and len(self.equations) > 1:
             lines.append(
                 f"If the public knows all of those within a row, ε = {upward(self.cost_of_all)}."
@@ -156,6 +160,10 @@ class Discovery:
             some = "; ".join(one.text for one in self.doubtful[:SHOWN_DOUBTFUL])
             more = "; …" if len(self.doubtful) > SHOWN_DOUBTFUL else ""
             lines.append(f"These hold and may be chance: {some}{more}")
+        if self.labels:
+            some = ", ".join(self.labels[:SHOWN_LABELS])
+            more = ", …" if len(self.labels) > SHOWN_LABELS else ""
+            lines.append(f"Read as labels, not as numbers: {some}{more}.")
         return [*lines, *(f"Note: {one}" for one in self.notes), PRIVATE]
 
     def __str__(self) -> str:

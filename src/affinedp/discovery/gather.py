@@ -21,7 +21,14 @@ from affinedp.discovery.fields import conserved_atoms, network_laws
 from affinedp.relations.chance import log10_chance
 from affinedp.relations.columns import ExactTable
 from affinedp.relations.exact import vector_of
-from affinedp.relations.lags import Order, is_counter, known_twice, lagged_terms, orders
+from affinedp.relations.lags import (
+    Order,
+    is_counter,
+    known_twice,
+    lagged_terms,
+    orders,
+    stands_still,
+)
 from affinedp.relations.relation import Checked, Relation, Terms
 from affinedp.relations.sparse import Span
 from affinedp.relations.within import BLOCK, Search, note, search_within
@@ -221,6 +228,8 @@ def between_times(
             if "may have been missed" not in text:
                 note(notes, f"with earlier rows: {text}")
         for one, chance in found.found:
+            if not one.exact and stands_still(one, both):
+                continue
             said = _lagged(table, part, both, one, chance, way, lag, promise)
             if said is not None and all(said.text != other.text for other in out):
                 out.append(said)
@@ -270,9 +279,9 @@ def _lag_pattern(relation: Relation) -> tuple[str, int | None]:
     if before <= now and len(before) == 1:
         level = next(iter(before))
         if values[2 * level] == -values[2 * level + 1]:
-            if len(now) > 2:
-                return "carried forward", 2 * level
-            return "change", 2 * next(iter(now - before))
+            if len(now) == 2:
+                return "change", 2 * next(iter(now - before))
+            return "carried forward" if len(now) > 2 else "steady change", 2 * level
     if len(relation.support) == 2:
         return "copy of an earlier row", None
     return "between rows in time", None

@@ -297,7 +297,7 @@ def _gauge_of_sums(move: list[Fraction], sums: list[SumPart]) -> Fraction:
 
 def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
     """The largest gauge over listed moves: bounds for all, and exactly for those on top."""
-    share = 8 * EPS * (adjacency.manifold.n + 8) + adjacency.manifold.kernel_error
+    share = 64 * EPS * (adjacency.manifold.n + 8) + adjacency.manifold.kernel_error
     best, near, count = 0.0, [], 0
     for block in adjacency.blocks(LISTED):
         count += block.shape[1]

@@ -10,6 +10,7 @@ as this one there are to try.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def log10_chance(
     >>> from fractions import Fraction
     >>> one = Fraction(1)
     >>> round(log10_chance(check(Relation({0: one, 1: one, 2: -one}), terms), terms), 1)
-    -9.1
+    -8.9
     """
     relation = found.relation
     if len(relation.coefficients) == 1:
@@ -68,9 +69,13 @@ def log10_chance(
     shuffled = max(_shuffled(terms, j, relation, found, missed) for j in relation.coefficients)
     if choices is None:
         choices = log10_choices(relation, tried or len(terms))
-    # either yardstick would do, so the better of the two counts twice
-    either = min(min(shuffled, by_size) + math.log10(2.0) + choices, 0.0)
-    return max(either, -CONFIRMS * _confirmations(terms, relation))
+    best = min(shuffled, by_size) + choices
+    supports = log10_supports(relation, tried or len(terms))
+    if found.exact:
+        fitted = max(_fitted(terms, j, relation, found) for j in relation.coefficients)
+        best = min(best, fitted + supports)
+    # any yardstick would do, so the best of the three counts three times
+    return max(min(best + math.log10(3.0), 0.0), _confirmed(terms, found, choices, supports))
 
 
 def _shuffled(terms: Terms, j: int, relation: Relation, found: Checked, missed: int) -> float:
@@ -97,14 +102,65 @@ def _shuffled(terms: Terms, j: int, relation: Relation, found: Checked, missed: 
     return min(0.0, (orders + float(choose) - float(gammaln(rows + 1.0))) / LOG10)
 
 
-def _confirmations(terms: Terms, relation: Relation) -> int:
-    """Different rows beyond those that any numbers could have been fitted to."""
+def _fitted(terms: Terms, j: int, relation: Relation, found: Checked) -> float:
+    """log10 of the share of orders of column j in which coefficients that some rows gave fit all.
+
+    As many rows as there are coefficients give them, whatever these are; each other row then asks
+    for one number, which at most so many rows hold as hold the most frequent one.
+    """
+    there = ~np.any([terms.columns[i].missing for i in relation.coefficients], axis=0)
+    most = int(terms.columns[j].take(np.flatnonzero(there)).multiplicities.max(initial=1))
+    rows = found.rows - len(relation.coefficients) + (relation.offset == 0)
+    orders = rows * float(gammaln(most + 1.0)) / most - float(gammaln(max(rows, 0) + 1.0))
+    return min(0.0, orders / LOG10) if rows > 0 else 0.0
+
+
+def _confirmed(terms: Terms, found: Checked, choices: float, supports: float) -> float:
+    """log10 of how many relations different rows leave, whatever else they hold.
+
+    Either all of them speak for one choice of coefficients, or those beyond the ones that any
+    coefficients could have been fitted to.
+    """
+    relation = found.relation
     missing = np.any([terms.columns[j].missing for j in relation.coefficients], axis=0)
     rows = np.flatnonzero(~missing)
     rows = rows[:: max(1, len(rows) // LOOKED_AT)]
     keys = [residues(terms.columns[j].whole_at(rows)) for j in relation.coefficients]
-    different = len(np.unique(np.stack(keys, axis=1), axis=0))
-    return max(different - (len(keys) + (relation.offset != 0) - 1), 0)
+    if _one_of_several(terms, relation, keys):
+        return _marks(terms, rows, len(keys))
+    different = np.unique(np.stack(keys, axis=1), axis=0)
+    beyond = max(len(different) - (len(keys) + (relation.offset != 0) - 1), 0)
+    # where numbers repeat, a row says no more than which of them it holds
+    values = min(len(np.unique(key)) for key in different.T)
+    says = min(CONFIRMS, math.log10(values) if 2 * values < len(different) else CONFIRMS)
+    if not found.exact and found.rounding:
+        says = min(says, *(_told_apart(terms, j, found, rows) for j in relation.coefficients))
+    return min(0.0, choices - len(different) * says, supports - beyond * says)
+
+
+def _told_apart(terms: Terms, j: int, found: Checked, rows: NDArray[np.intp]) -> float:
+    """log10 of how many numbers of column j rounding lets a row tell apart."""
+    whole = terms.columns[j].whole_at(rows)
+    span = (int(whole.max()) - int(whole.min())) * terms.columns[j].unit
+    apart = abs(found.relation.coefficients[j]) * span / (2 * found.rounding)
+    return math.log10(min(apart, Fraction(10**9))) if apart > 1 else 0.0
+
+
+def _one_of_several(terms: Terms, relation: Relation, keys: list[NDArray[np.int64]]) -> bool:
+    """Whether these are marks of which every row has one: few rows can differ then."""
+    values = {value * terms.columns[j].unit for j, value in relation.coefficients.items()}
+    marks = all(set(np.unique(key).tolist()) <= {0, 1} for key in keys)
+    return marks and len(values) == 1 and values.pop() == -relation.offset
+
+
+def _marks(terms: Terms, rows: NDArray[np.intp], size: int) -> float:
+    """log10 of how many sets of coins would show one head in every row that differs anywhere."""
+    key = np.zeros(len(rows), dtype=np.int64)
+    for column in terms.columns:
+        _, place = np.unique(residues(column.whole_at(rows)), return_inverse=True)
+        _, key = np.unique(key * len(rows) + place, return_inverse=True)
+    supports = math.log10(math.comb(len(terms), size))
+    return min(0.0, supports - (int(key.max()) + 1) * (size * math.log10(2.0) - math.log10(size)))
 
 
 def _by_size(terms: Terms, j: int, relation: Relation, found: Checked, missed: int) -> float:
@@ -134,10 +190,24 @@ def log10_choices(relation: Relation, terms: int) -> float:
     terms : int
         How many terms there are to choose from.
     """
+    signs = len(relation.coefficients) - 1 + (relation.offset != 0)
+    digits = (signs + 2 * relation.digits) * math.log10(2.0)
+    return log10_supports(relation, terms) + digits
+
+
+def log10_supports(relation: Relation, terms: int) -> float:
+    """Return log10 of how many sets of as many terms there are.
+
+    Parameters
+    ----------
+    relation : Relation
+        The relation.
+    terms : int
+        How many terms there are to choose from.
+    """
     size = len(relation.coefficients)
     supports = gammaln(terms + 1.0) - gammaln(size + 1.0) - gammaln(max(terms - size, 0) + 1.0)
-    signs = size - 1 + (relation.offset != 0)
-    return float(supports) / LOG10 + (signs + 2 * relation.digits) * math.log10(2.0)
+    return float(supports) / LOG10
 
 
 def log10_by_size(totals: NDArray[np.generic], width: float, collision: float) -> float:

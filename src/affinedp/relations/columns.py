@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 from affinedp.errors import AffineDPError
 from affinedp.relations.numbers import MISSING_WORDS, Numbers, read_numbers
 
-# Text with more different values than this share of the rows labels single rows, not groups.
+# Beyond these a sample tells as much.
 MOST_ROWS = 50_000_000
 MOST_COLUMNS = 200_000
+SHOWN_GAPS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +125,9 @@ def exact_table(table: Any, names: Sequence[str] | None = None) -> ExactTable:
             labels.append(_labels(name, values, missing, found))
         else:
             notes.append(f"{name}: {found}; not looked at")
+    gaps = [(name, int(column.missing.sum())) for name, column in read if column.missing.any()]
+    if gaps:
+        notes.append(_gaps(gaps))
     return ExactTable(
         tuple(name for name, _ in read),
         tuple(column for _, column in read),
@@ -131,6 +136,12 @@ def exact_table(table: Any, names: Sequence[str] | None = None) -> ExactTable:
         row_names,
         tuple(notes),
     )
+
+
+def _gaps(gaps: list[tuple[str, int]]) -> str:
+    some = ", ".join(f"{name} ({count:,})" for name, count in gaps[:SHOWN_GAPS])
+    more = f" and {len(gaps) - SHOWN_GAPS:,} more columns" if len(gaps) > SHOWN_GAPS else ""
+    return f"missing values in {some}{more}: an equation is checked in rows where it has none"
 
 
 _Raw = list[tuple[str, tuple[Any, Any]]]
@@ -147,7 +158,7 @@ def _raw_columns(table: Any, names: Sequence[str] | None) -> tuple[_Raw, Sequenc
     if hasattr(table, "collect_schema") and hasattr(table, "collect"):
         return _polars_columns(table.collect())
     if isinstance(table, Mapping):
-        raw: _Raw = [(str(name), (_array(values), None)) for name, values in table.items()]
+        raw: _Raw = [(str(name), _values(values)) for name, values in table.items()]
     else:
         raw = _array_columns(table, names)
     lengths = {len(values) for _, (values, _) in raw}
@@ -157,12 +168,9 @@ def _raw_columns(table: Any, names: Sequence[str] | None) -> tuple[_Raw, Sequenc
 
 
 def _array_columns(table: Any, names: Sequence[str] | None) -> _Raw:
-    if np.ma.isMaskedArray(table):
-        missing = np.ma.getmaskarray(table)
-        array = np.asarray(table.filled(0))
-    else:
-        array = _array(table)
-        missing = None
+    if isinstance(table, str | PathLike):
+        raise AffineDPError("a table, not its path: read the file first, or affinedp discover FILE")
+    array, missing = _values(table)
     if array.dtype.names:
         return [(name, (array[name], None)) for name in array.dtype.names]
     if array.ndim != 2:
@@ -177,6 +185,13 @@ def _array_columns(table: Any, names: Sequence[str] | None) -> _Raw:
         (str(name), (array[:, i], None if missing is None else missing[:, i]))
         for i, name in enumerate(given)
     ]
+
+
+def _values(values: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """An array, and which of it is masked."""
+    if np.ma.isMaskedArray(values):
+        return np.asarray(values.filled(0)), np.ma.getmaskarray(values)
+    return _array(values), None
 
 
 def _array(values: Any) -> NDArray[Any]:
@@ -226,7 +241,7 @@ def _polars_columns(table: Any) -> tuple[_Raw, Sequence[Any] | None, int]:
         if series.dtype.is_integer() and not missing.any():
             values: NDArray[Any] = np.asarray(series.to_numpy())
         elif series.dtype.is_float():
-            values = np.asarray(series.to_numpy(), dtype=np.float64)
+            values = np.asarray(series.to_numpy())
         else:
             values = np.empty(len(series), dtype=object)
             values[:] = series.to_list()

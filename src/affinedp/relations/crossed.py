@@ -86,10 +86,14 @@ def row_relations(
     )
     told = [j for j, name in enumerate(names) if counted is None or name in counted]
     shares = [collision_share(table.columns[whole[j]]) for j in told]
+    if _too_small(terms, told, shares, limit):
+        return []
     out = []
     for one in exact_relations(terms, np.arange(len(whole)), rng, known).exact:
         if len(one.relation.coefficients) < FEWEST:
             continue  # zero rows and copies of rows are no sums
+        if one.relation.digits and len(told) <= len(one.relation.coefficients):
+            continue  # so many columns any coefficients could have been fitted to
         evidence = max(
             sum(
                 log10_by_size(terms.columns[i].source[j : j + 1], 0.0, share)
@@ -101,6 +105,16 @@ def row_relations(
         if chance <= limit:
             out.append(RowRelation(one, names, chance))
     return out
+
+
+def _too_small(terms: Terms, told: Sequence[int], shares: Sequence[float], limit: float) -> bool:
+    """Whether even the plainest sum of rows with the largest numbers could be chance."""
+    most = 0.0
+    for j, share in zip(told, shares):
+        largest = max((abs(int(row.source[j])) for row in terms.columns), default=0)
+        most += log10_by_size(np.array([largest], dtype=object), 0.0, share)
+    plain = Relation(dict.fromkeys(range(FEWEST), Fraction(1)))
+    return most + log10_choices(plain, len(terms)) > limit
 
 
 def _row(table: ExactTable, row: int, columns: Sequence[int]) -> Numbers:

@@ -35,6 +35,11 @@ FEW_ROWS_PRIMES = 1
 REFINEMENTS = 40
 # Candidates of one length that are compared by their digits.
 COMPARED = 400
+# After so many that are too long to read, only short ones are tried.
+LONG_ONES = 24
+SHORT_PRIMES = 2
+# Rows in which relations that cannot be read are looked at again.
+LOOKED_AT = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +54,14 @@ class Found:
         Further ones that hold exactly in all but a few rows.
     seen : float
         The largest share of broken rows at which a relation is found with 99 %.
+    unread : int
+        How many more independent relations there seem to be, with coefficients too long to read.
     """
 
     exact: list[Checked]
     mostly: list[Checked]
     seen: float
+    unread: int = 0
 
 
 def residue_matrix(terms: Terms, rows: NDArray[np.intp], prime: int = PRIME) -> Residues:
@@ -136,6 +144,7 @@ def exact_relations(
     found: list[Checked] = []
     broken: list[Checked] = []
     space: Residues | None = None
+    different = 0
     for _ in range(draws):
         sample = rows if draws == 1 else np.sort(rng.choice(rows, wanted, replace=False))
         matrix, first = np.unique(residue_matrix(terms, sample), axis=0, return_index=True)
@@ -144,12 +153,32 @@ def exact_relations(
             matrix = np.vstack([matrix, np.eye(1, size + 1, size, dtype=np.int64)])
         drawn = null_space(matrix)
         if space is None:
+            different = len(sample)
             space, found, broken = _refined(terms, drawn, sample, rng, span)
         elif len(drawn) > len(space):
             told = [*found, *(one for one in broken if _few_misses(one))]
             broken += _broken(terms, drawn, sample, rng, told)
     seen = 0.0 if draws == 1 else 1 - (1 - 0.01 ** (1 / draws)) ** (1 / wanted)
-    return Found(found, _mostly(terms, broken, found, span), seen)
+    mostly = _mostly(terms, broken, found, span)
+    unread = 0
+    if space is not None and different >= wanted - MARGIN // 2:
+        unread = _unread(terms, rows, space, [*found, *mostly], span)
+    return Found(found, mostly, seen, unread)
+
+
+def _unread(
+    terms: Terms, rows: NDArray[np.intp], space: Residues, found: list[Checked], known: Span
+) -> int:
+    """How much of a space holds in many rows and is not among the relations that were read."""
+    span = known.copy()
+    for one in found:
+        span.add(vector_of(one.relation, len(terms)))
+    left = [vector for vector in space if span.rest(vector).any()]
+    if not left:
+        return 0
+    some = rows[:: max(1, len(rows) // LOOKED_AT)]
+    kept = null_space(product(residue_matrix(terms, some), np.array(left).T))
+    return sum(span.add(vector) for vector in product(kept, np.array(left)))
 
 
 def _refined(
@@ -256,12 +285,19 @@ def short_relations(
     vectors = short_vectors(space, rng, thorough=few)
     most = FEW_ROWS_PRIMES if few else MOST_PRIMES
     relations: list[Relation] = []
+    long_ones = 0
     lengths = np.array([np.count_nonzero(vector) for vector in vectors])
     for length in np.unique(lengths):
         group = [vectors[i] for i in np.flatnonzero(lengths == length)]
         fresh = [vector for vector in group if span.rest(vector).any()][:COMPARED]
-        lifted = [(lift(vector, terms, sample, most), vector) for vector in fresh]
-        known_ones = [(relation, vector) for relation, vector in lifted if relation is not None]
+        known_ones = []
+        for vector in fresh:
+            relation = lift(vector, terms, sample, most)
+            if relation is not None:
+                known_ones.append((relation, vector))
+                continue
+            long_ones += 1
+            most = min(most, SHORT_PRIMES) if long_ones > LONG_ONES else most
         known_ones.sort(key=lambda pair: (pair[0].digits, _spread(pair[0])))
         relations += [relation for relation, vector in known_ones if span.add(vector)]
     return relations

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.relations.columns import ExactTable, Labels
+from affinedp.relations.exact import MOST_MISSES
+from affinedp.relations.nearly import COARSE
 from affinedp.relations.numbers import Numbers
-from affinedp.relations.relation import Relation, Terms, residual
+from affinedp.relations.relation import Checked, Relation, Terms, residual
 
 # A label that has at least this many rows of its own makes a run.
 SHORTEST_RUN = 2
@@ -146,3 +148,30 @@ def is_counter(column: Numbers, order: Order) -> bool:
     both = Terms(("now", "before"), (column.take(order.now), column.take(order.before)))
     step, _ = residual(Relation({0: Fraction(1), 1: Fraction(-1)}), both)
     return bool(step[0] != 0 and np.all(step == step[0]))
+
+
+def stands_still(found: Checked, both: Terms) -> bool:
+    """Whether a relation that is not exact holds only because a column hardly changes.
+
+    Parameters
+    ----------
+    found : Checked
+        A relation between two times.
+    both : Terms
+        Every column now and, right after it, earlier.
+    """
+    support = set(found.relation.support)
+    levels = [j for j in support if j % 2 == 0 and j + 1 in support]
+    there = np.flatnonzero(~np.any([both.columns[j].missing for j in support], axis=0))
+    changed = np.zeros(len(there), dtype=bool)
+    for j in levels:
+        step, common = residual(Relation({j: Fraction(1), j + 1: Fraction(-1)}), both, there)
+        unit = both.resolution(j) * common
+        changed |= np.abs(step) > unit / 2
+        if found.zero < found.within and float(np.std(step.astype(float))) < COARSE * float(unit):
+            return True
+    if not levels or found.zero < found.within:
+        return False
+    left, _ = residual(found.relation, both, there)
+    missed = np.count_nonzero(left[changed])
+    return bool(missed > MOST_MISSES * np.count_nonzero(changed))

@@ -15,9 +15,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.relations.exact import MOST_MISSES, vector_of
+from affinedp.relations.exact import MARGIN, MOST_MISSES, vector_of
 from affinedp.relations.numbers import Numbers
-from affinedp.relations.relation import FITS, Checked, Relation, Terms, check
+from affinedp.relations.relation import FITS, Checked, Relation, Terms, bits, check
 from affinedp.relations.simplest import simplest
 from affinedp.relations.sparse import Span
 
@@ -42,6 +42,8 @@ UNSEEN = 0.1
 BIAS = 0.5
 # Digits of a relation for which no simpler form is looked for.
 PLAIN = 8.0
+# With more different coefficients than this, nobody knows long ones.
+MANY = 5
 # No more digits than a coefficient that somebody knows.
 MOST_DIGITS = 40.0
 
@@ -51,7 +53,7 @@ class _Sample:
     """Some rows, in units of rounding, without their mean."""
 
     terms: list[int]
-    unit: FloatArray
+    unit: list[Fraction]
     mean: list[Fraction]  # in the numbers' own units
     values: FloatArray  # (rows, terms)
     computed: list[bool]
@@ -62,8 +64,10 @@ def nearly_relations(
     rows: NDArray[np.intp],
     rng: np.random.Generator,
     known: Iterable[Relation],
-) -> list[Checked]:
+) -> tuple[list[Checked], int]:
     """Return further relations, which rounding or the last digits of doubles break.
+
+    Beside them, in how many more directions the table seems to vary by no more than rounding.
 
     Parameters
     ----------
@@ -80,13 +84,14 @@ def nearly_relations(
     known = list(known)
     usable = _usable(terms, rows)
     if len(usable) < 2 or len(rows) < enough_rows(len(usable)):
-        return []
+        return [], 0
     inside = Span(size + 1)
     for relation in known:
         if set(relation.support) <= set(usable):
             inside.add(vector_of(relation, size))
     pool: dict[tuple[object, ...], Checked] = {}
     found: list[Checked] = []
+    quiet = 0
     for draw in range(DRAWS):
         # many rows tell small coefficients, few rows leave out one that is wrong
         count = max(2000, 4 * len(usable)) if draw == 0 else 3 * len(usable) // 2 + 20
@@ -94,6 +99,8 @@ def nearly_relations(
         chosen = rows if count == len(rows) else np.sort(rng.choice(rows, count, replace=False))
         sample = _sample(terms, usable, chosen)
         space = _quiet_space(sample)
+        if draw == 0 and len(np.unique(sample.values, axis=0)) >= len(usable) + MARGIN:
+            quiet = space.shape[1]
         for _ in range(ROUNDS):
             before = len(found)
             plain = draw > 0 or all(one.relation.digits <= PLAIN for one in found)
@@ -106,7 +113,7 @@ def nearly_relations(
             found = _independent(pool.values(), terms, known)
             if len(found) == before and plain:
                 break
-    return _shortened(found, terms, known)
+    return _shortened(found, terms, known), max(0, quiet - len(inside) - len(found))
 
 
 def _shortened(found: list[Checked], terms: Terms, known: list[Relation]) -> list[Checked]:
@@ -158,39 +165,52 @@ def _usable(terms: Terms, rows: NDArray[np.intp]) -> list[int]:
     """Terms that vary by several of their units."""
     out = []
     for j, column in enumerate(terms.columns):
-        unit = float(terms.resolution(j))
+        unit = terms.resolution(j)
         with np.errstate(over="ignore", invalid="ignore"):
-            values = _from_first(column, rows)[0]
-            spread = float(np.std(values / unit)) if unit > 0 else 0.0
+            spread = float(np.std(_from_first(column, rows, unit)[0])) if unit > 0 else 0.0
         if np.isfinite(spread) and spread >= COARSE:
             out.append(j)
     return out
 
 
 def _sample(terms: Terms, usable: list[int], rows: NDArray[np.intp]) -> _Sample:
-    unit = np.array([float(terms.resolution(j)) for j in usable])
-    parts = [_from_first(terms.columns[j], rows) for j in usable]
-    scaled = np.stack([values for values, _ in parts], axis=1) / unit
+    unit = [terms.resolution(j) for j in usable]
+    parts = [_from_first(terms.columns[j], rows, u) for j, u in zip(usable, unit)]
+    scaled = np.stack([values for values, _ in parts], axis=1)
     middle = scaled.mean(axis=0)
     scaled -= middle
-    mean = [first + Fraction(float(m * u)) for (_, first), m, u in zip(parts, middle, unit)]
+    mean = [first + Fraction(float(m)) * u for (_, first), m, u in zip(parts, middle, unit)]
     computed = [not terms.columns[j].written for j in usable]
     return _Sample(usable, unit, mean, scaled, computed)
 
 
-def _from_first(column: Numbers, rows: NDArray[np.intp]) -> tuple[FloatArray, Fraction]:
-    """Differences from the first number, so that long numbers keep their last digits."""
+def _from_first(
+    column: Numbers, rows: NDArray[np.intp], unit: Fraction
+) -> tuple[FloatArray, Fraction]:
+    """Differences from the first number in units, so that long numbers keep their last digits.
+
+    And the first number.  Units may lie outside the doubles, what is measured in them does not.
+    """
     if column.source.dtype.kind == "f":
         first = float(column.source[rows[0]])
-        return column.source[rows] - first, Fraction(first)
+        rest, power = _mantissa(unit)
+        places = power.numerator.bit_length() - power.denominator.bit_length()
+        halves = np.ldexp(column.source[rows], -1) - first / 2  # huge numbers of both signs
+        return np.ldexp(halves / rest, 1 - places), Fraction(first)
     whole = column.whole_at(rows)
     start = int(whole[0])
     if column.largest >= FITS // 2:
         whole = whole.astype(object)
     try:
-        return (whole - start).astype(float) * float(column.unit), start * column.unit
+        return (whole - start).astype(float) * float(column.unit / unit), start * column.unit
     except OverflowError:
         return np.full(len(whole), np.inf), Fraction(0)  # too long for a regression
+
+
+def _mantissa(value: Fraction) -> tuple[float, Fraction]:
+    """A number near 1 and a power of two whose product is the value, which may be no double."""
+    power = Fraction(2) ** (value.numerator.bit_length() - value.denominator.bit_length())
+    return float(value / power), power
 
 
 def _quiet_space(sample: _Sample) -> FloatArray:
@@ -244,25 +264,28 @@ def _regressed(sample: _Sample, target: int, others: NDArray[np.intp], fit: Fit)
         coefficients, errors, spread = again[0][:, 0], again[1][:, 0], float(again[2][0])
     else:
         return None
-    units = sample.unit[kept] / sample.unit[target]
     values: dict[int, Fraction] = {sample.terms[target]: Fraction(-1)}
     level = sample.mean[target]
     bias = BIAS if sample.computed[target] else 0.0
-    for j, raw, error, unit in zip(kept, coefficients, errors, units):
-        middle = float(raw / unit)
+    different: dict[Fraction, float] = {}
+    for j, raw, error in zip(kept, coefficients, errors):
+        unit, power = _mantissa(sample.unit[j] / sample.unit[target])
+        middle = Fraction(float(raw) / unit) / power
         # what changes no number by more than a part of its unit may as well be simple
         share = BIAS if sample.computed[j] or sample.computed[target] else UNSEEN
         unseen = share / float(np.abs(sample.values[:, j]).max())
-        off = max(SIGNIFICANT * float(error), unseen * (1 + abs(float(raw)))) / float(unit)
+        off = max(SIGNIFICANT * float(error), unseen * (1 + abs(float(raw)))) / unit
         bias += BIAS * abs(float(raw)) * bool(sample.computed[j])
-        simple = simplest(Fraction(middle - off), Fraction(middle + off))
-        if not simple:
+        simple = simplest(middle - Fraction(off) / power, middle + Fraction(off) / power)
+        different[abs(simple)] = bits(simple) if simple else 0.0
+        too_long = len(different) > MANY and sum(different.values()) > 2 * MOST_DIGITS
+        if not simple or too_long:
             return None
         values[sample.terms[j]] = simple
         level -= simple * sample.mean[j]
     width = SIGNIFICANT * spread / np.sqrt(len(y)) + UNSEEN
     # a solver leaves the same small error in every row
-    slack = Fraction(float(width + bias)) * Fraction(float(sample.unit[target]))
+    slack = Fraction(float(width + bias)) * sample.unit[target]
     relation = Relation(values, simplest(level - slack, level + slack)).scaled()
     return relation if relation.digits <= MOST_DIGITS else None
 
@@ -288,7 +311,7 @@ def _least_squares(matrix: FloatArray, y: FloatArray) -> tuple[FloatArray, Float
 
 def _independent(found: Iterable[Checked], terms: Terms, known: list[Relation]) -> list[Checked]:
     """The shortest independent relations, those that no row breaks beyond rounding first."""
-    apart = _Apart(np.array([float(terms.resolution(j)) for j in range(len(terms))]))
+    apart = _Apart([terms.resolution(j) for j in range(len(terms))])
     for relation in known:
         apart.add(relation)
     few = [one for one in found if one.rows - one.within <= max(1, MOST_MISSES * one.rows)]
@@ -299,18 +322,19 @@ def _independent(found: Iterable[Checked], terms: Terms, known: list[Relation]) 
 class _Apart:
     """Relations that are numerically independent, in units of rounding."""
 
-    def __init__(self, unit: FloatArray) -> None:
+    def __init__(self, unit: list[Fraction]) -> None:
         self.unit = unit
         self.basis: list[FloatArray] = []
 
     def add(self, relation: Relation) -> bool:
-        vector = np.zeros(len(self.unit))
-        for j, value in relation.coefficients.items():
-            vector[j] = float(value) * self.unit[j]
-        size = float(np.linalg.norm(vector))
-        if not 0 < size < np.inf:
+        moves = {j: value * self.unit[j] for j, value in relation.coefficients.items()}
+        largest = max((abs(move) for move in moves.values()), default=Fraction(0))
+        if not largest:
             return False
-        vector /= size
+        vector = np.zeros(len(self.unit))
+        for j, move in moves.items():  # tiny or huge units would leave the doubles
+            vector[j] = float(move / largest)
+        vector /= float(np.linalg.norm(vector))
         for _ in range(2):  # once more for what rounding left
             for one in self.basis:
                 vector -= (one @ vector) * one

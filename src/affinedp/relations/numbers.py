@@ -27,6 +27,9 @@ DUST_MARGIN = 1e3
 # More digits than this were computed and not written.
 WRITTEN_DIGITS = 15
 MOST_BITS = 4096
+DOUBLE: np.dtype[Any] = np.dtype(np.float64)
+# What computed numbers of so many bytes are worth: a few of their last digits less than they hold.
+PRECISION = {2: Fraction(1, 100), 4: Fraction(1, 10**5), 8: Fraction(1, 10**9)}
 SAMPLE = 256
 
 _TEXT = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:,\d{3})+)?(?:\.\d*)?(?:[eE][+-]?\d{1,3})?\s*%?")
@@ -50,6 +53,8 @@ class Numbers:
         Whether these are decimals that somebody wrote; False for computed doubles with all digits.
     source : int64 or object array, or float64 array
         Whole numbers, or the doubles that they are made from when they are first needed.
+    precision : Fraction
+        For computed numbers: the share of their column's size within which they are right.
     notes : tuple of str
         What was done to read them.
     """
@@ -58,6 +63,7 @@ class Numbers:
     missing: NDArray[np.bool_]
     written: bool
     source: NDArray[Any]
+    precision: Fraction = Fraction(1, 10**9)
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -164,7 +170,7 @@ def read_numbers(values: Any, missing: NDArray[np.bool_] | None = None) -> Numbe
             return _from_whole(_objects([int(x) for x in array.tolist()]), gone, Fraction(1))
         return _from_whole(array.astype(np.int64), gone, Fraction(1))
     if kind == "f":
-        return _from_doubles(array.astype(np.float64), gone)
+        return _from_doubles(array.astype(np.float64), gone, array.dtype)
     if kind in "mM":
         return "dates or times"
     if kind == "c":
@@ -193,10 +199,12 @@ def _from_whole(
         divisor = divisor if divisor == 1 else int(np.gcd.reduce(whole))
     if divisor > 1:
         whole, unit = whole // divisor, unit * divisor
-    return Numbers(unit, missing, True, whole, notes)
+    return Numbers(unit, missing, True, whole, notes=notes)
 
 
-def _from_doubles(values: NDArray[np.float64], missing: NDArray[np.bool_]) -> Numbers:
+def _from_doubles(
+    values: NDArray[np.float64], missing: NDArray[np.bool_], given: np.dtype[Any] = DOUBLE
+) -> Numbers:
     endless = ~np.isfinite(values)
     notes: tuple[str, ...] = ()
     infinite = int((np.isinf(values) & ~missing).sum())
@@ -204,35 +212,38 @@ def _from_doubles(values: NDArray[np.float64], missing: NDArray[np.bool_]) -> Nu
         notes = (f"{infinite} infinite value{'s' * (infinite > 1)} taken as missing",)
     missing = missing | endless
     values = np.where(missing, 0.0, values)
-    for found in (_decimals, _dusty_decimals):
-        hit = found(values)
+    hit = _decimals(values, given)
+    if hit is None and given == DOUBLE:
+        hit = _dusty_decimals(values)
         if hit is not None:
-            whole, digits = hit
-            if found is _dusty_decimals:
-                notes += (f"rounding of doubles beyond {digits} decimals removed",)
-            return _from_whole(whole, missing, Fraction(1, 10**digits), notes)
-    long = _long_decimals(values)
+            notes += (f"rounding of doubles beyond {hit[1]} decimals removed",)
+    if hit is not None:
+        return _from_whole(hit[0], missing, Fraction(1, 10 ** hit[1]), notes)
+    long = _long_decimals(values) if given == DOUBLE else None
     if long is not None:
         return _from_whole(long[0], missing, long[1], notes)
     exponent = np.frexp(values)[1]
     lowest = int(exponent[values != 0.0].min()) - 53
     unit = Fraction(2) ** lowest
-    return Numbers(unit, missing, False, values, notes)
+    precision = PRECISION.get(given.itemsize, PRECISION[8])
+    return Numbers(unit, missing, False, values, precision, notes)
 
 
-def _decimals(values: NDArray[np.float64]) -> tuple[Whole, int] | None:
+def _decimals(values: NDArray[np.float64], given: np.dtype[Any]) -> tuple[Whole, int] | None:
     """Whole numbers and k such that every value is the double nearest to ``whole / 10^k``.
 
-    Both are below 2^53 and 10^k is a double, so the division is rounded correctly.
+    Both are below 2^53 and 10^k is a double, so the division is rounded correctly.  Shorter
+    numbers than doubles must be the nearest of their own kind.
     """
+    most = 2.0 ** (np.finfo(given).nmant + 1) if given.itemsize < 8 else WHOLE
     some = values[:: max(1, len(values) // SAMPLE)]
     for part in (some, values):
         for k in range(MOST_DECIMALS + 1):
             with np.errstate(over="ignore"):
                 scaled = np.rint(part * 10.0**k)
-            if not np.abs(scaled).max(initial=0.0) < WHOLE:
+            if not np.abs(scaled).max(initial=0.0) < most:
                 return None
-            if np.array_equal(scaled / 10.0**k, part):
+            if np.array_equal((scaled / 10.0**k).astype(given), part.astype(given)):
                 if part is values:
                     return scaled.astype(np.int64), k
                 break

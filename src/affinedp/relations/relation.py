@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from affinedp.relations.numbers import Numbers, Whole
 
 FITS = 2**62
-# A computed number counts as the one it stands for within this share of its column's size.
-COMPUTED = Fraction(1, 10**9)
 
 
 @dataclass(frozen=True)
@@ -48,23 +46,28 @@ class Relation:
         """Binary digits of the coefficients beyond ±1, scaled to be the least."""
         values = [*self.coefficients.values()]
         best = min(
-            sum(_bits(value / unit) for value in values)
-            for unit in {abs(value) for value in values}
+            sum(bits(value / unit) for value in values) for unit in {abs(value) for value in values}
         )
-        return best + (_bits(self.offset / max(map(abs, values))) if self.offset else 0.0)
+        return best + (bits(self.offset / max(map(abs, values))) if self.offset else 0.0)
 
     def scaled(self) -> Relation:
         """Return the same relation with the coefficients that are shortest to write."""
         values = [*self.coefficients.values()]
         unit = min(
             sorted({abs(value) for value in values}),
-            key=lambda u: sum(_bits(value / u) for value in values),
+            key=lambda u: sum(bits(value / u) for value in values),
         )
         return Relation({j: c / unit for j, c in self.coefficients.items()}, self.offset / unit)
 
 
-def _bits(value: Fraction) -> float:
-    """Digits beyond those of ±1, in a decimal or in a quotient, whichever is shorter."""
+def bits(value: Fraction) -> float:
+    """Return binary digits beyond those of ±1, in a decimal or a quotient, whichever is shorter.
+
+    Parameters
+    ----------
+    value : Fraction
+        A coefficient; not 0.
+    """
     numerator, denominator = abs(value.numerator), value.denominator
     quotient = math.log2(numerator) + math.log2(denominator)
     rest, tens = denominator, 0
@@ -133,7 +136,7 @@ class Terms:
         column = self.columns[j]
         if column.written:
             return column.unit
-        return COMPUTED * column.largest * column.unit
+        return column.precision * column.largest * column.unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +176,8 @@ class Checked:
 
 
 SHOWN = 5
+# Rounding breaks more rows than this share of them: so few were mistyped.
+MISTYPED = 0.02
 
 
 def residual(
@@ -193,7 +198,7 @@ def residual(
     common = math.lcm(*(c.denominator for c in scaled.values()), relation.offset.denominator)
     factors = {j: int(c * common) for j, c in scaled.items()}
     offset = int(relation.offset * common)
-    size = abs(offset) + sum(abs(a) * terms.columns[j].largest for j, a in factors.items())
+    size = abs(offset) + sum(abs(a) * max(terms.columns[j].largest, 1) for j, a in factors.items())
     kind = np.int64 if size < FITS else object
     total: Whole = np.full(terms.rows if rows is None else len(rows), offset, dtype=kind)
     for j, factor in factors.items():
@@ -220,12 +225,15 @@ def check(relation: Relation, terms: Terms) -> Checked:
         (abs(c) * terms.resolution(j) / 2 for j, c in relation.coefficients.items()), Fraction(0)
     )
     size = np.abs(left)
+    missed = int(np.count_nonzero(size))
+    if missed <= MISTYPED * len(there) and all(terms.columns[j].written for j in support):
+        rounding = Fraction(0)
     beyond = np.flatnonzero(size > math.floor(rounding * common))
     order = beyond[np.argsort(-size[beyond].astype(float), kind="stable")[:SHOWN]]
     return Checked(
         relation,
         len(there),
-        int((size == 0).sum()),
+        len(there) - missed,
         len(there) - len(beyond),
         Fraction(int(size.max()) if len(size) else 0, common),
         rounding,

@@ -46,7 +46,7 @@ def _shortest_decimal(low: Fraction, high: Fraction, most: float) -> Fraction | 
             last = math.floor(high * unit)
             middle = min(max(round((low + high) / 2 * unit), first), last)
             return Fraction(middle) / unit if math.log2(max(middle, 1)) < most else None
-        if first > 2**most:
+        if math.log2(max(first, 1)) > most:
             return None
         places += 1
 

@@ -172,8 +172,23 @@ def _search_block(
     if found.seen and terms.constant:
         seen = min(found.seen, MOST_MISSES)
         note(notes, f"equations that more than {seen:.1%} of the rows break may have been missed")
+    if found.unread:
+        note(
+            notes,
+            f"{found.unread} more equation{'s' * (found.unread > 1)} between {_between(terms)} "
+            "hold, with coefficients too long to be read",
+        )
     if len(rows) >= enough_rows(len(terms)):
-        out += nearly_relations(terms, rows, rng, [*known, *(one.relation for one in out)])
+        nearly, unread = nearly_relations(
+            terms, rows, rng, [*known, *(one.relation for one in out)]
+        )
+        out += nearly
+        if unread > found.unread:
+            note(
+                notes,
+                f"{unread} more equation{'s' * (unread > 1)} between {_between(terms)} may hold "
+                "up to rounding, with coefficients that are not simple",
+            )
     else:
         note(
             notes,
@@ -181,6 +196,11 @@ def _search_block(
             f"{len(terms)} columns ({enough_rows(len(terms))} are needed)",
         )
     return out
+
+
+def _between(terms: Terms) -> str:
+    first, last = terms.names[0], terms.names[-1]
+    return f"the {len(terms)} columns from {first} to {last}"
 
 
 def note(notes: list[str], text: str) -> None:

@@ -426,7 +426,7 @@ def _moved(
     if len(sums) == len(bodies):  # wider than the parts themselves: nothing to list
         guarantee = mechanism.guarantee
         return Fraction(guarantee.sensitivity) / Fraction(mechanism.rate)
-    share = 8 * EPS * (mechanism.manifold.n + 8) + mechanism.manifold.kernel_error
+    share = 64 * EPS * (mechanism.manifold.n + 8) + mechanism.manifold.kernel_error
     matrix = _float_matrix(rows, len(hidden))
     largest = 0.0
     for block in mechanism.adjacency.blocks(LISTED):

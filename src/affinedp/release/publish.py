@@ -74,7 +74,7 @@ def publish(
         # how long it takes to draw tells about it: it is there before data is looked at
         early = plan.draw(_count(x))
     points, wrap = read_points(mechanism, x)
-    _check(mechanism, plan, points)
+    check_points(mechanism, plan, points)
     releases = 1
     if ledger is not None or rows is not None:
         releases = charged_releases(len(points), rows)
@@ -99,12 +99,25 @@ def publish(
 
 def _count(x: Any) -> int:
     """How many rows data has, from its shape alone."""
-    shape = np.shape(x)
+    try:
+        shape = np.shape(x)
+    except ValueError:  # no array: refused when it is read
+        return 1
     return int(shape[0]) if len(shape) == 2 else 1
 
 
-def _check(mechanism: MechanismRecord, plan: Plan | KNormPlan, points: FloatArray) -> None:
-    """Refuse data off the manifold, or beyond the declared bound."""
+def check_points(mechanism: MechanismRecord, plan: Plan | KNormPlan, points: FloatArray) -> None:
+    """Refuse data off the manifold, or beyond the declared bound.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        Its equations are asked.
+    plan : Plan or KNormPlan
+        The public part of its releases.
+    points : array, shape (rows, n)
+        The data.
+    """
     if points.shape[0] == 0:
         raise AffineDPError("there are no rows to release")
     if plan.bound is not None and np.abs(points).max() > plan.bound:

@@ -32,11 +32,13 @@ class FreshNoise:
     Parameters
     ----------
     scales : sequence of int
-        Standard deviations, in units of the grid.
+        Standard deviations, or scales of Laplace noise, in units of the grid.
+    law : {"gaussian", "laplace"}
+        Which law.
     """
 
-    def __init__(self, scales: Sequence[int]) -> None:
-        self._noise = [IntegerNoise("gaussian", scale) for scale in scales]
+    def __init__(self, scales: Sequence[int], law: str = "gaussian") -> None:
+        self._noise = [IntegerNoise(law, scale) for scale in scales]
 
     def take(self) -> list[int]:
         """Return numbers that nobody has seen, one for each output."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.bodies.exact import readable
-from affinedp.bodies.polytope import Polytope
+from affinedp.bodies.polytope import polytope_of
 from affinedp.designs.body_search import better_bodies
 from affinedp.designs.knorm_blocks import short_numbers
 from affinedp.errors import AffineDPError
@@ -39,22 +38,18 @@ def least_body(
     (array([[2.]]), 'the hull of the moves')
     """
     outer = _outer(differences @ combinations.T)
-    hull = _polytope(outer)
+    hull = polytope_of(outer.T)
     best, error = hull, float((hull.second_moment() * weight).sum())
     note = "the hull of the moves"
     generator = np.random.default_rng(0)  # a fixed choice: the same design every time
     for extra in better_bodies(hull.vertices, weight, [], STARTS, generator):
         rounded = [[float(f"{c:.{DIGITS}g}") for c in point] for point in extra.tolist()]
-        body = _polytope(np.vstack([hull.vertices, rounded]))
+        body = polytope_of(np.vstack([hull.vertices, rounded]).T)
         own = float((body.second_moment() * weight).sum())
         if own < error * (1 - 1e-9):
             best, error = body, own
             note = "a local optimum: a body found by search around the hull of the moves"
     return best.vertices.T, note
-
-
-def _polytope(rows: FloatArray) -> Polytope:
-    return Polytope([tuple(map(readable, row)) for row in rows.tolist()])
 
 
 def _outer(moves: FloatArray) -> FloatArray:

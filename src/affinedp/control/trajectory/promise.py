@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, Norm
-from affinedp.bodies.noise import HullPart, KNormNoise
+from affinedp.bodies.polytope import polytope_of
 from affinedp.control.trajectory.coordinates import (
     Coordinates,
     output_blocks,
@@ -105,10 +105,7 @@ def body_promise(
     rate : float
         The rate.
     """
-    parts = KNormNoise(points, rate).parts
-    if len(parts) > 1 or not isinstance(parts[0], HullPart):
-        raise AffineDPError("a trajectory has one body of noise")
-    body = parts[0].body
+    body = polytope_of(points)
     if len(body.normals) > MOST_FACETS:
         raise AffineDPError(
             f"the body has {len(body.normals):,} facets, more than {MOST_FACETS:,}: use Laplace "
@@ -116,8 +113,7 @@ def body_promise(
         )
     longest = neighbours.sensitivity(np.eye(neighbours.dynamics.states)).upper
     worst, value, upper = None, 0.0, 0.0
-    order = np.argsort(parts[0].rows)
-    for normal in body.normals[len(body.normals) // 2 :][:, order]:  # of each pair one
+    for normal in body.normals[len(body.normals) // 2 :]:  # they are sorted: of each pair one
         row = (normal @ coordinates.combinations)[None]
         found = neighbours.sensitivity(row)
         terms = float(np.linalg.norm(np.abs(normal) @ np.abs(coordinates.combinations)))

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.bodies.noise import KNormNoise
 from affinedp.control.trajectory.coordinates import output_blocks, output_gramian
 from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
@@ -155,9 +155,14 @@ class OneDrawNoise(OutputNoise):
     @cached_property
     def body(self) -> KNormNoise:
         """K-norm noise on the entries of x(0) that have noise."""
+        return KNormNoise(self.body_points, self.rate)
+
+    @property
+    def body_points(self) -> FloatArray:
+        """Points of the body on the entries of x(0) that have noise, up to sign."""
         if self.points is None:
             raise AffineDPError(f"{self.law} noise has no body")
-        return KNormNoise(self.points[self.noisy], self.rate)
+        return np.asarray(self.points[self.noisy])
 
     @property
     def noisy(self) -> IntArray:
@@ -346,5 +351,5 @@ def root_of_body(points: FloatArray, rate: float) -> FloatArray:
     places = np.flatnonzero(points.any(axis=1))
     moment = KNormNoise(points[places], rate).moment
     root = np.zeros((len(points), len(places)))
-    root[places] = np.linalg.cholesky(moment)
+    root[places] = np.linalg.cholesky(dense(moment))
     return root

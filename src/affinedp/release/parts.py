@@ -1,0 +1,213 @@
+"""Release a table in parts, on many workers, with one charge and one draw for each row.
+
+Engines run a task again when a worker is lost, and they may run it twice for speed.  Each run would
+draw noise of its own, and two draws for one row are two releases.  So a part is *written once*:
+whoever finishes first links its file into place, and everybody else's draw is thrown away unseen.
+A task that runs again must be given the same rows: a keyed hash beside the part, whose key is
+forgotten with the job, tells whether it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from affinedp.errors import AffineDPError
+from affinedp.record import MechanismRecord
+from affinedp.release.knorm_plan import KNormPlan
+from affinedp.release.plan import Plan
+from affinedp.release.publish import check_points
+from affinedp.release.reading import read_points
+from affinedp.release.sampler import draw_integers
+
+# Files that are not part of what is published.
+HIDDEN = ".affinedp"
+
+
+class PartError(AffineDPError):
+    """A part that was given other rows than before, or cannot be written: nothing was published.
+
+    Attributes
+    ----------
+    part : int
+        Which one.
+    """
+
+    def __init__(self, message: str, part: int) -> None:
+        self.part = part
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class ReleaseInParts:
+    """A release that was charged and may now be drawn, part by part, anywhere.
+
+    It is sent to workers by pickling.  The folder must be one that all of them share.
+
+    Attributes
+    ----------
+    mechanism : MechanismRecord
+        What is published, with which noise.
+    plan : Plan or KNormPlan
+        The public part of the release.
+    folder : Path
+        Where parts are written, as Parquet files.
+    """
+
+    mechanism: MechanismRecord
+    plan: Plan | KNormPlan = field(repr=False)
+    folder: Path
+    _key: bytes = field(repr=False)
+
+    @classmethod
+    def start(
+        cls, mechanism: MechanismRecord, plan: Plan | KNormPlan, folder: str | os.PathLike[str]
+    ) -> Any:
+        """Make the folder; one that holds anything is refused.
+
+        Parameters
+        ----------
+        mechanism : MechanismRecord
+            What is published, with which noise.
+        plan : Plan or KNormPlan
+            The public part of the release.
+        folder : str or Path
+            A folder that all workers share.
+        """
+        place = Path(os.path.abspath(folder))
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if any(place.iterdir()):
+                raise AffineDPError(f"{place} is not empty: every release has a folder of its own")
+            (place / HIDDEN).mkdir(mode=0o700)
+        except OSError as error:
+            raise AffineDPError(f"{place} cannot be used: {error.strerror}") from None
+        return cls(mechanism, plan, place, secrets.token_bytes(32))
+
+    def check(self, frame: Any) -> int:
+        """Refuse rows that cannot be released, and return how many there are; nothing is drawn.
+
+        Parameters
+        ----------
+        frame : pandas DataFrame
+            The rows of a part.
+        """
+        if len(frame):
+            check_points(self.mechanism, self.plan, read_points(self.mechanism, frame)[0])
+        return len(frame)
+
+    def part(self, number: int, frame: Any) -> str:
+        """Publish a part, unless it was published before, and return the name of its file.
+
+        Parameters
+        ----------
+        number : int
+            Which part; every row belongs to one part.
+        frame : pandas DataFrame
+            Its rows, the same ones each time.
+        """
+        name = f"part-{number:05d}.parquet"
+        target = self.folder / name
+        self._recognise(number, frame)
+        if target.exists():
+            return name
+        with self._temporary(number) as written:
+            self._published(frame).to_parquet(written)
+            _link(written, target, number)
+        return name
+
+    def finish(self, parts: int) -> None:
+        """Check that all parts are there, and remove what is not published.
+
+        Parameters
+        ----------
+        parts : int
+            How many there are.
+        """
+        found = {path.name for path in self.folder.glob("part-*.parquet")}
+        wanted = {f"part-{number:05d}.parquet" for number in range(parts)}
+        if found != wanted:
+            raise AffineDPError(
+                f"{len(wanted - found)} of {parts} parts are missing in {self.folder}: give them "
+                "to part() again"
+            )
+        for path in (self.folder / HIDDEN).iterdir():
+            path.unlink(missing_ok=True)
+        (self.folder / HIDDEN).rmdir()
+
+    def _published(self, frame: Any) -> Any:
+        if not len(frame):
+            import pandas
+
+            names = self.mechanism.output_names
+            return pandas.DataFrame({name: np.empty(0) for name in names})
+        plan = self.plan
+        # how long K-norm noise takes to draw tells about it: it is there before data is read
+        early = plan.draw(len(frame)) if isinstance(plan, KNormPlan) else None
+        points, wrap = read_points(self.mechanism, frame)
+        check_points(self.mechanism, plan, points)
+        steps, shared = plan.grid_steps(points), plan.shared_outputs(points)
+        if isinstance(plan, KNormPlan):
+            noisy = steps + early
+        else:
+            noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
+        return wrap(shared + plan.publish(noisy))
+
+    def _recognise(self, number: int, frame: Any) -> None:
+        """Refuse other rows than those that the part had before."""
+        seen = hmac.new(self._key, _bytes_of(frame), hashlib.sha256).hexdigest()
+        place = self.folder / HIDDEN / f"rows-{number:05d}"
+        with self._temporary(number) as written:
+            written.write_text(seen)
+            _link(written, place, number)
+        if place.read_text() != seen:
+            raise PartError(
+                f"part {number} has other rows than when it was run before: its rows would be "
+                "published twice, or not at all. Give the engine data whose parts do not change "
+                "(write them to files first, or checkpoint)",
+                number,
+            )
+
+    @contextmanager
+    def _temporary(self, number: int) -> Iterator[Path]:
+        written = self.folder / HIDDEN / f"{number}-{uuid.uuid4().hex}"
+        try:
+            yield written
+        except OSError as error:
+            raise PartError(f"part {number} cannot be written: {error.strerror}", number) from None
+        finally:
+            written.unlink(missing_ok=True)
+
+
+def _link(written: Path, target: Path, number: int) -> None:
+    """Put a whole file into place, unless one is there: of two, the first stays."""
+    with open(written, "rb") as file:
+        os.fsync(file.fileno())
+    try:
+        os.link(written, target)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise PartError(
+            f"part {number} cannot be put into place ({error.strerror}): the folder must be on a "
+            "file system with hard links, shared by all workers",
+            number,
+        ) from None
+
+
+def _bytes_of(frame: Any) -> bytes:
+    """Labels and values, in a form that is the same for the same rows."""
+    from pandas.util import hash_pandas_object
+
+    names = "\n".join(map(str, frame.columns)).encode()
+    return names + np.asarray(hash_pandas_object(frame, index=True)).tobytes()
