@@ -186,12 +186,12 @@ def test_large_bodies_become_laplace_noise_and_say_so(monkeypatch):
 @pytest.mark.slow
 def test_a_better_laplace_strategy_is_taken(monkeypatch):
     """What design_laplace finds is a candidate, whatever it is."""
-    manifold = adp.AffineManifold(np.zeros((0, 2)))
-    moves = adp.DirectionAdjacency(manifold, [[1.0, 1.0], [3.0, -3.0]])
-    laplace = adp.design_laplace(manifold, epsilon=2.0, adjacency=moves, starts=1)
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    wanted = {"epsilon": 1.0, "weights": [1, 1, 100]}
+    laplace = adp.design_laplace(manifold, **wanted)  # 322.5, where the hull costs 340
     monkeypatch.setattr(designs, "better_bodies", lambda *_: iter(()))
     monkeypatch.setattr(designs, "design_laplace", lambda *_, **__: laplace)
-    taken = adp.design_knorm(manifold, epsilon=1.0, adjacency=moves)
+    taken = adp.design_knorm(manifold, **wanted)
     assert taken.law == "laplace"
     assert taken.expected_squared_error == laplace.expected_squared_error
     assert "less noise than the K-norm bodies" in taken.notes[-1]
