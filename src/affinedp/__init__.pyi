@@ -4,6 +4,16 @@ from .designs.gaussian import design_gaussian as design_gaussian
 from .designs.knorm import design_knorm as design_knorm
 from .designs.laplace import design_laplace as design_laplace
 from .designs.laplace import iid_noise as iid_noise
+from .designs.structured.margin_mechanism import MarginMechanism as MarginMechanism
+from .designs.structured.margin_mechanism import counts_of_records as counts_of_records
+from .designs.structured.margins import design_margins as design_margins
+from .designs.structured.saved import load_structured as load_structured
+from .designs.structured.saved import save_structured as save_structured
+from .designs.structured.tree_margin_mechanism import TreeMarginMechanism as TreeMarginMechanism
+from .designs.structured.tree_margins import design_tree_margins as design_tree_margins
+from .designs.structured.tree_mechanism import TreeMechanism as TreeMechanism
+from .designs.structured.trees import design_tree as design_tree
+from .designs.structured.trees import design_tree_for_targets as design_tree_for_targets
 from .discovery.ask import discover as discover
 from .equations.manifold import AffineManifold as AffineManifold
 from .errors import AffineDPError as AffineDPError

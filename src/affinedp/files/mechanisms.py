@@ -43,6 +43,7 @@ Kind = TypeVar("Kind", bound=MechanismRecord)
 FORMAT = "affinedp mechanism"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
 STATIONARY_FORMAT = "affinedp stationary mechanism"
+STRUCTURED_FORMAT = "affinedp structured mechanism"
 VERSION = 1
 MOST_BYTES = 1_000_000_000  # nearly all of it base64, which takes about as much memory again
 MOST_VALUES = 5_000_000
@@ -357,6 +358,7 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
         other = {
             TRAJECTORY_FORMAT: "TrajectoryMechanism.load",
             STATIONARY_FORMAT: "StationaryMechanism.load",
+            STRUCTURED_FORMAT: "load_structured",
             FORMAT: "Mechanism.load",
         }
         reader = other.get(str(document.get("format")))

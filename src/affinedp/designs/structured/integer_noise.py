@@ -1,0 +1,155 @@
+"""Noise as it is drawn: integers, with a promise that is checked in integers.
+
+A number X gets noise of scale 2^k / q with a whole number q: what is kept of it is the integer
+``q X + Z``, with Z of the discrete law of scale 2^k.  Everything after that is a function of these
+integers and of what is public.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.arrays import FloatArray
+from affinedp.errors import AffineDPError
+from affinedp.promise.verification import Law
+from affinedp.release.plan import GRID_BITS
+from affinedp.release.sampler import draw_integers
+
+# The drawn noise is larger than the stated promise needs by this share: it pays for the grid.
+SHARE = Fraction(1, 1 << 30)
+# Rounding in doubles, before anything is checked in integers.
+SPARE = 2.0**-46
+LARGEST_Q = 2.0**62
+# Numbers drawn at once: Python integers take memory.
+BLOCK = 1 << 19
+Integers = NDArray[np.int64]
+
+
+def drawn_limit(law: Law, sensitivity: float) -> int:
+    """Return what the heaviest path of q² (Gaussian) or q (Laplace) may weigh, exactly.
+
+    Parameters
+    ----------
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    sensitivity : float
+        The stated promise: neighbours are at most this far apart in units of the noise.
+    """
+    exact = Fraction(sensitivity)
+    if law == "laplace":
+        return math.floor(exact * (1 << GRID_BITS))
+    exact *= 1 - Fraction(1, 1 << 50)  # the root is rounded up when the promise is stated
+    return math.floor((exact / (1 + SHARE)) ** 2 * (1 << 2 * GRID_BITS))
+
+
+def whole_scales(law: Law, y: FloatArray, shrink: float = 1.0) -> Integers:
+    """Return q, rounded down: never less noise than y asks for.
+
+    Parameters
+    ----------
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    y : array
+        Precisions (Gaussian), or one over the scales (Laplace).
+    shrink : float
+        A factor of at most 1 on one over the scales.
+    """
+    inverse = np.sqrt(y) if law == "gaussian" else y
+    inverse = inverse * (shrink * (1 - SPARE))
+    if law == "gaussian":
+        inverse = inverse / float(1 + SHARE)
+    if not np.isfinite(inverse).all() or inverse.max(initial=0.0) * 2.0**GRID_BITS > LARGEST_Q:
+        raise AffineDPError("the noise is too small for its grid: epsilon is too large")
+    return np.floor(np.ldexp(inverse, GRID_BITS)).astype(np.int64)
+
+
+def precisions(law: Law, q: Integers) -> FloatArray:
+    """Return one over the variance of the noise of every number.
+
+    Parameters
+    ----------
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    q : array of int
+        Whole numbers; 0 where nothing is measured.
+    """
+    inverse = np.ldexp(q.astype(float), -GRID_BITS)
+    return np.asarray(inverse**2 if law == "gaussian" else inverse**2 / 2)
+
+
+def stated_sensitivity(law: Law, heaviest: int, household: int) -> float:
+    """Return the promise of what is drawn, rounded up.
+
+    Parameters
+    ----------
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    heaviest : int
+        The heaviest sum of q² or q that one move meets.
+    household : int
+        How many moves are made at once, at most.
+    """
+    if law == "laplace":
+        exact = Fraction(heaviest * household, 1 << GRID_BITS)
+    else:
+        root = math.isqrt(heaviest)
+        root += root * root < heaviest
+        exact = Fraction(root * household, 1 << GRID_BITS) * (1 + SHARE)
+    found = float(exact)
+    return found if Fraction(found) >= exact else math.nextafter(found, math.inf)
+
+
+def check_grid(law: Law, epsilon: float, delta: float, changed: int) -> None:
+    """Refuse a δ so small that noise on a grid could be told from noise on the line.
+
+    The discrete law of one number is within 4⁻ᵏ/24 of the rounded Gaussian, and only numbers that
+    neighbours change count: δ grows by at most (1 + e^ε) · changed · 4⁻ᵏ/24.  The share 2⁻³⁰ of
+    the noise pays for 10⁻¹⁰ of δ and more.
+
+    Parameters
+    ----------
+    law : {"gaussian", "laplace"}
+        Law of the noise; the discrete Laplace law needs no correction.
+    epsilon, delta : float
+        The promise.
+    changed : int
+        How many noisy numbers two neighbours can change.
+    """
+    if law == "laplace":
+        return
+    try:
+        added = (1 + math.exp(epsilon)) * changed * 4.0**-GRID_BITS / 24
+    except OverflowError:
+        added = math.inf
+    if not added <= 1e-10 * delta:
+        raise AffineDPError(
+            f"delta = {delta:g} is too small, or epsilon = {epsilon:g} too large, for noise on the "
+            f"grid of 2^-{GRID_BITS}: it could add {added:.1e} to delta"
+        )
+
+
+def noisy(law: Law, counts: NDArray[Any], q: Integers) -> FloatArray:
+    """Return counts with noise; what is returned depends on the integers q X + Z only.
+
+    Parameters
+    ----------
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    counts : array of integers
+        Exact, of any size.
+    q : array of int
+        Positive, of the shape of ``counts``.
+    """
+    flat, scales = counts.ravel(), q.ravel()
+    found = np.empty(len(flat))
+    for start in range(0, len(flat), BLOCK):
+        block = slice(start, start + BLOCK)
+        exact = flat[block].astype(object) * scales[block].astype(object)
+        exact += draw_integers(law, 1 << GRID_BITS, len(exact))
+        found[block] = exact.astype(float) / scales[block]
+    return found.reshape(counts.shape)

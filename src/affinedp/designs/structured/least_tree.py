@@ -1,0 +1,277 @@
+"""The least noise on a tree of totals: precisions of least weighted squared error.
+
+The problem is convex in the precisions, and homogeneous; shares (:mod:`.shares`) keep every path
+at its limit, where the optimum lies.  Multiplicative sweeps find the neighbourhood of the
+optimum, L-BFGS on the logits of the shares finds the optimum, and sweeps polish it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.designs.structured import passes, shares
+from affinedp.designs.structured.tree import Indices, Tree, TreeNeighbours
+
+SWEEPS = 40
+ITERATIONS = 200
+# Gains of 1/y and of 1/y² balance where shares are multiplied by these powers of them.
+POWERS = {1: 1 / 2, 2: 1 / 3}
+LEAST_SHARE = 1e-12
+# Weights of 0 are taken for this share of the mean, so that every cell has some precision.
+LEAST_WEIGHT = 1e-9
+# Where the heavy branch, or what is below the root, starts from.
+FIRST_EXTRA = 0.05
+
+
+class Shares:
+    """The state of the search: shares, extras, and what follows from them.
+
+    Parameters
+    ----------
+    tree : Tree
+        The numbers.
+    cost : array
+        What squared error costs, breadth first.
+    neighbours : {"person", "replace", "circuits"}
+        Who is a neighbour.
+    power : int
+        1 for Gaussian noise, where y is the precision; 2 for Laplace noise of scale 1/y, whose
+        precision is y²/2.
+    """
+
+    def __init__(
+        self, tree: Tree, cost: FloatArray, neighbours: TreeNeighbours, power: int = 1
+    ) -> None:
+        self.tree, self.power = tree, power
+        n = tree.n
+        private = ~tree.known
+        self.cost = np.where(private, np.maximum(cost, LEAST_WEIGHT * cost.sum() / n), 0.0)
+        self.kind = shares.BOTH if neighbours == "circuits" else shares.JOIN
+        self.heavy = np.full(n, -1, np.int64)
+        self.extra = np.zeros(n)
+        self.phi = np.zeros(n)
+        inner = private & ~tree.leaf
+        if self.kind == shares.BOTH:
+            inner[0] = False  # the root has what its offset gives
+        self.inner = np.flatnonzero(inner)
+        self.extras = np.zeros(0, np.int64)
+        if self.kind == shares.BOTH and private[0]:
+            self.extras = np.array([0])
+            self.extra[0] = FIRST_EXTRA
+        self.y, self.budget, self.offset, self.H, self.B = np.zeros((5, n))
+
+    def evaluate(self) -> tuple[float, FloatArray]:
+        """Return the cost and the gains of y."""
+        arrays = self.tree.arrays
+        shares.tops(
+            self.tree.parent, self.tree.known, self.kind, self.heavy, self.extra, self.budget,
+            self.offset,
+        )  # fmt: skip
+        shares.spend(*arrays, self.phi, self.budget, self.offset, self.y)
+        if self.power == 1:
+            f, gains = passes.cost_and_gains(*arrays, self.y, self.cost)
+        else:
+            f, gains = passes.cost_and_gains(*arrays, self.y**2 / 2, self.cost)
+            gains = gains * self.y
+        shares.gains_below(*arrays, self.phi, gains, self.H, self.B)
+        return f, gains
+
+    def sweep(self, times: int) -> None:
+        """Move every share towards where its own gain and the gain below it balance."""
+        inner, power = self.inner, POWERS[self.power]
+        for _ in range(times):
+            _, gains = self.evaluate()
+            own = self.phi[inner] * np.maximum(gains[inner], 0.0) ** power
+            rest = (1 - self.phi[inner]) * np.maximum(self.B[inner], 1e-300) ** power
+            self.phi[inner] = np.clip(own / (own + rest), LEAST_SHARE, 1 - LEAST_SHARE)
+
+    def descend(self, iterations: int, tolerance: float = 1e-13) -> float:
+        """Run L-BFGS on logits of the shares and extras; return the cost."""
+        from scipy.optimize import minimize
+
+        inner, extras = self.inner, self.extras
+        split = len(inner)
+
+        def value_and_slope(x: FloatArray) -> tuple[float, FloatArray]:
+            self.phi[inner] = np.clip(_sigmoid(x[:split]), LEAST_SHARE, 1 - LEAST_SHARE)
+            self.extra[extras] = 0.5 * _sigmoid(x[split:])
+            f, gains = self.evaluate()
+            phi, extra = self.phi[inner], self.extra[extras]
+            slope = self.budget[inner] * (gains[inner] - self.B[inner]) * phi * (1 - phi)
+            more = self._extra_gains(gains) * extra * (1 - 2 * extra)
+            return math.log(f), -np.concatenate([slope, more]) / f
+
+        start = np.concatenate([_logit(self.phi[inner]), _logit(2 * self.extra[extras])])
+        if len(start) == 0:
+            return self.evaluate()[0]
+        options: dict[str, Any] = {
+            "maxiter": iterations, "maxcor": 20, "ftol": tolerance, "gtol": 1e-14,
+        }  # fmt: skip
+        found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=options)
+        return math.exp(value_and_slope(found.x)[0])
+
+    def _extra_gains(self, gains: FloatArray) -> FloatArray:
+        """What a unit of every extra gains."""
+        found = np.empty(len(self.extras))
+        for i, top in enumerate(self.extras):
+            if not self.tree.known[top]:
+                found[i] = gains[0] - self.B[0]
+            else:
+                branch = self.heavy[top]
+                found[i] = gains[branch] - (self.B[top] - self.H[branch])
+        return found
+
+    def find_heavy(self) -> bool:
+        """Look for classes in which one branch gains more than all others lose."""
+        _, gains = self.evaluate()
+        top = np.flatnonzero(~self.tree.known & (self.tree.parent >= 0))
+        top = top[self.tree.known[self.tree.parent[top]]]
+        above = self.tree.parent[top]
+        better = gains[top] > self.B[above] - self.H[top]
+        if not better.any():
+            return False
+        # at most one branch of a class can outweigh all others, but for ties
+        self.heavy[above[better]] = top[better]
+        chosen = np.unique(above[better])
+        self.extra[chosen] = FIRST_EXTRA
+        self.extras = np.concatenate([self.extras, chosen])
+        return True
+
+
+def least_precisions(
+    tree: Tree, cost: FloatArray, neighbours: TreeNeighbours, start: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return precisions of (nearly) least cost with sensitivity 1, and their shares.
+
+    Parameters
+    ----------
+    tree : Tree
+        The numbers.
+    cost : array
+        What squared error costs, breadth first.
+    neighbours : {"person", "replace", "circuits"}
+        Who is a neighbour.
+    start : array, optional
+        Shares to start from; each level equally by default.
+    """
+    state = Shares(tree, cost, neighbours)
+    first = equal_shares(tree) if start is None else start
+    state.phi[state.inner] = np.clip(first[state.inner], 1e-6, 1 - 1e-6)
+    state.sweep(SWEEPS)
+    plain = state.descend(ITERATIONS)
+    state.sweep(SWEEPS)
+    plain, _ = state.evaluate()
+    best = (plain, state.y.copy(), state.phi.copy())
+    if state.find_heavy():
+        state.descend(ITERATIONS)
+        state.sweep(SWEEPS)
+        heavier = state.descend(ITERATIONS)
+        if heavier < plain:
+            best = (heavier, state.y.copy(), state.phi.copy())
+    return best[1], best[2]
+
+
+def least_scales(
+    tree: Tree, cost: FloatArray, neighbours: TreeNeighbours, gaussian: FloatArray
+) -> FloatArray:
+    """Return y of Laplace noise of scale 1/y, with ε = 1; a local optimum, the best of three.
+
+    Parameters
+    ----------
+    tree : Tree
+        The numbers.
+    cost : array
+        What squared error costs, breadth first.
+    neighbours : {"person", "replace", "circuits"}
+        Who is a neighbour.
+    gaussian : array
+        Shares of the least Gaussian noise, one of the starts.
+    """
+    best: tuple[float, Shares] | None = None
+    starts: tuple[Callable[[], FloatArray], ...] = (
+        lambda: equal_shares(tree),
+        lambda: np.full(tree.n, 0.01),
+        lambda: gaussian,
+    )
+    for start in starts:
+        state = Shares(tree, cost, neighbours, power=2)
+        state.phi[state.inner] = np.clip(start()[state.inner], 1e-6, 1 - 1e-6)
+        state.sweep(SWEEPS // 2)
+        found, _ = state.evaluate()
+        if best is None or found < best[0]:
+            best = (found, state)
+    assert best is not None
+    state = best[1]
+    state.descend(ITERATIONS // 4, 1e-8)
+    if state.find_heavy():
+        state.descend(ITERATIONS // 4, 1e-8)
+    return state.y
+
+
+def equal_shares(tree: Tree) -> FloatArray:
+    """Shares that give every level of the longest path below a node the same.
+
+    Parameters
+    ----------
+    tree : Tree
+        The numbers.
+    """
+    height = np.zeros(tree.n)
+    for start, stop in reversed(tree.level_slices[1:]):
+        above = tree.parent[start:stop]
+        np.maximum.at(height, above, height[start:stop] + 1)
+    return np.asarray(1.0 / (height + 1.0))
+
+
+def level_precisions(
+    tree: Tree, cost: FloatArray, measure: Callable[[FloatArray], float]
+) -> FloatArray:
+    """Return precisions with one weight per level, of least cost: few numbers, convex.
+
+    Parameters
+    ----------
+    tree : Tree
+        The numbers.
+    cost : array
+        What squared error costs, breadth first.
+    measure : callable
+        The squared sensitivity of precisions.
+    """
+    from scipy.optimize import minimize
+
+    levels: Indices = tree.depth
+    used = np.unique(levels[~tree.known])
+    place = np.searchsorted(used, levels)
+    place = np.minimum(place, len(used) - 1)
+
+    def precisions(x: FloatArray) -> FloatArray:
+        w = np.exp(x - x.max())
+        return np.where(tree.known, 0.0, (w / w.sum())[place])
+
+    def value_and_slope(x: FloatArray) -> tuple[float, FloatArray]:
+        y = precisions(x)
+        f, gains = passes.cost_and_gains(*tree.arrays, y, cost)
+        by_level = np.bincount(place, gains * y, len(used))
+        w = np.exp(x - x.max())
+        return math.log(f), -(by_level - w / w.sum() * by_level.sum()) / f
+
+    start = np.zeros(len(used))
+    found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B").x
+    y = precisions(found)
+    return y / measure(y)
+
+
+def _sigmoid(x: FloatArray) -> FloatArray:
+    from scipy.special import expit
+
+    return np.asarray(expit(x))
+
+
+def _logit(p: FloatArray) -> FloatArray:
+    inside = np.clip(p, LEAST_SHARE, 1 - LEAST_SHARE)
+    return np.asarray(np.log(inside) - np.log1p(-inside))

@@ -1,0 +1,346 @@
+"""Noise on margins of tables that cannot be listed: its promise, its size, its release."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from affinedp.arrays import FloatArray
+from affinedp.budget.ledger import Ledger
+from affinedp.designs.structured.contrasts import centred, contrasts, residual, squared_lengths
+from affinedp.designs.structured.integer_noise import SPARE, Integers, noisy, precisions
+from affinedp.designs.structured.intervals import Interval, half_widths
+from affinedp.designs.structured.margin_blocks import (
+    LEAST,
+    MarginNeighbours,
+    Sets,
+    cells_of,
+    members,
+    subsets,
+    variance_shares,
+)
+from affinedp.designs.structured.reports import noise_report
+from affinedp.errors import AffineDPError
+from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
+from affinedp.release.plan import GRID_BITS
+from affinedp.show.page import Report
+
+# From a tuple of attributes to the integer counts of that margin.
+Counts = Callable[[tuple[int, ...]], NDArray[Any]]
+# Below this, rounding q down would add more noise than anybody states.
+LEAST_Q = 1 << 24
+
+
+def counts_of_records(records: ArrayLike, sizes: Iterable[int]) -> Counts:
+    """Return the function that counts people in any margin.
+
+    Parameters
+    ----------
+    records : array of int, shape (people, attributes)
+        Values as numbers from 0.
+    sizes : iterable of int
+        Values of every attribute.
+
+    Examples
+    --------
+    >>> counts_of_records([[0, 1], [1, 1], [1, 2]], [2, 3])((1,)).tolist()
+    [0, 2, 1]
+    """
+    rows = np.asarray(records)
+    shape = tuple(sizes)
+    if rows.size == 0:
+        rows = np.zeros((0, len(shape)), np.int64)
+    if rows.ndim != 2 or rows.shape[1] != len(shape) or rows.dtype.kind not in "iu":
+        raise AffineDPError(f"records must be whole numbers in {len(shape)} columns")
+    if len(rows) and ((rows < 0).any() or (rows >= np.array(shape)).any()):
+        raise AffineDPError("records have values beyond the sizes of their attributes")
+    columns = [np.ascontiguousarray(rows[:, j]) for j in range(len(shape))]
+
+    def counts(attributes: tuple[int, ...]) -> NDArray[Any]:
+        if not attributes:
+            return np.array(len(rows), np.int64)
+        place = np.zeros(len(rows), np.int64)
+        for j in attributes:
+            place = place * shape[j] + columns[j]
+        sides = [shape[j] for j in attributes]
+        return np.bincount(place, minlength=math.prod(sides)).reshape(sides)
+
+    return counts
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedMargins:
+    """Noisy residuals, of which every margin is put together: margins agree with each other.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Values of every attribute.
+    residuals : mapping
+        From a set of attributes, as bits, to its residual; exact where it is public.
+    """
+
+    sizes: tuple[int, ...]
+    residuals: Mapping[int, FloatArray] = field(repr=False)
+
+    def margin(self, attributes: Iterable[int]) -> FloatArray:
+        """Return the estimate of one margin: unbiased, and consistent with all others.
+
+        Parameters
+        ----------
+        attributes : iterable of int
+            Which, in rising order; the margin has one axis for each.
+        """
+        chosen = tuple(attributes)
+        A = sum(1 << j for j in set(chosen))
+        if list(chosen) != sorted(set(chosen)):
+            raise AffineDPError(f"attributes must be different and in rising order: {chosen}")
+        missing = [members(B) for B in subsets(A) if B not in self.residuals]
+        if missing:
+            raise AffineDPError(f"the margin {chosen} was not released")
+        out = np.zeros([self.sizes[j] for j in chosen])
+        for B in subsets(A):
+            shape = [self.sizes[j] if B >> j & 1 else 1 for j in chosen]
+            spread = math.prod(self.sizes[j] for j in members(A & ~B))
+            out = out + np.reshape(self.residuals[B], shape) / spread
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class MarginMechanism:
+    """White Gaussian noise on the residuals of margins, or Laplace noise on whole margins.
+
+    Gaussian noise is drawn on integer contrasts, Laplace noise on the counts themselves.
+    :func:`~affinedp.designs.structured.margins.design_margins` makes one.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Values of every attribute.
+    margins : array of int
+        The margins that are released, as bits.
+    blocks : array of int
+        Sets of attributes whose residuals carry noise.
+    t : array
+        Their precisions.
+    neighbours : {"person", "replace", "swaps"}
+        Who is a neighbour.
+    household : int
+        How many people, or pairs of people, may move at once.
+    guarantee : Guarantee
+        What is promised.
+    measured : array of int or None
+        For Laplace noise: the margins that get it.
+    margin_scales : array of int or None
+        For Laplace noise: q of each of them, for noise of scale 2⁵⁶/q.
+    gap : float or None
+        Computed distance, relative, to what no Gaussian mechanism goes below (widened by 10⁻⁶).
+        None for Laplace noise.
+    alternatives : tuple of (str, float)
+        What other ways to keep the same promise cost, as multiples of this one.
+    notes : tuple of str
+        What a reader should know about the design.
+    """
+
+    sizes: tuple[int, ...]
+    margins: Sets = field(repr=False)
+    blocks: Sets = field(repr=False)
+    t: FloatArray = field(repr=False)
+    neighbours: MarginNeighbours
+    household: int
+    guarantee: Guarantee
+    measured: Sets | None = field(default=None, repr=False)
+    margin_scales: Integers | None = field(default=None, repr=False)
+    gap: float | None = None
+    alternatives: tuple[tuple[str, float], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def law(self) -> Law:
+        """Law of the noise."""
+        return "gaussian" if self.measured is None else "laplace"
+
+    @cached_property
+    def variances(self) -> dict[tuple[int, ...], float]:
+        """Variance of every cell of each margin, by its attributes."""
+        shares = variance_shares(self.sizes, self.margins, self.blocks)
+        found = shares @ (1 / self.t)
+        return {members(A): float(v) for A, v in zip(self.margins.tolist(), found)}
+
+    @property
+    def expected_squared_error(self) -> float:
+        """Expected squared error of all cells of all margins."""
+        return math.fsum(
+            self.variances[members(A)] * cells_of(self.sizes, A) for A in self.margins.tolist()
+        )
+
+    @property
+    def root_mean_square_error(self) -> float:
+        """Over all cells of all margins that carry noise."""
+        noisy_cells = sum(
+            cells_of(self.sizes, A) for A in self.margins.tolist() if self.variances[members(A)] > 0
+        )
+        return math.sqrt(self.expected_squared_error / noisy_cells)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what is released."""
+        digest = hashlib.sha256(self.guarantee.neighbours_key.encode())
+        digest.update(self.blocks.astype("<i8").tobytes() + self.t.astype("<f8").tobytes())
+        if self.measured is not None and self.margin_scales is not None:
+            digest.update(self.measured.astype("<i8").tobytes())
+            digest.update(self.margin_scales.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def scales(self, block: int) -> Integers:
+        """Return q of every contrast of a block: the noise on it has scale 2⁵⁶/q.
+
+        ``q² |h|² ≤ 4⁵⁶ t`` holds exactly: the four roundings on the way are together less than
+        a part in 2⁵⁰, and q is made smaller by a part in 2⁴⁶ before it is rounded down.
+
+        Parameters
+        ----------
+        block : int
+            A set of attributes, as bits.
+        """
+        place = int(np.flatnonzero(self.blocks == block)[0])
+        lengths = squared_lengths(tuple(self.sizes[j] - 1 for j in members(block)))
+        inverse = np.sqrt(self.t[place] / lengths) * (1 - SPARE)
+        return np.asarray(np.floor(np.ldexp(inverse, GRID_BITS)), dtype=np.int64)
+
+    def report(self) -> Report:
+        """Return what people want to read: the promise, the noise by margin, other ways."""
+        noise = ((f"margin of {', '.join(map(str, names)) or 'nothing'}", math.sqrt(variance))
+                 for names, variance in self.variances.items())  # fmt: skip
+        law = "Gaussian" if self.law == "gaussian" else "Laplace"
+        title = f"{law} noise on {len(self.margins):,} margins of {len(self.sizes)} attributes"
+        return noise_report(title, self.guarantee, noise, self.gap, self.alternatives, self.notes)
+
+    def __str__(self) -> str:
+        return str(self.report())
+
+    def linear_variance(self, attributes: Iterable[int], combination: ArrayLike) -> float:
+        """Return the variance of a linear function of the cells of one margin.
+
+        Parameters
+        ----------
+        attributes : iterable of int
+            The margin.
+        combination : array
+            One coefficient per cell.
+        """
+        chosen = tuple(attributes)
+        A = sum(1 << j for j in chosen)
+        given = np.asarray(combination, dtype=float)
+        if given.shape != tuple(self.sizes[j] for j in chosen) or A not in self.margins:
+            raise AffineDPError(f"combination must have one number per cell of the margin {chosen}")
+        precision = dict(zip(self.blocks.tolist(), self.t.tolist()))
+        total = 0.0
+        for B in subsets(A):
+            if B in precision:
+                out = tuple(i for i, j in enumerate(chosen) if not B >> j & 1)
+                total += float((centred(given.mean(axis=out)) ** 2).sum()) / precision[B]
+        return total
+
+    def interval(
+        self,
+        released: ReleasedMargins,
+        attributes: Iterable[int],
+        *,
+        combination: ArrayLike | None = None,
+        level: float = 0.95,
+        simultaneous: bool = False,
+    ) -> Interval:
+        """Return where the true cells of a margin, or a linear function of them, lie.
+
+        Parameters
+        ----------
+        released : ReleasedMargins
+            What was published.
+        attributes : iterable of int
+            The margin.
+        combination : array, optional
+            One coefficient per cell; every cell by itself if it is left out.
+        level : float
+            With which probability.
+        simultaneous : bool
+            Whether for all cells of this margin at once (Šidák).
+        """
+        chosen = tuple(attributes)
+        center = released.margin(chosen)
+        if combination is None:
+            variances = np.full(center.shape, self.variances[chosen])
+        else:
+            variances = np.array(self.linear_variance(chosen, combination))
+            center = np.array(float((np.asarray(combination, dtype=float) * center).sum()))
+        together = simultaneous and combination is None
+        reach = half_widths(self.law, variances, level, together)
+        return Interval(center - reach, center + reach, level, simultaneous)
+
+    def release(
+        self, counts: Counts, *, ledger: Ledger | None = None, label: str | None = None
+    ) -> ReleasedMargins:
+        """Publish margins: the ledger is charged, then exact integer noise is drawn.
+
+        Parameters
+        ----------
+        counts : callable
+            From a tuple of attributes to the integer counts of that margin, one axis for each;
+            :func:`counts_of_records` makes one of microdata.
+        ledger : Ledger, optional
+            Charged before any noise is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        """
+        entry = None
+        if ledger is not None:
+            entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
+        found = self._contrasts(counts) if self.measured is None else self._whole(counts)
+        least = LEAST[self.neighbours]
+        public = {B for A in self.margins.tolist() for B in subsets(A) if B.bit_count() < least}
+        for B in sorted(public):
+            found[B] = centred(self._counted(counts, B).astype(float))
+        if ledger is not None and entry is not None:
+            ledger.settle(entry)
+        return ReleasedMargins(self.sizes, found)
+
+    def _contrasts(self, counts: Counts) -> dict[int, FloatArray]:
+        """Residuals with Gaussian noise on their integer contrasts."""
+        found = {}
+        for B in self.blocks.tolist():
+            exact = contrasts(self._counted(counts, B))
+            found[B] = residual(noisy("gaussian", exact, self.scales(B)))
+        return found
+
+    def _whole(self, counts: Counts) -> dict[int, FloatArray]:
+        """Residuals by least squares from whole margins with Laplace noise."""
+        assert self.measured is not None
+        assert self.margin_scales is not None
+        drawn = precisions("laplace", self.margin_scales)
+        found = {B: np.zeros([self.sizes[j] for j in members(B)]) for B in self.blocks.tolist()}
+        for A, q, y in zip(self.measured.tolist(), self.margin_scales.tolist(), drawn.tolist()):
+            if q == 0:
+                continue
+            exact = self._counted(counts, A)
+            seen = noisy("laplace", exact, np.full(exact.shape, q, np.int64))
+            for B, t in zip(self.blocks.tolist(), self.t.tolist()):
+                if B & ~A == 0:
+                    out = tuple(i for i, j in enumerate(members(A)) if not B >> j & 1)
+                    share = y / cells_of(self.sizes, A & ~B) / t
+                    found[B] = found[B] + share * centred(seen.sum(axis=out))
+        return found
+
+    def _counted(self, counts: Counts, B: int) -> NDArray[Any]:
+        margin = np.asarray(counts(members(B)))
+        shape = tuple(self.sizes[j] for j in members(B))
+        if margin.shape != shape or margin.dtype.kind not in "iuO":
+            raise AffineDPError(f"counts of the attributes {members(B)} must be {shape} integers")
+        return margin if margin.dtype.kind == "O" else margin.astype(np.int64)

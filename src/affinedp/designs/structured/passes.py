@@ -1,0 +1,291 @@
+"""Two passes over a tree: variances, their gradient, estimates, heaviest branches; all in O(n).
+
+Nodes come breadth first, so that a parent stands before its children.  Node v carries independent
+noise of precision y_v; a *known* node is public, and no noise is added to it.  What lies below a
+known node does not depend on what lies above it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from affinedp.neighbours.circuits.zeros import compiled
+
+
+@compiled
+def breadth_first(parent, first, kids):  # type: ignore[no-untyped-def]
+    """Return the nodes breadth first, children side by side; fewer than all if there is a cycle.
+
+    Parameters
+    ----------
+    parent : array
+        The parent of every node, −1 for the root.
+    first, kids : arrays
+        The children of v are ``kids[first[v]:first[v + 1]]``.
+    """
+    n = len(parent)
+    order = np.empty(n, np.int64)
+    filled = 0
+    for v in range(n):
+        if parent[v] < 0:
+            order[filled] = v
+            filled += 1
+    at = 0
+    while at < filled:
+        v = order[at]
+        at += 1
+        for i in range(first[v], first[v + 1]):
+            order[filled] = kids[i]
+            filled += 1
+    return order[:filled]
+
+
+@compiled
+def closed_known(parent, leaf, known):  # type: ignore[no-untyped-def]
+    """Mark what public totals determine: nodes with none, or with all, of the cells of their class.
+
+    Parameters
+    ----------
+    parent, leaf : arrays
+        The tree.
+    known : array of bool
+        What is declared public; changed in place.
+    """
+    n = len(parent)
+    free = np.zeros(n, np.int64)  # children that are not known
+    for v in range(n - 1, -1, -1):
+        if not leaf[v] and free[v] == 0:
+            known[v] = True
+        if v > 0 and not known[v]:
+            free[parent[v]] += 1
+    for v in range(1, n):
+        p = parent[v]
+        if known[p] and not known[v] and free[p] == 1:
+            known[v] = True
+    return free
+
+
+@compiled
+def up(parent, leaf, known, y, s, S):  # type: ignore[no-untyped-def]
+    """Fill the variance s of the estimate from below, and its sum S over the children.
+
+    Parameters
+    ----------
+    parent, leaf, known : arrays
+        The tree.
+    y : array
+        Precisions.
+    s, S : arrays
+        Filled.
+    """
+    n = len(parent)
+    S[:] = 0.0
+    for v in range(n - 1, -1, -1):
+        if known[v]:
+            s[v] = 0.0
+            continue
+        s[v] = 1.0 / (y[v] if leaf[v] else y[v] + 1.0 / S[v])
+        if v > 0:
+            S[parent[v]] += s[v]
+
+
+@compiled
+def variances(parent, leaf, known, y):  # type: ignore[no-untyped-def]
+    """Return the variance of every node after weighted least squares.
+
+    Parameters
+    ----------
+    parent, leaf, known : arrays
+        The tree.
+    y : array
+        Precisions.
+    """
+    n = len(parent)
+    s = np.empty(n)
+    S = np.empty(n)
+    variance = np.zeros(n)
+    up(parent, leaf, known, y, s, S)
+    for v in range(n):
+        if known[v]:
+            continue
+        if v == 0:
+            variance[v] = s[v]
+        else:
+            p = parent[v]
+            r = s[v] / S[p]
+            variance[v] = s[v] * (1.0 - r) + r * r * variance[p]
+    return variance
+
+
+@compiled
+def cost_and_gains(parent, leaf, known, y, c):  # type: ignore[no-untyped-def]
+    """Return f = Σ c_v Var_v, and the gains −∂f/∂y_v = Σ_u c_u Cov(u, v)², by reversing the passes.
+
+    Parameters
+    ----------
+    parent, leaf, known : arrays
+        The tree.
+    y : array
+        Precisions.
+    c : array
+        What a unit of variance costs at every node.
+    """
+    n = len(parent)
+    s = np.empty(n)
+    S = np.empty(n)
+    variance = np.zeros(n)
+    up(parent, leaf, known, y, s, S)
+    f = 0.0
+    for v in range(n):
+        if known[v]:
+            continue
+        if v == 0:
+            variance[v] = s[v]
+        else:
+            p = parent[v]
+            r = s[v] / S[p]
+            variance[v] = s[v] * (1.0 - r) + r * r * variance[p]
+        f += c[v] * variance[v]
+    by_variance = c.copy()
+    by_s = np.zeros(n)
+    by_S = np.zeros(n)
+    for v in range(n - 1, 0, -1):
+        if known[v]:
+            continue
+        p = parent[v]
+        r = s[v] / S[p]
+        b = by_variance[v]
+        if not known[p]:
+            by_variance[p] += b * r * r
+        by_s[v] += b * (1.0 - 2.0 * r + 2.0 * r * variance[p] / S[p])
+        by_S[p] += b * r * r * (1.0 - 2.0 * variance[p] / S[p])
+    gains = np.zeros(n)
+    for v in range(n):
+        if known[v]:
+            continue
+        if v == 0:
+            by_s[v] += by_variance[v]
+        else:
+            by_s[v] += by_S[parent[v]]
+        gains[v] = s[v] * s[v] * by_s[v]
+        if not leaf[v]:
+            by_S[v] += gains[v] / (S[v] * S[v])
+    return f, gains
+
+
+@compiled
+def estimates(parent, leaf, known, y, seen):  # type: ignore[no-untyped-def]
+    """Weighted least squares for many columns that share precisions, in place.
+
+    Parameters
+    ----------
+    parent, leaf, known : arrays
+        The tree.
+    y : array
+        Precisions.
+    seen : array, shape (n, columns)
+        Noisy numbers, and exact ones at known nodes, all without the known numbers below them;
+        becomes the estimates, which add up.
+    """
+    n, columns = seen.shape
+    s = np.empty(n)
+    S = np.zeros(n)
+    Z = np.zeros((n, columns))
+    for v in range(n - 1, -1, -1):
+        if known[v]:
+            s[v] = 0.0
+            continue
+        if leaf[v]:
+            s[v] = 1.0 / y[v]
+        else:
+            s[v] = 1.0 / (y[v] + 1.0 / S[v])
+            for i in range(columns):
+                seen[v, i] = s[v] * (y[v] * seen[v, i] + Z[v, i] / S[v])
+        if v > 0:
+            p = parent[v]
+            S[p] += s[v]
+            for i in range(columns):
+                Z[p, i] += seen[v, i]
+    for v in range(1, n):
+        if known[v]:
+            continue
+        p = parent[v]
+        r = s[v] / S[p]
+        for i in range(columns):
+            seen[v, i] += r * (seen[p, i] - Z[p, i])
+
+
+@compiled
+def added_up(parent, values):  # type: ignore[no-untyped-def]
+    """Add every node to its parent, from the bottom up, in place.
+
+    Parameters
+    ----------
+    parent : array
+        The tree.
+    values : array, shape (n, columns)
+        Numbers of the leaf cells, zero elsewhere; becomes the totals.
+    """
+    for v in range(len(parent) - 1, 0, -1):
+        for i in range(values.shape[1]):
+            values[parent[v], i] += values[v, i]
+
+
+@compiled
+def passed_down(parent, values):  # type: ignore[no-untyped-def]
+    """Add every node's parent to it, from the top down, in place: sums over ancestors.
+
+    Parameters
+    ----------
+    parent : array
+        The tree.
+    values : array
+        One number per node.
+    """
+    for v in range(1, len(parent)):
+        values[v] += values[parent[v]]
+
+
+@compiled
+def heaviest(parent, known, weight, pairs):  # type: ignore[no-untyped-def]
+    """Return the heaviest path from a private root, and the heaviest two branches below a node.
+
+    Parameters
+    ----------
+    parent, known : arrays
+        The tree.
+    weight : array
+        What a node weighs; known nodes weigh nothing.
+    pairs : bool
+        Whether pairs count also where the root is private.
+
+    Notes
+    -----
+    A branch of weight 0 counts as one: who moves between two cells is on both branches.
+    """
+    n = len(parent)
+    one = np.zeros(n)
+    two = np.zeros(n)
+    branches = np.zeros(n, np.int64)
+    below_known = np.zeros(n, np.bool_)
+    for v in range(n):
+        below_known[v] = known[v] or (v > 0 and below_known[parent[v]])
+    path = 0.0
+    pair = 0.0
+    for v in range(n - 1, -1, -1):
+        if branches[v] >= 2 and (pairs or below_known[v]) and one[v] + two[v] > pair:
+            pair = one[v] + two[v]
+        if known[v]:
+            continue
+        height = one[v] + weight[v]
+        if v == 0:
+            path = height
+            continue
+        p = parent[v]
+        branches[p] += 1
+        if height > one[p]:
+            two[p] = one[p]
+            one[p] = height
+        elif height > two[p]:
+            two[p] = height
+    return path, pair

@@ -1,0 +1,303 @@
+"""Noise on margins at every node of a tree: its size, its release, in blocks that fit in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from affinedp.arrays import FloatArray
+from affinedp.budget.ledger import Ledger
+from affinedp.designs.structured import passes
+from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
+from affinedp.designs.structured.integer_noise import BLOCK, SPARE, Integers, noisy
+from affinedp.designs.structured.intervals import Interval, half_widths
+from affinedp.designs.structured.margin_blocks import Sets, members, subsets, variance_shares
+from affinedp.designs.structured.reports import noise_report
+from affinedp.designs.structured.tree import Indices, Tree
+from affinedp.errors import AffineDPError
+from affinedp.promise.guarantee import Guarantee
+from affinedp.release.plan import GRID_BITS
+from affinedp.show.page import Report
+
+LEAST_Q = 1 << 20
+# Numbers that are still held as integers of any size.
+MOST_WIDE = 3_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedTreeMargins:
+    """Noisy coordinates of residuals at every node, of which margins are put together.
+
+    Attributes
+    ----------
+    tree : Tree
+        The places.
+    sizes : tuple of int
+        Values of every attribute.
+    coordinates : mapping
+        From a set of attributes, as bits, to contrasts at the nodes, breadth first.
+    """
+
+    tree: Tree = field(repr=False)
+    sizes: tuple[int, ...]
+    coordinates: Mapping[int, FloatArray] = field(repr=False)
+
+    def margin(self, attributes: Iterable[int], nodes: ArrayLike | None = None) -> FloatArray:
+        """Return the estimates of one margin: they add up over places and over attributes.
+
+        Parameters
+        ----------
+        attributes : iterable of int
+            Which, in rising order.
+        nodes : array of int, optional
+            The nodes that are wanted; all by default.
+
+        Returns
+        -------
+        array, shape (nodes, n_j, …)
+        """
+        chosen = tuple(attributes)
+        A = sum(1 << j for j in set(chosen))
+        if list(chosen) != sorted(set(chosen)):
+            raise AffineDPError(f"attributes must be different and in rising order: {chosen}")
+        if any(B not in self.coordinates for B in subsets(A)):
+            raise AffineDPError(f"the margin {chosen} was not released")
+        place = np.empty(self.tree.n, np.int64)
+        place[self.tree.order] = np.arange(self.tree.n)
+        rows = place if nodes is None else place[np.asarray(nodes)]
+        out = np.zeros((len(rows), *(self.sizes[j] for j in chosen)))
+        for B in subsets(A):
+            sides = tuple(self.sizes[j] - 1 for j in members(B))
+            part = residual(self.coordinates[B][rows].reshape(-1, *sides), first=1)
+            shape = [self.sizes[j] if B >> j & 1 else 1 for j in chosen]
+            out += part.reshape(-1, *shape) / math.prod(self.sizes[j] for j in members(A & ~B))
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class TreeMarginMechanism:
+    """Noise of precision ``y_v t_B`` on the residual of every block B at every node v.
+
+    :func:`~affinedp.designs.structured.tree_margins.design_tree_margins` makes one.
+
+    Attributes
+    ----------
+    tree : Tree
+        The places.
+    sizes : tuple of int
+        Values of every attribute.
+    margins, blocks : arrays of int
+        Sets of attributes, as bits: what is released, and what it consists of.
+    t : array
+        Precisions of blocks.
+    y : array
+        Precisions of nodes, breadth first.
+    neighbours : {"person", "replace"}
+        Who is a neighbour.
+    household : int
+        How many people may join or move at once.
+    guarantee : Guarantee
+        What is promised.
+    gap : float or None
+        Computed distance, relative, to what no Gaussian mechanism goes below.
+    notes : tuple of str
+        What a reader should know about the design.
+    """
+
+    tree: Tree = field(repr=False)
+    sizes: tuple[int, ...]
+    margins: Sets = field(repr=False)
+    blocks: Sets = field(repr=False)
+    t: FloatArray = field(repr=False)
+    y: FloatArray = field(repr=False)
+    neighbours: str
+    household: int
+    guarantee: Guarantee
+    gap: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def law(self) -> str:
+        """Law of the noise."""
+        return "gaussian"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what is released."""
+        digest = hashlib.sha256(self.guarantee.neighbours_key.encode())
+        for array in (self.blocks.astype("<i8"), self.t.astype("<f8"), self.y.astype("<f8")):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+    def _known(self, block: int) -> NDArray[np.bool_]:
+        """The number of people is public where nobody joins or leaves."""
+        known = self.tree.known.copy()
+        known[0] = block == 0 and self.neighbours == "replace"
+        return known
+
+    def variances(self, attributes: Iterable[int]) -> FloatArray:
+        """Return the variance of a cell of one margin at every node, in the given order.
+
+        Parameters
+        ----------
+        attributes : iterable of int
+            The margin.
+        """
+        A = sum(1 << j for j in attributes)
+        shares = variance_shares(self.sizes, np.array([A]), self.blocks)
+        parts = np.asarray(shares.toarray()[0]) / self.t
+        if any(B not in self.blocks for B in subsets(A)):
+            raise AffineDPError(f"the margin {tuple(attributes)} is not released")
+        total = np.zeros(self.tree.n)
+        for root_known in {bool(self._known(B)[0]) for B in self.blocks.tolist()}:
+            known = np.zeros(self.tree.n, bool)
+            known[0] = root_known
+            node = passes.variances(self.tree.parent, self.tree.leaf, known, self.y)
+            same = np.array([self._known(B)[0] == root_known for B in self.blocks.tolist()])
+            total += node * float(parts[same].sum())
+        return np.asarray(self.tree.outside(total), dtype=float)
+
+    def report(self) -> Report:
+        """Return what people want to read: the promise, the noise by margin at the leaf cells."""
+        leaves = self.tree.order[self.tree.leaf]
+        noise = (
+            (
+                f"margin of {', '.join(map(str, members(A))) or 'nothing'}, leaves",
+                math.sqrt(float(self.variances(members(A))[leaves].mean())),
+            )
+            for A in self.margins.tolist()
+        )
+        title = (
+            f"Gaussian noise on {len(self.margins):,} margins at {self.tree.n:,} nodes of a tree"
+        )
+        return noise_report(title, self.guarantee, noise, self.gap, (), self.notes)
+
+    def __str__(self) -> str:
+        return str(self.report())
+
+    def interval(
+        self,
+        released: ReleasedTreeMargins,
+        attributes: Iterable[int],
+        *,
+        level: float = 0.95,
+        simultaneous: bool = False,
+    ) -> Interval:
+        """Return where the true cells of a margin lie, at every node.
+
+        Parameters
+        ----------
+        released : ReleasedTreeMargins
+            What was published.
+        attributes : iterable of int
+            The margin.
+        level : float
+            With which probability.
+        simultaneous : bool
+            Whether for all cells of this margin at all nodes at once (Šidák).
+        """
+        chosen = tuple(attributes)
+        center = released.margin(chosen)
+        each = self.variances(chosen).reshape(-1, *[1] * len(chosen))
+        variances = np.broadcast_to(each, center.shape)
+        reach = half_widths("gaussian", variances, level, simultaneous)
+        return Interval(center - reach, center + reach, level, simultaneous)
+
+    def release(
+        self, counts: ArrayLike, *, ledger: Ledger | None = None, label: str | None = None
+    ) -> ReleasedTreeMargins:
+        """Publish the tables of all places: charge the ledger, then draw exact integer noise.
+
+        Parameters
+        ----------
+        counts : array of integers, shape (leaves, n_1, n_2, …)
+            The tables of the leaf cells, in the order of their numbers.  Large ones must have at
+            most 32 bits: the type bounds what they can hold, so that no sum overflows, whatever
+            the data.
+        ledger : Ledger, optional
+            Charged before any noise is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        """
+        totals = self._totals(counts)
+        entry = None
+        if ledger is not None:
+            entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
+        found = {B: self._block(totals, i) for i, B in enumerate(self.blocks.tolist())}
+        if ledger is not None and entry is not None:
+            ledger.settle(entry)
+        return ReleasedTreeMargins(self.tree, self.sizes, found)
+
+    def _totals(self, counts: ArrayLike) -> NDArray[Any]:
+        """The tables of all nodes, breadth first."""
+        given, tree = np.asarray(counts), self.tree
+        leaves = np.flatnonzero(tree.leaf)
+        if given.shape != (len(leaves), *self.sizes) or given.dtype.kind not in "iu":
+            raise AffineDPError(f"counts must be integers of shape {(len(leaves), *self.sizes)}")
+        cells = math.prod(self.sizes)
+        # what the type can hold, summed over leaves and cells, times the longest contrast
+        reach = int(max(abs(int(np.iinfo(given.dtype).min)), np.iinfo(given.dtype).max))
+        reach *= len(leaves) * cells * math.prod(n - 1 for n in self.sizes)
+        narrow = reach < 1 << 63
+        if not narrow and tree.n * cells > MOST_WIDE:
+            raise AffineDPError(
+                f"counts of type {given.dtype} could overflow in a table of this size: give "
+                "integers of at most 32 bits (the type is a public bound on them)"
+            )
+        ranks = np.argsort(np.argsort(tree.order[leaves]))
+        totals = np.zeros((tree.n, cells), np.int64 if narrow else object)
+        totals[leaves] = given.reshape(len(leaves), cells)[ranks]
+        if narrow:
+            passes.added_up(tree.parent, totals)
+            return totals
+        for start, stop in reversed(tree.level_slices[1:]):
+            np.add.at(totals, tree.parent[start:stop], totals[start:stop])
+        return totals
+
+    def _block(self, totals: NDArray[Any], place: int) -> FloatArray:
+        """Noisy contrasts of one block at all nodes, after least squares along the tree."""
+        B, n = int(self.blocks[place]), self.tree.n
+        out = tuple(1 + j for j in range(len(self.sizes)) if not B >> j & 1)
+        columns = math.prod(self.sizes[j] - 1 for j in members(B))
+        known = self._known(B)
+        seen = np.empty((n, columns))
+        step = max(1, BLOCK // math.prod(self.sizes))
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            margin = totals[rows].reshape(-1, *self.sizes).sum(axis=out)
+            exact = contrasts(margin, first=1)
+            q = node_scales(self, place, rows)
+            seen[rows] = noisy("gaussian", exact.reshape(-1, columns), q)
+        if known[0]:
+            seen[0] = float(totals[0].sum())
+        passes.estimates(self.tree.parent, self.tree.leaf, known, self.y, seen)
+        return seen
+
+
+def node_scales(mechanism: TreeMarginMechanism, place: int, rows: slice | Indices) -> Integers:
+    """Return q of the contrasts of one block at some nodes: noise of scale 2⁵⁶/q.
+
+    ``q² |h|² ≤ 4⁵⁶ y_v t_B`` holds exactly: all roundings on the way are together less than a part
+    in 2⁴⁹, and q is made smaller by a part in 2⁴⁶ before it is rounded down.
+
+    Parameters
+    ----------
+    mechanism : TreeMarginMechanism
+        What is released.
+    place : int
+        The number of the block.
+    rows : slice or array of int
+        The nodes, breadth first.
+    """
+    B = int(mechanism.blocks[place])
+    sides = tuple(mechanism.sizes[j] - 1 for j in members(B))
+    along = np.sqrt(mechanism.t[place] / squared_lengths(sides)).ravel() * (1 - SPARE)
+    inverse = np.sqrt(mechanism.y[rows])[:, None] * along
+    return np.asarray(np.floor(np.ldexp(inverse, GRID_BITS)), dtype=np.int64)

@@ -1,0 +1,229 @@
+"""Margins against dense matrices: promises by brute force, variances, bounds, releases."""
+
+import importlib.util
+import itertools
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from affinedp.budget.ledger import Ledger
+from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
+from affinedp.designs.structured.margin_mechanism import counts_of_records
+from affinedp.designs.structured.margins import design_margins
+from affinedp.errors import AffineDPError
+from affinedp.release.plan import GRID_BITS
+
+_spec = importlib.util.spec_from_file_location("dense", Path(__file__).parent / "dense.py")
+dense = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(dense)
+
+ADULT = [85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2]
+KINDS = ("person", "replace", "swaps")
+PROMISE = {"epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}
+
+
+def margin_matrix(sizes, attributes):
+    """One row per cell of the margin, one column per cell of the table."""
+    parts = [np.eye(n) if j in attributes else np.ones((1, n)) for j, n in enumerate(sizes)]
+    out = np.ones((1, 1))
+    for part in parts:
+        out = np.kron(out, part)
+    return out
+
+
+def cell_moves(sizes, neighbours):
+    cells = list(itertools.product(*map(range, sizes)))
+    place = {cell: i for i, cell in enumerate(cells)}
+    if neighbours == "person":
+        return np.eye(len(cells))
+    found = set()
+    for a, b in itertools.combinations(cells, 2):
+        v = [0] * len(cells)
+        v[place[a]] += 1
+        v[place[b]] -= 1
+        if neighbours == "replace":
+            found.add(tuple(v))
+            continue
+        for kept in itertools.product([0, 1], repeat=len(sizes)):
+            c = tuple(x if k else y for x, y, k in zip(a, b, kept))
+            d = tuple(y if k else x for x, y, k in zip(a, b, kept))
+            w = [0] * len(cells)
+            for cell, sign in ((a, 1), (b, 1), (c, -1), (d, -1)):
+                w[place[cell]] += sign
+            if any(w):
+                found.add(tuple(w))
+    return np.array(sorted(found), float)
+
+
+def cell_precision(m):
+    """Precision of the noise seen from the cells, from q as it is drawn."""
+    total = math.prod(m.sizes)
+    P = np.zeros((total, total))
+    for B in m.blocks.tolist():
+        attributes = [j for j in range(len(m.sizes)) if B >> j & 1]
+        C = np.ones((1, 1))
+        for j, n in enumerate(m.sizes):
+            helmert = np.array([[1.0] * k + [-k] + [0.0] * (n - k - 1) for k in range(1, n)])
+            C = np.kron(C, helmert if j in attributes else np.ones((1, n)))
+        y = (m.scales(B).ravel() / 2.0**GRID_BITS) ** 2
+        P += C.T @ (y[:, None] * C)
+    return P
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+@pytest.mark.parametrize("goal", ["sum", "largest"])
+@pytest.mark.parametrize(("sizes", "margins"), [([2, 3, 2], "<=3"), ([3, 4], "<=2"),
+                                               ([2, 2, 3], [(0, 1), (1, 2)])])  # fmt: skip
+def test_promise_variances_and_bound_are_those_of_dense_matrices(neighbours, goal, sizes, margins):
+    m = design_margins(sizes, margins, neighbours=neighbours, goal=goal, **PROMISE)
+    P = cell_precision(m)
+    V = cell_moves(sizes, neighbours)
+    worst = math.sqrt(np.einsum("ki,ij,kj->k", V, P, V).max())
+    assert m.guarantee.sensitivity == pytest.approx(worst, rel=1e-7)
+    assert m.guarantee.sensitivity >= worst * (1 - 1e-13)
+    assert m.guarantee.holds(1.0, 1e-6, tolerance=0.0)
+    covariance = np.linalg.pinv(P, rcond=1e-12)
+    W = np.zeros_like(P)
+    for attributes, variance in m.variances.items():
+        M = margin_matrix(sizes, attributes)
+        W += M.T @ M
+        diagonal = np.diag(M @ covariance @ M.T)
+        np.testing.assert_allclose(diagonal, variance, rtol=1e-5, atol=1e-6)
+    if goal == "sum":
+        # the least over all Gaussian noise on what the margins see
+        low, high = dense.least_error(W, V)
+        cost = m.expected_squared_error * m.guarantee.sensitivity**2
+        assert low * (1 - 1e-5) <= cost <= high * (1 + 1e-3)
+
+
+def test_adult_is_as_good_as_residual_planner():
+    """14 attributes, 6·10¹⁷ cells: what ResidualPlanner's program prints."""
+    m = design_margins(ADULT, "<=3", **PROMISE)
+    assert m.root_mean_square_error * m.guarantee.sensitivity == pytest.approx(10.6650, abs=5e-5)
+    assert m.gap < 1e-5
+    assert all(ratio >= 1 - 1e-9 for _, ratio in m.alternatives)
+
+
+@pytest.mark.slow
+def test_adult_swaps():
+    m = design_margins(ADULT, "<=3", neighbours="swaps", **PROMISE)
+    assert m.root_mean_square_error * m.guarantee.sensitivity == pytest.approx(19.696, rel=1e-3)
+    assert m.gap < 1e-3
+
+
+def test_scales_keep_the_precision_in_integers():
+    m = design_margins([100, 37, 5], "<=3", **PROMISE)
+    for B, t in zip(m.blocks.tolist(), m.t.tolist()):
+        q = m.scales(B)
+        lengths = squared_lengths(q.shape)
+        for value, length in zip(q.ravel()[::97].tolist(), lengths.ravel()[::97].tolist()):
+            assert value**2 * int(length) <= Fraction(t) * 4**GRID_BITS
+
+
+def test_contrasts_are_whole_and_orthogonal():
+    rng = np.random.default_rng(0)
+    margin = rng.integers(0, 100, (4, 3, 5))
+    a = contrasts(margin)
+    assert a.dtype.kind == "i"
+    centred = margin - 0.0
+    for axis in range(3):
+        centred = centred - centred.mean(axis=axis, keepdims=True)
+    np.testing.assert_allclose(residual(a), centred, atol=1e-12)
+    assert (a**2 / squared_lengths(a.shape)).sum() == pytest.approx((centred**2).sum())
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+def test_releases_agree_have_their_law_and_keep_what_is_public(neighbours):
+    rng = np.random.default_rng(1)
+    sizes = [3, 4, 2]
+    records = rng.integers(0, sizes, (500, 3))
+    counts = counts_of_records(records, sizes)
+    m = design_margins(sizes, "<=2", neighbours=neighbours, **PROMISE)
+    z = []
+    for _ in range(150):
+        out = m.release(counts)
+        pair = out.margin((0, 1))
+        np.testing.assert_allclose(pair.sum(axis=1), out.margin((0,)), atol=1e-8)
+        np.testing.assert_allclose(out.margin((1, 2)).sum(axis=1), out.margin((1,)), atol=1e-8)
+        if neighbours != "person":
+            assert float(out.margin(())) == 500
+        if neighbours == "swaps":
+            np.testing.assert_allclose(out.margin((1,)), counts((1,)), atol=1e-9)
+        a = rng.normal(size=(3, 4))
+        error = float((a * (pair - counts((0, 1)))).sum())
+        z.append(error / math.sqrt(m.linear_variance((0, 1), a)))
+    assert stats.kstest(z, "norm").pvalue > 1e-4
+    found = m.interval(out, (0, 1), simultaneous=True)
+    assert found.low.shape == (3, 4)
+    cell = np.zeros((3, 4))
+    cell[1, 2] = 1
+    assert m.linear_variance((0, 1), cell) == pytest.approx(m.variances[0, 1])
+
+
+@pytest.mark.parametrize("neighbours", ["person", "replace"])
+@pytest.mark.parametrize("sizes", [[3, 4], [2, 3, 2]])
+def test_laplace_noise_on_whole_margins(neighbours, sizes):
+    m = design_margins(sizes, "<=2", neighbours=neighbours, epsilon=0.7)
+    assert m.law == "laplace"
+    assert m.gap is None
+    matrices = [margin_matrix(sizes, [j for j in range(len(sizes)) if A >> j & 1])
+                for A in m.measured.tolist()]  # fmt: skip
+    y = m.margin_scales / 2.0**GRID_BITS
+    V = cell_moves(sizes, neighbours)
+    worst = max(sum(a * np.abs(M @ v).sum() for a, M in zip(y, matrices)) for v in V)
+    assert m.guarantee.epsilon() == pytest.approx(worst, rel=1e-12)
+    assert m.guarantee.holds(0.7, tolerance=0.0)
+    P = sum(a**2 / 2 * M.T @ M for a, M in zip(y, matrices))
+    if neighbours == "replace":
+        P = P + 1e9 * np.ones_like(P)
+    covariance = np.linalg.inv(P + 1e-11 * np.eye(len(P)))
+    for attributes, variance in m.variances.items():
+        M = margin_matrix(sizes, attributes)
+        np.testing.assert_allclose(np.diag(M @ covariance @ M.T), variance, rtol=1e-4, atol=1e-4)
+    counts = counts_of_records(
+        np.random.default_rng(0).integers(0, sizes, (200, len(sizes))), sizes
+    )
+    errors = [m.release(counts).margin((0, 1)) - counts((0, 1)) for _ in range(400)]
+    assert np.mean(np.square(errors)) == pytest.approx(m.variances[0, 1], rel=0.15)
+    assert np.abs(np.mean(errors, axis=0)).max() < 5 * math.sqrt(m.variances[0, 1] / 400)
+
+
+def test_a_cross_table_is_never_worse_than_its_cells_added_up():
+    """5 × 6 cells with margins: Laplace noise on the cells is best, and is what comes out."""
+    m = design_margins([5, 6], "<=2", epsilon=1.0, delta=1e-6)
+    assert m.expected_squared_error <= 2 * (30 + 30 + 30 + 30) * (1 + 1e-9)
+    assert min(ratio for _, ratio in m.alternatives) >= 1 - 1e-9
+
+
+def test_households_and_ledgers(tmp_path):
+    one = design_margins([3, 2], "<=2", **PROMISE)
+    two = design_margins([3, 2], "<=2", household=2, **PROMISE)
+    ratio = two.expected_squared_error / one.expected_squared_error
+    assert ratio == pytest.approx(4.0, rel=1e-6)
+    with Ledger(tmp_path / "l.db", epsilon=1.0, delta=1e-5, protects="one person") as ledger:
+        one.release(counts_of_records([[0, 0]], [3, 2]), ledger=ledger)
+        assert 0 < ledger.spent <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "margins", "options", "match"),
+    [
+        ([3, 1], "<=1", {}, "at least 2 values"),
+        ([3, 2], "3-way", {}, "such as"),
+        ([3, 2], [(0, 5)], {}, "must name attributes"),
+        ([3, 2], "<=1", {"neighbours": "swaps"}, "public"),
+        ([3, 2], "<=1", {"delta": 0.0}, "delta"),
+        ([3, 2], "<=2", {"delta": 0.0, "law": "auto", "neighbours": "swaps"}, "delta"),
+        ([3, 2], "<=2", {"law": "cauchy"}, "law"),
+        ([3, 2], "<=1", {"goal": "most"}, "goal"),
+        ([3, 2], "<=1", {"weights": [1, 2]}, "weights"),
+        ([2] * 30, "<=1", {"neighbours": "replace"}, "too many"),
+    ],
+)
+def test_refusals(sizes, margins, options, match):
+    with pytest.raises(AffineDPError, match=match):
+        design_margins(sizes, margins, **{**PROMISE, **options})

@@ -1,0 +1,145 @@
+"""Trees of margins against dense matrices."""
+
+import importlib.util
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.linalg as sl
+
+from affinedp.budget.ledger import Ledger
+from affinedp.designs.structured.margins import design_margins
+from affinedp.designs.structured.tree_margin_mechanism import node_scales
+from affinedp.designs.structured.tree_margins import design_tree_margins
+from affinedp.designs.structured.trees import design_tree
+from affinedp.errors import AffineDPError
+from affinedp.release.plan import GRID_BITS
+
+_spec = importlib.util.spec_from_file_location("dense", Path(__file__).parent / "dense.py")
+dense = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(dense)
+
+PARENT = np.array([3, 3, 4, 6, 6, 4, -1])  # leaves 0, 1, 2, 5; the root is node 6
+LEAVES = [0, 1, 2, 5]
+SIZES = [2, 3]
+PROMISE = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def helmert(n):
+    return np.array([[1.0] * k + [-k] + [0.0] * (n - k - 1) for k in range(1, n)])
+
+
+def precision(m):
+    """Of the noise seen from (leaf, cell), from q as it is drawn."""
+    K, _ = dense.indicators(PARENT)
+    size = K.shape[1] * math.prod(m.sizes)
+    P = np.zeros((size, size))
+    for place, B in enumerate(m.blocks.tolist()):
+        C = np.ones((1, 1))
+        for j, n in enumerate(m.sizes):
+            C = np.kron(C, helmert(n) if B >> j & 1 else np.ones((1, n)))
+        q = node_scales(m, place, slice(None))
+        for v, scales in zip(m.tree.order.tolist(), q):
+            if B == 0 and v == 6 and m.neighbours == "replace":
+                continue  # the number of people is public
+            A = np.kron(K[v][None, :], C)
+            P += A.T @ ((scales / 2.0**GRID_BITS)[:, None] ** 2 * A)
+    return P
+
+
+@pytest.mark.parametrize("neighbours", ["person", "replace"])
+def test_promise_and_variances(neighbours):
+    weights = np.array([1, 2, 1, 1, 3, 1, 5.0])
+    m = design_tree_margins(PARENT, SIZES, neighbours=neighbours, node_weights=weights, **PROMISE)
+    P = precision(m)
+    total = len(P)
+    if neighbours == "person":
+        worst = P.diagonal().max()
+    else:
+        pairs = itertools.combinations(range(total), 2)
+        worst = max(P[i, i] + P[j, j] - 2 * P[i, j] for i, j in pairs)
+    assert m.guarantee.sensitivity == pytest.approx(math.sqrt(worst), rel=1e-6)
+    assert m.guarantee.sensitivity >= math.sqrt(worst) * (1 - 1e-13)
+    assert m.guarantee.holds(1.0, 1e-6, tolerance=0.0)
+    kept = np.ones((1, total)) if neighbours == "replace" else np.zeros((0, total))
+    covariance = inverse(P, kept)
+    K, _ = dense.indicators(PARENT)
+    for attributes in ((), (0,), (1,), (0, 1)):
+        parts = [np.eye(n) if j in attributes else np.ones((1, n)) for j, n in enumerate(SIZES)]
+        M = np.kron(parts[0], parts[1])
+        full = np.kron(K, M)
+        expected = np.diag(full @ covariance @ full.T).reshape(len(PARENT), -1)
+        found = m.variances(attributes)
+        np.testing.assert_allclose(expected, found[:, None] * np.ones_like(expected), rtol=1e-5,
+                                   atol=1e-7)  # fmt: skip
+
+
+def inverse(P, kept):
+    basis = sl.null_space(kept) if len(kept) else np.eye(len(P))
+    return basis @ np.linalg.inv(basis.T @ P @ basis) @ basis.T
+
+
+def test_the_optimum_of_the_product_is_the_product_of_the_optima():
+    m = design_tree_margins(PARENT, SIZES, **PROMISE)
+    tree = design_tree(PARENT, law="gaussian", **PROMISE)
+    margins = design_margins(SIZES, "<=2", law="gaussian", **PROMISE)
+    cost = sum(
+        float(m.variances(a).sum()) * math.prod(SIZES[j] for j in a)
+        for a in ((), (0,), (1,), (0, 1))
+    )
+    s = m.guarantee.sensitivity
+    product = tree.expected_squared_error * margins.expected_squared_error * s**4
+    assert cost * s**2 == pytest.approx(product, rel=1e-4)
+    K, _ = dense.indicators(PARENT)
+    W = sum(
+        np.kron(*[np.eye(n) if j in a else np.ones((n, n)) for j, n in enumerate(SIZES)])
+        for a in ((), (0,), (1,), (0, 1))
+    )
+    low, high = dense.least_error(np.kron(K.T @ K, W), np.eye(K.shape[1] * 6))
+    assert cost * s**2 <= high * (1 + m.gap + 1e-4)
+    assert cost * s**2 / (1 + m.gap) <= high * (1 + 1e-5)
+    assert low > 0
+
+
+@pytest.mark.parametrize("neighbours", ["person", "replace"])
+def test_releases_add_up_both_ways(neighbours, tmp_path):
+    rng = np.random.default_rng(0)
+    m = design_tree_margins(PARENT, SIZES, neighbours=neighbours, **PROMISE)
+    counts = rng.integers(0, 50, (4, 2, 3)).astype(np.int32)
+    with Ledger(tmp_path / "l.db", epsilon=1.0, delta=1e-5, protects="one person") as ledger:
+        out = m.release(counts, ledger=ledger)
+        assert ledger.spent > 0
+    full = out.margin((0, 1))
+    np.testing.assert_allclose(full[3], full[0] + full[1], atol=1e-8)
+    np.testing.assert_allclose(full[4], full[2] + full[5], atol=1e-8)
+    np.testing.assert_allclose(full[6], full[3] + full[4], atol=1e-8)
+    np.testing.assert_allclose(full.sum(axis=2), out.margin((0,)), atol=1e-8)
+    np.testing.assert_allclose(out.margin((1,), nodes=[6, 2]), out.margin((1,))[[6, 2]])
+    if neighbours == "replace":
+        assert out.margin(())[6] == pytest.approx(counts.sum(), abs=1e-9)
+    K, _ = dense.indicators(PARENT)
+    truth = np.tensordot(K, counts, 1)
+    z = []
+    for _ in range(200):
+        error = m.release(counts).margin((0, 1)) - truth
+        z.append((error[0, 1, 2] / math.sqrt(m.variances((0, 1))[0])) ** 2)
+    assert np.mean(z) == pytest.approx(1.0, abs=0.5)
+    wide = m.release(counts.astype(np.int64) + 2**60).margin((0,))
+    assert np.isfinite(wide).all()
+    found = m.interval(out, (0,), simultaneous=True)
+    assert found.low.shape == (7, 2)
+
+
+def test_refusals():
+    with pytest.raises(AffineDPError, match="neighbours"):
+        design_tree_margins(PARENT, SIZES, neighbours="swaps", **PROMISE)
+    with pytest.raises(AffineDPError, match="delta"):
+        design_tree_margins(PARENT, SIZES, epsilon=1.0, delta=0.0)
+    m = design_tree_margins(PARENT, SIZES, "<=1", **PROMISE)
+    with pytest.raises(AffineDPError, match="shape"):
+        m.release(np.zeros((3, 2, 3), np.int32))
+    out = m.release(np.zeros((4, 2, 3), np.int32))
+    with pytest.raises(AffineDPError, match="not released"):
+        out.margin((0, 1))

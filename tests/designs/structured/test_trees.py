@@ -1,0 +1,287 @@
+"""Trees against dense matrices: promises by brute force, variances, bounds, releases."""
+
+import importlib.util
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from affinedp.budget.ledger import Ledger
+from affinedp.designs.structured import passes
+from affinedp.designs.structured.trees import (
+    PoorDesignError,
+    design_tree,
+    design_tree_for_targets,
+    drawn_precisions,
+)
+from affinedp.errors import AffineDPError, IdentifiableEntriesError
+from affinedp.promise.calibration import gaussian_sensitivity
+from affinedp.release.plan import GRID_BITS
+
+_spec = importlib.util.spec_from_file_location("dense", Path(__file__).parent / "dense.py")
+dense = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(dense)
+
+US = [-1, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 6, 7, 7]
+KINDS = ("person", "replace", "circuits")
+
+
+def cases(count=12, n=14, seed=0):
+    rng = np.random.default_rng(seed)
+    for i in range(count):
+        parent = dense.random_parent(rng, n + i)
+        public = rng.choice(n, 2, replace=False) if i % 3 == 2 else ()
+        yield rng, parent, [int(v) for v in public]
+
+
+def design(parent, public=(), **options):
+    options = {"epsilon": 1.0, "delta": 1e-6, "largest_gap": 9.0, **options}
+    return design_tree(parent, public=np.array(public, int), **options)
+
+
+def usable(parent, public, **options):
+    try:
+        return design(parent, public, **options)
+    except IdentifiableEntriesError:
+        return None
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_promise_and_variances_are_those_of_the_dense_matrices(neighbours, law):
+    seen = 0
+    for rng, parent, public in cases(9):
+        weights = rng.lognormal(0, 1, len(parent))
+        m = usable(parent, public, neighbours=neighbours, law=law, weights=weights)
+        if m is None:
+            continue
+        seen += 1
+        K, _ = dense.indicators(parent)
+        y = drawn_precisions(m)
+        moves = dense.moves(parent, neighbours, public) @ K.T
+        if law == "gaussian":
+            worst = math.sqrt((moves**2 @ y).max())
+            assert m.guarantee.holds(1.0, 1e-6, tolerance=0.0)
+        else:
+            worst = (np.abs(moves) @ np.sqrt(2 * y)).max()
+            assert m.guarantee.holds(1.0, 0.0, tolerance=0.0)
+        assert m.guarantee.sensitivity == pytest.approx(worst, rel=1e-8)
+        assert m.guarantee.sensitivity >= worst * (1 - 1e-14)
+        kept = [K[v] for v in public] + ([np.ones(K.shape[1])] if neighbours == "replace" else [])
+        cells = dense.covariance(K, y, np.array(kept).reshape(-1, K.shape[1]))
+        np.testing.assert_allclose(
+            m.expected_squared_errors, np.diag(K @ cells @ K.T), rtol=1e-6, atol=1e-6
+        )
+        a = rng.normal(size=len(parent))
+        assert m.linear_variance(a) == pytest.approx(a @ K @ cells @ K.T @ a, rel=1e-6)
+    assert seen >= 5
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+def test_the_bound_lies_below_the_least_error_and_near_it(neighbours):
+    for rng, parent, public in cases(6, n=10, seed=3):
+        weights = rng.uniform(0.5, 2, len(parent))
+        m = usable(parent, public, neighbours=neighbours, law="gaussian", weights=weights)
+        if m is None:
+            continue
+        K, _ = dense.indicators(parent)
+        moves = dense.moves(parent, neighbours, public)
+        W = K.T @ (weights[:, None] * K)
+        low, high = dense.least_error(W, moves)
+        cost = float(weights @ m.expected_squared_errors) * m.guarantee.sensitivity**2
+        bound = cost / (1 + m.gap)
+        assert bound <= high * (1 + 1e-5)
+        assert cost >= low * (1 - 1e-5)
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+@pytest.mark.parametrize("household", [1, 4])
+def test_the_promise_is_kept_in_integers(neighbours, household):
+    """Over all moves: Σ q² ≤ s² 4⁵⁶ / (1 + 2⁻³⁰)², and ε 2⁵⁶ for Laplace noise, in integers."""
+    for _, parent, public in cases(6, n=12, seed=11):
+        K, _ = dense.indicators(parent)
+        for law in ("gaussian", "laplace"):
+            m = usable(parent, public, neighbours=neighbours, law=law, household=household)
+            if m is None:
+                continue
+            q = [int(value) for value in m.tree.outside(m.scales)]
+            moves = np.abs(dense.moves(parent, neighbours, public) @ K.T).astype(int).tolist()
+            if law == "gaussian":
+                worst = max(sum(a * b * b for a, b in zip(move, q)) for move in moves)
+                limit = Fraction(gaussian_sensitivity(1.0, 1e-6)) / (1 + Fraction(1, 2**30))
+                assert worst * household**2 <= limit**2 * 4**GRID_BITS
+                assert Fraction(m.guarantee.sensitivity) ** 2 * 4**GRID_BITS >= worst * household**2
+            else:
+                worst = max(sum(a * b for a, b in zip(move, q)) for move in moves)
+                assert worst * household <= 2**GRID_BITS
+                assert Fraction(m.guarantee.sensitivity) * 2**GRID_BITS >= worst * household
+
+
+def test_public_totals_make_trees_of_their_own():
+    """Each class under a public total has the full budget, as if it were alone."""
+    parent = np.array([-1, 0, 0, 1, 1, 1, 2, 2, 2])
+    whole = design(parent, [1, 2], law="gaussian")
+    alone = design([-1, 0, 0, 0], neighbours="replace", law="gaussian")
+    assert whole.expected_squared_errors[:3].tolist() == [0, 0, 0]
+    assert whole.guarantee.unit == alone.guarantee.unit == "one person is counted elsewhere"
+    part = design(parent, [1], law="gaussian")
+    assert part.guarantee.unit not in (whole.guarantee.unit, design(parent).guarantee.unit)
+    np.testing.assert_allclose(
+        whole.expected_squared_errors[3:6], alone.expected_squared_errors[1:], rtol=1e-4
+    )
+    with pytest.raises(IdentifiableEntriesError):
+        design([-1, 0, 0, 1], [1])
+    with pytest.raises(AffineDPError, match="nothing to protect"):
+        design([-1, 0, 0], [0, 1, 2])
+
+
+def test_a_heavy_branch_gets_more_than_half():
+    """Six cells with weights 1 and 0.001: ½ on every path is 1.5 times worse."""
+    weights = [0, 1, *[0.001] * 5]
+    m = design([-1] + [0] * 6, neighbours="replace", law="gaussian", weights=weights)
+    cost = float(np.array(weights) @ m.expected_squared_errors) * m.guarantee.sensitivity**2
+    assert cost == pytest.approx(1.117, rel=2e-3)
+
+
+def test_never_worse_than_standard_practice():
+    for rng, parent, public in cases(6, n=20, seed=5):
+        for neighbours in KINDS:
+            for delta in (0.0, 1e-6):
+                m = usable(parent, public, neighbours=neighbours, delta=delta,
+                           weights=rng.lognormal(0, 2, len(parent)))  # fmt: skip
+                if m is not None:
+                    assert min(ratio for _, ratio in m.alternatives) >= 1 - 1e-9
+
+
+def test_households_need_more_noise():
+    one, three = (design(US, household=m, law="gaussian") for m in (1, 3))
+    ratio = three.expected_squared_error / one.expected_squared_error
+    assert ratio == pytest.approx(9.0, rel=1e-6)
+    assert three.guarantee.holds(1.0, 1e-6, tolerance=0.0)
+    assert "household of up to 3" in three.guarantee.neighbours
+
+
+def test_a_branch_of_weight_zero_counts():
+    """A person who moves between a measured and an unmeasured branch is seen on the first."""
+    parent = np.array([-1, 0, 0, 1, 2])
+    y = np.array([0.0, 0.0, 0.0, 0.7, 0.0])
+    known = np.array([True, False, False, False, False])
+    assert passes.heaviest(parent, known, y, False)[1] == 0.7
+
+
+def test_deep_chains_are_refused():
+    chain = [-1]
+    for _ in range(150):
+        top = len(chain) - 2 if len(chain) > 1 else 0
+        chain += [top, top]
+    with pytest.raises(PoorDesignError, match="deep chain") as refusal:
+        design_tree(chain, epsilon=1.0, delta=1e-6, law="gaussian")
+    assert refusal.value.gap > 0.25
+    # Laplace noise does better, and is near what Gaussian noise could do
+    assert design_tree(chain, epsilon=1.0, delta=1e-6).law == "laplace"
+
+
+def test_targets_are_met_with_nearly_the_least_budget():
+    m = design_tree_for_targets(US, targets={0: 3.0, 1: 4.0, 3: 6.0}, delta=1e-6)
+    noise = {level: rms for level, _, rms in m.level_summary()}
+    assert all(noise[level] <= target * (1 + 1e-9) for level, target in {0: 3, 1: 4, 3: 6}.items())
+    assert 0 <= m.gap < 0.05
+    with pytest.raises(AffineDPError, match="no level 9"):
+        design_tree_for_targets(US, targets={9: 1.0}, delta=1e-6)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_releases_have_the_law_that_is_promised(law):
+    m = design(US, law=law, weights=np.linspace(1, 3, len(US)))
+    counts = np.arange(len(US)) * 100
+    K, leaves = dense.indicators(np.array(US))
+    truth = K @ counts[leaves]
+    errors = np.array([m.release(counts).estimates - truth for _ in range(600)])
+    K2 = K @ np.linalg.inv(K.T @ (drawn_precisions(m)[:, None] * K)) @ K.T
+    whitened = errors[:, leaves] @ np.linalg.inv(np.linalg.cholesky(K2[np.ix_(leaves, leaves)])).T
+    total = float((whitened**2).sum())
+    if law == "gaussian":
+        assert 1e-4 < stats.chi2(whitened.size).cdf(total) < 1 - 1e-4
+    else:
+        assert total == pytest.approx(whitened.size, rel=0.1)
+    found = m.interval(m.release(counts).estimates)
+    share = np.mean([
+        ((e + truth - (found.high - found.low) / 2 <= truth)
+         & (truth <= e + truth + (found.high - found.low) / 2)).mean() for e in errors
+    ])  # fmt: skip
+    assert share > 0.93
+    if law == "gaussian":
+        assert share < 0.97
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_whole_numbers_add_up_and_are_near(nonnegative):
+    rng = np.random.default_rng(0)
+    for _, parent, public in cases(9, n=30, seed=8):
+        m = usable(parent, public)
+        if m is None:
+            continue
+        K, leaves = dense.indicators(parent)
+        counts = np.zeros(len(parent), int)
+        counts[leaves] = rng.poisson(2, len(leaves))
+        out = m.release(counts, whole=True, nonnegative=nonnegative)
+        assert np.array_equal(K @ out.whole[leaves], out.whole)
+        np.testing.assert_allclose(K @ out.estimates[leaves], out.estimates, atol=1e-6)
+        truth = (K @ counts[leaves]).astype(int)
+        public_too = m.expected_squared_errors == 0
+        assert np.array_equal(out.whole[public_too], truth[public_too])
+        assert np.array_equal(out.estimates[public_too], truth[public_too])
+        if nonnegative:
+            assert out.whole.min() >= 0
+        else:
+            assert np.abs(out.whole - out.estimates).max() <= m.rounding_reach + 1e-6
+
+
+def test_rounding_is_unbiased():
+    m = design([-1, 0, 0, 0, 1, 1], epsilon=20.0, delta=0.1, law="gaussian")
+    counts = np.array([0, 0, 7, 1, 3, 2])
+    differences = []
+    for _ in range(1500):
+        out = m.release(counts, whole=True)
+        differences.append(out.whole - out.estimates)
+    mean = np.mean(differences, axis=0)
+    assert np.abs(mean).max() < 5 * np.std(differences, axis=0).max() / math.sqrt(1500) + 1e-9
+
+
+def test_counts_of_any_size_are_released():
+    m = design(US)
+    huge = [2**80 + i for i in range(len(US))]
+    assert np.isfinite(m.release(huge).estimates).all()
+    for wrong in ([0.5] * len(US), [1, 2], ["a"] * len(US)):
+        with pytest.raises(AffineDPError, match="whole numbers"):
+            m.release(wrong)
+
+
+def test_a_ledger_is_charged_once(tmp_path):
+    m = design(US)
+    with Ledger(tmp_path / "l.db", epsilon=1.5, delta=1e-5, protects="one person") as ledger:
+        m.release(np.zeros(len(US), int), ledger=ledger, label="first")
+        assert 0 < ledger.spent <= 1.0 + 1e-9
+        with pytest.raises(AffineDPError):
+            m.release(np.zeros(len(US), int), ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("parent", "options", "match"),
+    [
+        ([0, 1], {}, "exactly one root"),
+        ([-1, 2, 1], {}, "in a circle"),
+        ([-1, 0, 0], {"neighbours": "cells"}, "neighbours"),
+        ([-1, 0, 0], {"weights": [1, -1, 1]}, "weights"),
+        ([-1, 0, 0], {"household": 0}, "household"),
+        ([-1, 0, 0], {"law": "gaussian", "delta": 0.0}, "delta"),
+        ([-1, 0, 0], {"law": "gaussian", "delta": 1e-40}, "too small"),
+        ([-1.0, 0, 0], {}, "whole numbers"),
+    ],
+)
+def test_refusals(parent, options, match):
+    with pytest.raises(AffineDPError, match=match):
+        design(parent, **options)
