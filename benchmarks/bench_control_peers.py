@@ -96,8 +96,9 @@ def _static(plant, mu: float, place: str) -> StationaryMechanism:
     return StationaryMechanism(neighbours, promise, shaper, place, scale, start)
 
 
-def _loops() -> list[str]:
-    rows = []
+def loop_costs() -> dict[str, list[tuple[float, float]]]:
+    """Return what an LQG loop pays, unaware and aware, for each plant and kind of noise."""
+    found = {}
     for name, private, plant, mu, sw, r0, ru in (
         ("room", room(), room(), 0.1, 0.2, 1e-4, 0.1),
         ("building", building(), building(), 0.1, 0.2, 1e-4, 0.1),
@@ -123,10 +124,16 @@ def _loops() -> list[str]:
             _static(private, mu, "input"),
             design_input_noise(private, EPSILON, DELTA, mu=mu),
         ):
-            unaware, aware = cost(None, noise) / base, cost(noise, noise) / base
-            cells.append(f"{unaware:.3g} / {aware:.3g}")
-        rows.append(f"| {name} | {' | '.join(cells)} |")
-    return rows
+            cells.append((cost(None, noise) / base, cost(noise, noise) / base))
+        found[name] = cells
+    return found
+
+
+def _loops() -> list[str]:
+    return [
+        f"| {name} | {' | '.join(f'{unaware:.3g} / {aware:.3g}' for unaware, aware in cells)} |"
+        for name, cells in loop_costs().items()
+    ]
 
 
 HEAD = """## Private inputs beside the literature

@@ -114,7 +114,8 @@ def _round_trips(address: str) -> tuple[list[float], float]:
         for step in range(count):
             time.sleep(max(0.0, start + step / RATE - time.perf_counter()))
             sent[step] = time.perf_counter()
-            connection.publish("plant/y", b'{"run":"r","step":%d,"y":[%.3f]}' % (step, step * 0.001))
+            message = b'{"run":"r","step":%d,"y":[%.3f]}' % (step, step * 0.001)
+            connection.publish("plant/y", message)
         if not all_back.wait(GIVE_UP):
             raise TimeoutError(f"only {len(taken)} of {count} messages came back")
         kept = count / (time.perf_counter() - start)

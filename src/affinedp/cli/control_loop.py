@@ -181,16 +181,18 @@ def _states(
     from affinedp.control.gateway.gateway import Gateway
 
     with ExitStack() as stack:
-        budget = None
-        if ledger is not None:
-            budget = stack.enter_context(Ledger(ledger, create=False, same_secret=same_secret))
 
         def opener(run: str | None) -> Gateway:
             path = state if run is None else state.with_name(f"{state.name}.{run}")
             named = label if run is None or label is None else f"{label} {run}"
-            return stack.enter_context(
-                Gateway(mechanism, state=path, ledger=budget, label=named, **words)
-            )
+            with ExitStack() as now:  # a ledger belongs to the thread that opened it
+                budget = None
+                if ledger is not None:
+                    found = Ledger(ledger, create=False, same_secret=same_secret)
+                    budget = now.enter_context(found)
+                return stack.enter_context(
+                    Gateway(mechanism, state=path, ledger=budget, label=named, **words)
+                )
 
         yield opener
 

@@ -80,7 +80,10 @@ def read_limits(path: Path | None) -> dict[str, Any]:
 
     if path is None:
         return {}
-    found = read_document(path)
+    try:
+        found = read_document(path)
+    except AffineDPError as error:
+        raise AffineDPError(f"{path}: {error}") from None
     unknown = set(found) - {"range", "start", "inputs", "B"}
     if unknown or "range" not in found:
         wrong = f"unknown key {sorted(unknown)[0]!r}" if unknown else "range is missing"

@@ -24,6 +24,10 @@ from affinedp.release.plan import GRID_BITS
 DEVIATION_SHARE = 2.0**-16
 # τ is at most this share of the noise (the lower decile over time), unless the caller decides.
 FRESH_SHARE = 2.0**-10
+# The same for very many steps, each of which rounds: a part in a thousand of the variance.
+FRESH_SHARE_ENDLESS, MANY_STEPS = 2.0**-5, 2**24
+# ζ of stationary noise lives on multiples of 2^-STREAM_BITS of its scale: there are very many.
+STREAM_BITS = 96
 # For sums and roots in double precision; far more than they round.
 SAFE = 1e-12
 # Steps whose noise is listed to choose by.
@@ -43,7 +47,8 @@ class Facts:
     steps : int
         T, how many are sent at most.
     loading : array, shape (m,)
-        How far output i moves at most if every number that is drawn once moves by its scale.
+        How far output i moves at most if every number that is drawn once moves by 2⁵⁶ steps of its
+        grid.
     variance : float
         V, of the correlated noise, over all outputs and steps.
     usual : array, shape (m,)
@@ -162,15 +167,16 @@ def stationary_facts(noise: StationaryNoise, steps: int) -> Facts:
         noise.neighbours, noise.shaper, noise.place, noise.scale, noise.start
     )
     _check_agreement(noise.guarantee, found.sensitivity)
-    moved = loading(noise) * noise.scale * (1 + SAFE)
+    moved = loading(noise) * noise.scale * 2.0 ** (GRID_BITS - STREAM_BITS) * (1 + SAFE)
     deviations = np.sqrt(noise.stationary_variance)
+    more = FRESH_SHARE_ENDLESS / FRESH_SHARE if steps > MANY_STEPS else 1.0
     facts = Facts(
         noise.output_names,
         noise.guarantee.sensitivity,
         steps,
         moved,
         noise.mean_variance * steps,
-        np.array([_usual(np.array([spread])) for spread in deviations]),
+        more * np.array([_usual(np.array([spread])) for spread in deviations]),
     )
     least = facts.least_fresh()
     if least is None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from affinedp.arrays import FloatArray
+from affinedp.control.gateway.facts import STREAM_BITS
 from affinedp.control.gateway.integer_noise import FreshNoise
 from affinedp.control.gateway.plan import GatewayPlan
 from affinedp.control.gateway.sums import published
@@ -19,14 +20,13 @@ from affinedp.control.stationary.path import StationaryPath
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import AffineDPError
 from affinedp.once.state import Head
-from affinedp.release.plan import GRID_BITS
 
 # Steps that may be jumped over at once: each takes a draw.
 MOST_SKIPPED = 1_000_000
 
 
 def draw_bits(scale: float) -> int:
-    """Return the grid of ζ: its steps are at most 2⁻⁵⁶ of the scale.
+    """Return the grid of ζ: its steps are at most 2⁻⁹⁶ of the scale.
 
     Parameters
     ----------
@@ -35,10 +35,10 @@ def draw_bits(scale: float) -> int:
 
     Examples
     --------
-    >>> draw_bits(1.5), 2.0 ** -draw_bits(0.3) <= 0.3 * 2.0**-56
-    (56, True)
+    >>> draw_bits(1.5), 2.0 ** -draw_bits(0.3) <= 0.3 * 2.0**-96
+    (96, True)
     """
-    return GRID_BITS + 1 - math.frexp(scale)[1]
+    return STREAM_BITS + 1 - math.frexp(scale)[1]
 
 
 class Stream:

@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 Renew = Callable[[str], Gateway]
 
 
+class _NoNewRunError(AffineDPError):
+    """A new run for which no draw could be made."""
+
+
 class GatewayDesk:
     """What a gateway answers to each message; no network in it.
 
@@ -87,8 +91,13 @@ class GatewayDesk:
         known = self.gateway.run
         if known is None or known == run or self._renew is None or run in self._left:
             return self.gateway
+        try:
+            renewed = self._renew(run)
+        except BudgetExceededError:
+            raise
+        except AffineDPError as error:
+            raise _NoNewRunError(str(error)) from error
         logger.warning("gateway: run %s begins: a new draw, charged anew", run)
-        renewed = self._renew(run)
         self._left.add(known)
         self.gateway.close()
         self.gateway = renewed
@@ -113,6 +122,10 @@ class GatewayDesk:
             self.reason = f"no budget is left for run {run}: {error}"
             self.dropped.add("no budget", str(error))
             return encode_word(run, step, "stop", "no budget is left for a new run")
+        if isinstance(error, _NoNewRunError):
+            self.reason = f"run {run} gets no draw: {error}"
+            self.dropped.add("no draw", str(error))
+            return encode_word(run, step, "stop", "the new run could not get a draw of its own")
         if isinstance(error, RepeatedStepError):
             logger.error("gateway: %s; it ends here", error)
             self.failure = error

@@ -17,7 +17,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.control.stationary.exact import Exact, identity, positive_definite
-from affinedp.control.stationary.filters import ExactFilter, Filter
+from affinedp.control.stationary.filters import ExactFilter, Filter, lyapunov
 from affinedp.errors import AffineDPError
 
 # How much is added to make X strict, relative to its scaled size: the first that passes is taken.
@@ -144,9 +144,7 @@ def _candidate(A: FloatArray, C: FloatArray, units: FloatArray, slack: float) ->
 
 
 def _solved(A: FloatArray, Q: FloatArray) -> FloatArray:
-    from scipy.linalg import solve_discrete_lyapunov
-
-    return np.asarray(solve_discrete_lyapunov(A.T, Q))
+    return lyapunov(A.T, Q)
 
 
 def window_energy(proof: Energy, i: int, length: int) -> float:

@@ -166,7 +166,7 @@ def designed(
             candidates = plain = plain_candidates(neighbours, weight)
             if neighbours.window is not None and most_order:
                 spectrum = least_spectrum(neighbours, weight)
-                least = spectrum.bound / limit**2
+                least = spectrum.bound / limit**2 if spectrum.resolved else None
                 fitted = fitted_candidates(neighbours, weight, spectrum, most_order)
                 candidates = [*plain, *fitted]
         alternatives = {

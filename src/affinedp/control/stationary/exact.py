@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 
+# Matrices up to FEW are decided by their minors, which grow long beyond MOST_ELIMINATED rows.
+FEW = 3
+MOST_ELIMINATED = 20
+
 
 @dataclass(frozen=True, eq=False)
 class Exact:
@@ -165,7 +169,10 @@ def identity(n: int) -> Exact:
 def positive_definite(matrix: Exact) -> bool:
     """Whether a symmetric matrix is positive definite, strictly: decided without rounding.
 
-    All leading minors are positive, by Bareiss's elimination in integers (Sylvester's criterion).
+    A root L from floating point is taken as exact.  If ``M − L Lᵀ``, computed exactly, has in every
+    row a diagonal entry that is larger than the sum of the others' sizes, it is positive definite,
+    and so is M.  Where that does not decide, all leading minors do (Sylvester's criterion), by
+    Bareiss's elimination in integers.
 
     Parameters
     ----------
@@ -179,9 +186,39 @@ def positive_definite(matrix: Exact) -> bool:
     >>> positive_definite(Exact.of(np.ones((2, 2))))
     False
     """
-    work: NDArray[Any] = matrix.values.copy()
-    if not all(work[i, j] == work[j, i] for i in range(len(work)) for j in range(i)):
+    n = len(matrix.values)
+    values = matrix.values
+    if not all(values[i, j] == values[j, i] for i in range(n) for j in range(i)):
         return False
+    if any(values[i, i] <= 0 for i in range(n)):
+        return False
+    if n > FEW and _dominant_rest(matrix):
+        return True
+    return n <= MOST_ELIMINATED and _minors_positive(values)
+
+
+def _dominant_rest(matrix: Exact) -> bool:
+    """Whether a root in doubles leaves a diagonally dominant rest."""
+    near = matrix.floats()
+    # powers of two make the diagonal about one; that is exact
+    exponents = [-(math.frexp(size)[1] // 2) for size in np.diagonal(near)]
+    units = np.ldexp(1.0, exponents)
+    scaled = near * units * units[:, None]
+    least = float(np.linalg.eigvalsh(scaled)[0])
+    if not least > 0:
+        return False
+    try:
+        root = np.linalg.cholesky(scaled - least / 2 * np.eye(len(scaled)))
+    except np.linalg.LinAlgError:
+        return False
+    turned, given = Exact.of(np.diag(units)), Exact.of(np.asarray(root, dtype=np.float64))
+    rest = (turned @ matrix @ turned - given @ given.T).values
+    sizes = np.abs(rest)
+    return all(2 * rest[i, i] > sizes[i].sum() for i in range(len(rest)))
+
+
+def _minors_positive(values: NDArray[Any]) -> bool:
+    work: NDArray[Any] = values.copy()
     previous = 1
     for k in range(len(work)):
         pivot = work[k, k]

@@ -131,9 +131,7 @@ class Filter:
         """Return the stationary covariance of the memory under unit white noise."""
         if not self.order:
             return np.zeros((0, 0))
-        from scipy.linalg import solve_discrete_lyapunov
-
-        return np.asarray(solve_discrete_lyapunov(self.A, self.B @ self.B.T))
+        return lyapunov(self.A, self.B @ self.B.T)
 
     def output_covariance(self) -> FloatArray:
         """Return the stationary covariance of the output under unit white noise."""
@@ -163,6 +161,23 @@ class Filter:
     def exact(self) -> ExactFilter:
         """Return the same filter with its doubles as exact numbers."""
         return ExactFilter(*(Exact.of(matrix) for matrix in (self.A, self.B, self.C, self.D)))
+
+
+def lyapunov(A: FloatArray, Q: FloatArray) -> FloatArray:
+    """Return X with ``X = A X Aᵀ + Q``, as well as double precision can.
+
+    Parameters
+    ----------
+    A, Q : arrays, shape (n, n)
+        A stable matrix, and a symmetric one.
+    """
+    import warnings
+
+    from scipy.linalg import LinAlgWarning, solve_discrete_lyapunov
+
+    with warnings.catch_warnings():  # nothing rests on it: whoever needs certainty proves it
+        warnings.simplefilter("ignore", LinAlgWarning)
+        return np.asarray(solve_discrete_lyapunov(A, Q))
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,8 @@ class LeastSpectrum:
     ----------
     bound : float
         Least cost for sensitivity 1.
+    resolved : bool
+        Whether there were enough frequencies for the slowest pole; otherwise the bound is a guess.
     gap : float
         By which share the spectra cost more, before they are fitted.
     output : array, shape (points, p, p)
@@ -45,6 +47,7 @@ class LeastSpectrum:
     """
 
     bound: float
+    resolved: bool
     gap: float
     output: ComplexArray
     input: ComplexArray | None
@@ -67,20 +70,25 @@ def least_spectrum(neighbours: PrivateInputs, weight: Filter) -> LeastSpectrum:
     >>> round(least_spectrum(room, Filter.static(np.eye(1))).bound, 3)      # (∫|H|)²
     3.699
     """
-    points = _points(neighbours, weight)
+    wanted = _wanted(neighbours, weight)
+    points = min(MOST_POINTS, 1 << int(np.ceil(np.log2(wanted))))
     coarse = _Problem.of(neighbours, weight, min(points, COARSE_POINTS))
     weights, patterns = _iterated(coarse, neighbours)
     problem = coarse if points <= COARSE_POINTS else _Problem.of(neighbours, weight, points)
     step = problem.step(weights, patterns)
     return LeastSpectrum(
-        step.bound**2, step.worst / step.bound - 1, problem.output(step), problem.input(step)
+        step.bound**2,
+        wanted <= MOST_POINTS,
+        step.worst / step.bound - 1,
+        problem.output(step),
+        problem.input(step),
     )
 
 
-def _points(neighbours: PrivateInputs, weight: Filter) -> int:
+def _wanted(neighbours: PrivateInputs, weight: Filter) -> float:
+    """How many frequencies the slowest pole needs."""
     slowest = 1 - max(neighbours.plant.radius, weight.radius, 0.9)
-    wanted = max(LEAST_POINTS, 32 / max(slowest, 1e-6), 8 * (neighbours.window or 1))
-    return min(MOST_POINTS, 1 << int(np.ceil(np.log2(wanted))))
+    return max(LEAST_POINTS, 32 / max(slowest, 1e-12), 8 * (neighbours.window or 1))
 
 
 @dataclass(frozen=True, eq=False)
