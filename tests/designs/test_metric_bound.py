@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.designs.metric_bound import least_metric_error
+from affinedp.designs.metric_bound import least_metric_error, least_on_cone
 from affinedp.errors import AffineDPError
 
 
@@ -33,23 +33,22 @@ def test_weights_and_blocks():
     assert least_metric_error(both, epsilon=1.0) == pytest.approx(20, rel=1e-8)
 
 
-def test_obtuse_cones_cost_what_the_minorant_costs():
-    """Two moves at an obtuse angle: simulate the least of the cost beyond each point."""
-    M = adp.AffineManifold(np.zeros((0, 2)), names=["x", "y"])
-    moves = np.array([[1.0, -0.6], [0.0, 0.8]])
-    found = least_metric_error(M, epsilon=1.0, adjacency=adp.DirectionAdjacency(M, moves))
-    rng = np.random.default_rng(0)
-    gram = moves.T @ moves
+@pytest.mark.parametrize(("a", "b", "mixed"), [(1, 1, -0.6), (4, 1, -1.5), (1, 2, -0.2), (2, 1, 1)])
+def test_cones_cost_what_the_minorant_costs(a, b, mixed):
+    """Simulate the least of the cost beyond each point, which grows along the cone."""
+    s, t = np.random.default_rng(0).exponential(size=(2, 2_000_000))
+    further = np.maximum(s, -mixed / a * t), np.maximum(t, -mixed / b * s)
+    least = np.minimum(
+        a * further[0] ** 2 + 2 * mixed * further[0] * t + b * t**2,
+        a * s**2 + 2 * mixed * s * further[1] + b * further[1] ** 2,
+    )
+    found = least_on_cone(np.array([[a, mixed], [mixed, b]], dtype=float))
+    assert found == pytest.approx(least.mean(), rel=1e-2)
 
-    def least_mean(signs):
-        G = gram * np.outer(signs, signs)
-        s, t = rng.exponential(size=(2, 400_000))
-        s = np.maximum(s, -G[0, 1] / G[0, 0] * t) if G[0, 1] < 0 else s
-        other = np.maximum(t, -G[0, 1] / G[1, 1] * s) if G[0, 1] < 0 else t
-        return (G[0, 0] * s**2 + 2 * G[0, 1] * s * other + G[1, 1] * other**2).mean()
 
-    simulated = min(least_mean([1, 1]), least_mean([1, -1]))
-    dual = 2 * adp.design_gaussian(
-        M, epsilon=1.0, delta=1e-3, adjacency=adp.DirectionAdjacency(M, moves)
-    ).least.dual
-    assert found == pytest.approx(max(simulated, dual), rel=5e-3)
+def test_obtuse_cones_in_three_dimensions_are_bounded_by_a_ball():
+    products = np.eye(3) - 0.3 * (np.ones((3, 3)) - np.eye(3))
+    found = least_on_cone(products)
+    t = np.random.default_rng(0).exponential(size=(200_000, 3))
+    assert 0 < found <= np.einsum("ni,ij,nj->n", t, products, t).mean()
+    assert found == pytest.approx(6 * 0.4)

@@ -89,14 +89,19 @@ def _from_order(block: Block) -> float:
         body = Polytope([tuple(map(readable, move)) for move in kept.tolist()])
     except TooLargeBodyError:
         return 0.0
-    return min(_on_cone(corners @ cell.cost @ corners.T) for corners in body.corners)
+    return min(least_on_cone(corners @ cell.cost @ corners.T) for corners in body.corners)
 
 
-def _on_cone(products: FloatArray) -> float:
-    """Least mean of the cost on a cone, from the products of its corners.
+def least_on_cone(products: FloatArray) -> float:
+    """Return the least mean of the cost on a cone, at ε = 1.
 
     Where corners are at an obtuse angle the cost does not grow, and something below it that does
     is taken: the least of it beyond each point in two dimensions, a ball's cost in more.
+
+    Parameters
+    ----------
+    products : array, shape (r, r)
+        Products of the corners of the cone.
     """
     size = np.diagonal(products)
     lowest = float((products / np.sqrt(np.outer(size, size))).min())
