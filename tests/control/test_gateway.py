@@ -14,6 +14,7 @@ import tempfile
 import textwrap
 import threading
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
@@ -313,6 +314,14 @@ def test_measurements_up_to_the_largest(path):
         assert np.all(np.isfinite(gateway.send([5e-324, -5e-324])))
 
 
+@pytest.mark.parametrize(
+    "y", [2**60 + 1, 10**400, Fraction(1, 3), Decimal("0.12345678901234567890")]
+)
+def test_numbers_that_no_double_holds_are_sent_too(path, y):
+    with Gateway(MOVING, state=path, resolution="exact") as gateway:
+        assert np.all(np.isfinite(gateway.send([y, -y])))
+
+
 @pytest.mark.parametrize("size", [1.01, 1e30, 1e300])
 def test_no_reading_is_refused_for_its_value(path, size):
     """A refusal is seen by all, and would say that a reading was beyond some size."""
@@ -447,16 +456,15 @@ def test_killed_while_drawing(tmp_path, path, ledger, moment):
     found = run(CREATING, tmp_path / "m.json", path, tmp_path / "budget.db", moment)
     assert found.returncode == 9, found.stderr
     assert len(ledger.history()) == 1
-    if moment in ("linked", "settled"):
+    if moment in ("written", "marked", "linked", "settled"):
+        # the draw was on the disk, whole: it is put into place and used
         with Gateway(HOLD, state=path, resolution="exact", ledger=ledger) as gateway:
             gateway.send([0])
         assert [entry.status for entry in ledger.history()] == ["released"]
         return
-    for settings_ in ({"ledger": ledger}, {"ledger": None}, {"redraw": True}):
-        if settings_.get("ledger") is None and moment != "marked":
-            continue  # without the ledger nobody knows of the draw, which was never used
-        with pytest.raises(GatewayStateError, match="second release"):
-            Gateway(HOLD, state=path, resolution="exact", **settings_)
+    # nothing was kept, and without the ledger nobody knows of the draw, which was never used
+    with pytest.raises(GatewayStateError, match="second release"):
+        Gateway(HOLD, state=path, resolution="exact", ledger=ledger)
     with Gateway(HOLD, state=path, resolution="exact", ledger=ledger, redraw=True) as gateway:
         gateway.send([0])
     assert [entry.status for entry in ledger.history()] == ["charged", "released"]
@@ -533,6 +541,11 @@ def test_lost_state(path, ledger):
     # both lost, the state and its marker
     for file in (path, path.with_name("run.db.drawn")):
         file.unlink()
+    for settings_ in ({}, {"ledger": ledger}):
+        with pytest.raises(GatewayStateError, match="affinedp-drawn says it was drawn"):
+            Gateway(HOLD, state=path, resolution="exact", **settings_)
+    # and the register of the folder
+    path.with_name(".affinedp-drawn").unlink()
     with pytest.raises(GatewayStateError, match="the ledger was charged for"):
         Gateway(HOLD, state=path, resolution="exact", ledger=ledger)
 
@@ -644,7 +657,8 @@ def test_marker(path):
         for number in gateway._state.draw.numbers:
             assert str(number) not in text
         assert gateway._state.draw.salt.hex() not in text
-    assert files(path) == ["run.db", "run.db.drawn"]
+    assert files(path) == [".affinedp-drawn", "run.db", "run.db.drawn"]
+    assert path.with_name(".affinedp-drawn").read_text() == text
     # cut short by a crash, or lost
     for spoil in (lambda: marker.write_text('{"commitment": "abc'), marker.unlink):
         spoil()

@@ -8,12 +8,14 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import scipy.linalg
 from scipy import stats
 
 from affinedp.budget.ledger import Ledger
 from affinedp.control import Gateway, Reach
 from affinedp.control.gateway import kinds
 from affinedp.control.gateway.refusals import LateStepError
+from affinedp.control.gateway.saturation import gain_bound
 from affinedp.control.gateway.state import GatewayStateError
 from affinedp.control.gateway.stream import MOST_SKIPPED, draw_bits
 from affinedp.control.stationary.certificate import start_certificate
@@ -277,8 +279,21 @@ def test_noise_that_does_not_keep_its_promise_is_not_sent(folder):
 
 def test_saturation_of_coloured_and_white_noise(folder):
     words = {"resolution": 0.01, "range": (-1e4, 1e4)}
-    with pytest.raises(AffineDPError, match="saturates when someone steers"):
-        Gateway(NOISE, state=folder / "a", horizon=100, **words)
+    # without public limits all of the noise is enlarged, by a certified factor
+    with Gateway(NOISE, state=folder / "c", horizon=100, **words) as gateway:
+        gain, factor = gain_bound(SHAPER.exact().inverse()), gateway.noise_factor
+        G = SHAPER.impulse(100)[:, 0, 0]
+        whiten = np.linalg.inv(scipy.linalg.toeplitz(G, np.zeros(100)))
+        assert np.linalg.norm(whiten, 2) <= gain < 2 * np.linalg.norm(whiten, 2)
+        h, rng = 0.9 * 0.99 ** np.arange(100), np.random.default_rng(4)
+        worst = 0.0
+        for _ in range(300):
+            kept = (rng.random(100) < rng.random()).astype(float)
+            shift = kept * h + 0.01 * rng.choice([-1.0, 1.0], 100)
+            worst = max(worst, np.linalg.norm(whiten @ shift) / SCALE)
+        assert worst > NOISE.guarantee.sensitivity, "without the factor it is broken"
+        assert worst / factor <= NOISE.guarantee.sensitivity
+        assert any("saturat" in warning for warning in gateway.guarantee.warnings) is False
     reach = Reach(start=([0], [40]), B=[[0.9]], inputs=([-10], [10]))
     with pytest.raises(AffineDPError, match="give horizon="):
         Gateway(NOISE, state=folder / "a", reach=reach, **words)

@@ -189,6 +189,29 @@ class DrawnState:
             connection.execute("COMMIT")
         self.head = head
 
+    def restart(self, head: Head) -> None:
+        """Forget all steps and keep the draw, for owners whose steps follow from public numbers.
+
+        Parameters
+        ----------
+        head : Head
+            Where to begin again.
+        """
+        if self.owner.copies_leak:
+            raise self.owner.error(
+                f"{self.path}: a {self.owner.name} does not begin again with the same draw, since "
+                "two runs would give its noise away"
+            )
+        numbers = to_text(head.numbers)
+        moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
+        with self._use() as connection:
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM sent")
+            connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
+            connection.execute("COMMIT")
+        self.head = head
+
     def _ahead(self, step: int) -> int:
         """How many steps to reserve: what about a quarter of a second takes at this rate."""
         first, begun = self._since

@@ -82,6 +82,8 @@ class Connection:
         thread to wake up.  An exception in it ends the connection.
     timeout : float
         Seconds to wait for the broker's first answer.
+    retained : bool
+        Whether to be sent what the broker kept from before we came.
     patience : float
         Seconds to wait for a broker that is not there yet.
     stop : Event, optional
@@ -109,6 +111,7 @@ class Connection:
         topics: Sequence[str] = (),
         handler: Callable[[Message], None] | None = None,
         timeout: float = 10.0,
+        retained: bool = True,
         *,
         patience: float = 0.0,
         stop: threading.Event | None = None,
@@ -124,6 +127,7 @@ class Connection:
         self._patience = patience
         self._stop = threading.Event() if stop is None else stop
         self._greet = on_connect
+        self._retained = retained
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._settled = threading.Event()  # the first connection stands, or has failed
         self._connected = threading.Event()
@@ -323,7 +327,13 @@ class Connection:
         elif self._topics:
             from paho.mqtt.subscribeoptions import SubscribeOptions
 
-            client.subscribe([(topic, SubscribeOptions(qos=1)) for topic in self._topics])
+            kept = (
+                SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
+                if self._retained
+                else SubscribeOptions.RETAIN_DO_NOT_SEND
+            )
+            options = SubscribeOptions(qos=1, retainHandling=kept)
+            client.subscribe([(topic, options) for topic in self._topics])
         else:
             self._stands()
 

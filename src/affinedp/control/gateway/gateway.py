@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, exact_doubles
+from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.control.gateway.alarms import Alarms
 from affinedp.control.gateway.kinds import kind_of, spread
@@ -39,6 +39,7 @@ from affinedp.control.gateway.state import (
 from affinedp.control.gateway.stated import check_arguments, conditions
 from affinedp.control.gateway.usefulness import check_useful
 from affinedp.control.sensors.reach import Reach
+from affinedp.control.sensors.reading import readings_of
 from affinedp.control.sensors.sensor import Resolution, Sensor, sensor_of
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import checked_path
@@ -294,7 +295,7 @@ class Gateway:
                     "0) that the promise is about",
                     self.horizon,
                 )
-            measured = self._measurement(y)
+            measured = readings_of(y, self.outputs)
             if number < self._state.next_step:
                 return self._sent_before(number, measured)
             return self._send(number, measured, run)
@@ -349,15 +350,6 @@ class Gateway:
                 self._run,
                 run,
             )
-
-    def _measurement(self, y: ArrayLike) -> FloatArray:
-        values = exact_doubles(y, "y")
-        if values.shape != (self.outputs,):
-            raise AffineDPError(
-                f"y has shape {values.shape}, but must have one number for each of "
-                f"{self.outputs} outputs"
-            )
-        return values
 
     def to_control_block(self, seed: int | np.random.Generator | None = None) -> Any:
         """Return a python-control block with simulated noise of the same law.

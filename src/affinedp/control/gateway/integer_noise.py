@@ -38,8 +38,17 @@ class FreshNoise:
     """
 
     def __init__(self, scales: Sequence[int], law: str = "gaussian") -> None:
-        self._noise = [IntegerNoise(law, scale) for scale in scales]
+        self._count = len(scales)
+        places: dict[int, list[int]] = {}
+        for place, scale in enumerate(scales):
+            places.setdefault(scale, []).append(place)
+        # numbers of one scale are drawn together, which is quicker
+        self._noise = [(IntegerNoise(law, s), found) for s, found in places.items()]
 
     def take(self) -> list[int]:
         """Return numbers that nobody has seen, one for each output."""
-        return [int(noise.draw(1)[0]) for noise in self._noise]
+        taken = [0] * self._count
+        for noise, places in self._noise:
+            for place, number in zip(places, noise.draw(len(places))):
+                taken[place] = int(number)
+        return taken

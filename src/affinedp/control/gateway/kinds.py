@@ -28,6 +28,7 @@ from affinedp.control.gateway.plan import (
     gateway_plan,
     plan_for,
 )
+from affinedp.control.gateway.saturation import saturating_plan
 from affinedp.control.gateway.stream import Stream, draw_bits
 from affinedp.control.gateway.white_plan import white_plan
 from affinedp.control.sensors.reach import Reach
@@ -255,6 +256,7 @@ class StationaryKind(Kind):
     """Stationary noise that goes on for ever, from a :class:`StationaryNoise`."""
 
     keeps = KEPT
+    _saturates = False
 
     @cached_property
     def _facts(self) -> Facts:
@@ -273,6 +275,8 @@ class StationaryKind(Kind):
     def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
         """Choose grids, fresh noise and enlargement."""
         noise: StationaryNoise = self.mechanism
+        if self._saturates:
+            return saturating_plan(noise, self._facts, sensor)
         return plan_for(self._facts, sensor, fresh_noise, lambda e: path_bits(noise, e))
 
     def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -294,11 +298,16 @@ class StationaryKind(Kind):
 
     def cost(self, sensor: Sensor) -> float:
         """Return the total variance with these sensors, relative to exact ones."""
+        if self._saturates:
+            return float((self.variance(self.plan(sensor, None)) / self.designed).mean())
         return cost_of_steps(self._facts, sensor)
 
     def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
-        """Refuse sensors that can saturate, unless the noise is white."""
+        """Check that sensors stay in their range, or take note that they may not."""
         if not self.minds_saturation:
+            return
+        if sensor.low and reach is None:
+            self._saturates = True  # all of the noise is enlarged for it
             return
         plant = self.mechanism.neighbours.plant
         steps = min(self.steps, MOST_REACHED)

@@ -328,9 +328,9 @@ class ClosedLoop(LoopRecord):
         """
         count = dynamics.horizon if steps is None else whole_number(steps, "steps")
         check_noise(self, dynamics, count)
-        weight = (
-            self.state_weight if state_weight is None else _weight(state_weight, self.plant.states)
-        )
+        weight = self.state_weight
+        if state_weight is not None:
+            weight = _weight(state_weight, self.plant.states)
         return cost_of_one_draw(self, dynamics, weight, count)
 
     def simulate(
