@@ -271,7 +271,7 @@ def test_a_ledger_asks_about_other_neighbours(run, tmp_path):
     assert code == 0, err
     code, _, err = release("cells")
     assert code == 2
-    assert "same_secret=True" in err
+    assert "--same-secret" in err
     assert "one person" in err
     code, _, err = release("cells", "--same-secret")
     assert code == 0, err
