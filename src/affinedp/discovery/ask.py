@@ -181,7 +181,8 @@ def _promise(
             raise AffineDPError(f"design must be a Mechanism, not {type(design).__name__}")
         delta = delta or (USUAL_DELTA if record.law == "gaussian" else 0.0)
         kept = record.guarantee.epsilon(delta)
-        return Promise(record.law, kept, delta, mu, design=record), record.manifold.equations()
+        kind: Literal["gaussian", "laplace"] = "gaussian" if record.law == "gaussian" else "laplace"
+        return Promise(kind, kept, delta, mu, design=record), record.manifold.equations()
     chosen = law or ("gaussian" if delta else "laplace")
     if chosen not in ("gaussian", "laplace"):
         raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")

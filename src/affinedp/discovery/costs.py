@@ -132,7 +132,7 @@ class Promise:
         else:
             note = "for the neighbours of Definition 4 with μ = 1"
         kept = verify(
-            manifold, self.design.noise_matrix, law=self.law, mu=mu, query=self.design.query
+            manifold, self.design.noise_matrix, law=self.design.law, mu=mu, query=self.design.query
         )
         return Cost(kept.epsilon(self.delta), note)
 

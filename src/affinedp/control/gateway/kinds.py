@@ -20,6 +20,7 @@ from affinedp.control.gateway.facts import (
     trajectory_facts,
 )
 from affinedp.control.gateway.integer_noise import drawn_once
+from affinedp.control.gateway.knorm_draw import BodyOnGrid
 from affinedp.control.gateway.one_draw import OneDraw
 from affinedp.control.gateway.plan import (
     GatewayPlan,
@@ -185,6 +186,23 @@ class OneDrawKind(Kind):
         check_range(sensor, self._dynamics, reach)
 
 
+class BodyKind(OneDrawKind):
+    """K-norm noise from one draw: δ = 0, with fresh Laplace noise for what is not exact."""
+
+    @cached_property
+    def _grid(self) -> BodyOnGrid:
+        return BodyOnGrid.of(self.mechanism)
+
+    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Draw steps of x(0), and where the path begins."""
+        numbers = self._grid.draw(self.guarantee.sensitivity, plan.noise_factor)
+        return numbers, self.source(plan).start(numbers)
+
+    def source(self, plan: GatewayPlan) -> OneDraw:
+        """Return what makes the noise of every step."""
+        return OneDraw(self._dynamics, self._grid.root(self.mechanism), plan)
+
+
 class WhiteKind(Kind):
     """Fresh noise at every step and nothing else, from an :class:`IndependentOutputNoise`."""
 
@@ -336,11 +354,13 @@ def kind_of(mechanism: Any, horizon: int | None = None) -> Kind:
     )
     for found, kind in kinds:
         if isinstance(mechanism, found):
+            if kind is OneDrawKind and mechanism.law == "knorm":
+                return BodyKind(mechanism, horizon)
             if mechanism.law != "gaussian":
                 raise AffineDPError(
-                    "a gateway sends Gaussian noise: the fresh noise that hides rounding at every "
-                    "step has no counterpart for δ = 0. Release Laplace noise for a recorded "
-                    "trajectory (mechanism().release), or design Gaussian noise"
+                    "a gateway sends Gaussian or K-norm noise. Release Laplace noise for a "
+                    "recorded trajectory (mechanism().release), or design K-norm noise "
+                    "(law='knorm'), which keeps ε without δ too"
                 )
             return kind(mechanism, horizon)
     raise AffineDPError(
