@@ -149,3 +149,10 @@ class TestToPaste:
         assert "…" not in told
         first = "".join(line[:15].strip() for line in told.splitlines())
         assert all(name in first for name in names)
+
+
+def test_integers_longer_than_doubles_are_looked_at_between_rows_too():
+    a = [10**400 + i * i for i in range(40)]
+    b = [10**300 * i for i in range(40)]
+    found = adp.discover({"a": a, "b": b, "c": [x + y for x, y in zip(a, b)]})
+    assert "c = a + b" in {one.text for one in found.equations}
