@@ -89,12 +89,18 @@ def mechanisms():
     M = two_splits()
     yield adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
     yield adp.design_laplace(M, epsilon=1.0, starts=1)
+    yield adp.design_knorm(M, epsilon=1.0)
+
+
+def simulated(place, simultaneous):
+    """Ranks of 1999 releases: given them, the coverage is Beta(1800, 200), 0.9 within 0.02."""
+    return place == 2 or (place == 1 and simultaneous)
 
 
 COMBINATIONS = np.array([[1.0, -1, 0, 0, 0], [0, 0, 1, 0, 0], [1, 0, -2, 0.5, 0]])
 
 
-@pytest.mark.parametrize("place", [0, 1], ids=["gaussian", "laplace"])
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["gaussian", "laplace", "knorm"])
 @pytest.mark.parametrize("simultaneous", [False, True])
 @pytest.mark.parametrize("combination", [None, COMBINATIONS], ids=["outputs", "combinations"])
 def test_coverage_by_simulation(place, simultaneous, combination):
@@ -112,9 +118,10 @@ def test_coverage_by_simulation(place, simultaneous, combination):
         inside = inside.all(axis=1)[:, None]
     for hits in inside.sum(axis=0).tolist():
         # too little coverage is ruled out with probability 1 - 1e-4
-        assert stats.binom.cdf(hits, draws, 0.9) > 1e-4
-        if not simultaneous:  # and each by itself is sharp
-            assert stats.binom.sf(hits, draws, 0.9 + 1e-3) > 1e-4
+        wanted_level = 0.9 if place == 0 or not simulated(place, simultaneous) else 0.88
+        assert stats.binom.cdf(hits, draws, wanted_level) > 1e-4
+        if not simultaneous:  # and each by itself is sharp, but for the ranks of a simulation
+            assert stats.binom.sf(hits, draws, 0.9 + (0.03 if place == 2 else 1e-3)) > 1e-4
 
 
 def test_rows_at_once_are_wider():

@@ -27,8 +27,9 @@ GRID = 1e9
 # Simulated releases for intervals that hold all at once.
 RELEASES = 1999
 MOST_RELEASES = 200_000
-# Simulated numbers at a time.
+# Simulated numbers at a time, and at most.
 BATCH = 4e6
+MOST_SIMULATED = 1e8
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +93,11 @@ def interval_of(
         reach, how = _joint_reach(mechanism, matrix, share)
     elif mechanism.law == "gaussian":
         reach, how = _normal(level) * _deviations(mechanism, matrix), "exact: Gaussian noise"
-    else:
+    elif mechanism.law == "laplace":
         reach = half_widths(_mixed(mechanism, matrix), mechanism.law, level)
         how = "from the law of sums of Laplace noise; never too short"
+    else:
+        reach, how = _ranked_reach(mechanism, matrix, level)
     center = given if matrix is None else np.asarray((matrix @ given.T).T)
     width = reach * factor
     if single:
@@ -153,6 +156,10 @@ def _deviations(mechanism: MechanismRecord, matrix: Any) -> FloatArray:
     """Standard deviations of the combinations."""
     if matrix is None:
         return np.asarray(np.sqrt(mechanism.expected_squared_errors))
+    if mechanism.law == "knorm":
+        rows = dense(matrix)
+        squares = np.einsum("ij,jk,ik->i", rows, mechanism.covariance, rows, optimize=True)
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
     squares = (_mixed(mechanism, matrix) ** 2).sum(axis=1)
     return np.asarray(np.sqrt(mechanism.variance * squares))
 
@@ -172,10 +179,13 @@ def _joint_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple
     releases = max(RELEASES, math.ceil(20 / (1 - level)))
     rank = math.ceil((releases + 1) * level)
     if releases > MOST_RELEASES or rank > releases:
+        if mechanism.law != "laplace":
+            raise AffineDPError(f"level {level:.9g} is too close to 1 to be simulated")
         each = 1 - (1 - level) / noisy
         reach = half_widths(_mixed(mechanism, matrix), mechanism.law, each)
         return reach, "Bonferroni: holds for any law"
-    largest = _simulated(mechanism, matrix, deviations, releases)
+    errors = _simulated(mechanism, matrix, deviations, releases)
+    largest = np.concatenate([batch.max(axis=1) for batch in errors])
     times = float(np.sort(largest)[rank - 1])
     how = f"rank {rank} of {releases} simulated releases: holds with at least {level:.6g}"
     return times * deviations, how
@@ -183,17 +193,28 @@ def _joint_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple
 
 def _simulated(
     mechanism: MechanismRecord, matrix: Any, deviations: FloatArray, releases: int
-) -> FloatArray:
-    """The largest error of every simulated release, in standard deviations."""
+) -> Iterator[FloatArray]:
+    """The errors of simulated releases, in standard deviations, some releases at a time."""
     generator = np.random.default_rng(0)
     scale = np.where(deviations > 0, deviations, np.inf)
     size = max(1, int(BATCH / max(mechanism.root.shape[1], len(mechanism.output_names))))
-    found = []
     for start in range(0, releases, size):
         noise = mechanism.sample(min(size, releases - start), generator)
         errors = noise if matrix is None else np.asarray((matrix @ noise.T).T)
-        found.append((np.abs(errors) / scale).max(axis=1))
-    return np.concatenate(found)
+        yield np.abs(errors) / scale
+
+
+def _ranked_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple[FloatArray, str]:
+    """Half widths by the rank of simulated errors, number by number, for any law."""
+    deviations = _deviations(mechanism, matrix)
+    releases = max(RELEASES, math.ceil(20 / (1 - level)))
+    if releases * float(len(deviations)) > MOST_SIMULATED:
+        raise AffineDPError(f"level {level:.9g} is too close to 1 for so many numbers")
+    rank = math.ceil((releases + 1) * level)
+    errors = np.concatenate(list(_simulated(mechanism, matrix, deviations, releases)))
+    times = np.partition(errors, rank - 1, axis=0)[rank - 1]
+    how = f"rank {rank} of {releases} simulated releases: holds with at least {level:.6g}"
+    return times * deviations, how
 
 
 def half_widths(noise: FloatArray, law: Law, level: float) -> FloatArray:

@@ -78,6 +78,11 @@ def _read_csv(pandas: Any, path: Path, long_numbers: str) -> Any:
         table = pandas.read_csv(
             path, skipinitialspace=True, float_precision="round_trip", index_col=False
         )
+        header = pandas.read_csv(path, skipinitialspace=True, header=None, nrows=1, dtype=str)
+        names = header.iloc[0].dropna()
+        if names.duplicated().any():  # pandas would give the second one another name
+            twice = visible(str(names[names.duplicated()].iloc[0]))
+            raise AffineDPError(f"{path.name} has two columns with the name {twice!r}")
         # texts such as NA, None or nan are labels (Namibia, for one): only nothing is missing
         labels = [
             place

@@ -95,6 +95,7 @@ class MarginRelease:
         chosen: Any = self.margins
         if not isinstance(chosen, str | int):
             chosen = [self._places(names) for names in chosen]
+        law: Any = self.law or "auto"
         mechanism = design_margins(
             [len(list(labels)) for labels in self.attributes.values()],
             chosen,
@@ -103,7 +104,7 @@ class MarginRelease:
             neighbours=self.neighbours,
             household=self.household * (self.at_most or 1),
             goal=self.goal,
-            law=self.law or "auto",
+            law=law,
         )
         return MarginDesign(self, mechanism)
 

@@ -98,6 +98,7 @@ def design_tree_table(
     cost = np.zeros(len(parent))
     cost[layout.private] = 1.0 if weights is None else weights
     public = ~layout.is_private
+    law: Any = description.law or "auto"
     mechanism = design_tree(
         parent,
         epsilon=description.epsilon,
@@ -106,14 +107,14 @@ def design_tree_table(
         neighbours=description.neighbours,  # type: ignore[arg-type]
         household=description.household * (description.at_most or 1),
         public=public if public.any() else None,
-        law=description.law or "auto",
+        law=law,
         names=tuple(layout.name(entry) for entry in range(len(parent))),
     )
     own = math.fsum(mechanism.expected_squared_errors * cost)
     compared = []
     for words, ratio in mechanism.alternatives:
         name, _, law = words.rpartition(", ")
-        compared.append(Compared(name, law, own * ratio))  # type: ignore[arg-type]
+        compared.append(Compared(name, law, own * ratio))
     return mechanism, tuple(compared)
 
 
