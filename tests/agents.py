@@ -38,6 +38,7 @@ def overheard(log: Path) -> dict[tuple[str, int], set[float]]:
         if '"agent"' not in payload:
             continue
         message = json.loads(payload)
+        message = message.get("message", message)  # of a sealed one, the inside
         t = message["round"]
         found.setdefault((message["agent"], t), set()).add(message["y"])
         if t:

@@ -156,6 +156,11 @@ class Command:
     def said(self) -> str:
         return self._said.read_text(encoding="utf-8")
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self._process.poll() is not None
+
     def ready(self) -> Command:
         """Wait until it listens."""
         deadline = time.monotonic() + PATIENCE

@@ -105,6 +105,9 @@ def test_value_files(tmp_path, capsys):
         (("--ca-file", "x"), "go with TLS"),
         (("--ledger", "absent.db"), "there is no ledger"),
         (("--sigma", 1), "leave them out"),
+        (("--rerun", "--run", 2), "without rerun"),
+        (("--keys", "absent.keys"), "key file absent.keys cannot be read"),
+        (("--network", "absent.toml"), "stand in the network file"),
     ],
 )
 def test_options_that_do_not_fit(words, options, said, tmp_path, monkeypatch):
@@ -126,7 +129,7 @@ def test_nothing_is_drawn_when_nobody_listens(words, tmp_path):
 def test_readout(tmp_path):
     noise = AgentNoise(epsilon=1.0, delta=0.01)
     with Agent("3", {"1": 0.25}, state=tmp_path / "3.db", value=20.0, noise=noise) as agent:
-        first = agent.message.y
+        first = agent.y
         estimate = agent.readout("corrected", 10)
         assert "using it" in invoke("readout", "--state", tmp_path / "3.db")
     said = invoke("readout", "--state", tmp_path / "3.db", "--agents", 10)
@@ -155,7 +158,7 @@ def test_password_tls_ledger_and_signals(words, tmp_path):
         assert not (tmp_path / "3.db").exists(), "drawn in vain"
         settings = {"tls": True, "ca_file": ca, "username": "spy", "password": "listens"}
         with (
-            Connection(Broker.parse(broker.address, **settings), ["consensus/3"]) as spy,
+            Connection(Broker.parse(broker.address, **settings), ["consensus/3/1"]) as spy,
             Command(tmp_path, "consensus", *more, *by_file) as first,
         ):
             published = spy.receive(PATIENCE)
@@ -169,8 +172,8 @@ def test_password_tls_ledger_and_signals(words, tmp_path):
             with Command(tmp_path, "consensus", *rest, *user, environment=environment) as second:
                 second.ready()
                 assert spy.receive(PATIENCE) == published
-                other = AgentMessage("1", 0, 4.0, None, {"3": 0.5})
-                spy.publish("consensus/1", encode(other))
+                other = AgentMessage("1", "3", 1, 0, None, 4.0, None, 0.5)
+                spy.publish("consensus/1/3", encode(other))
                 assert second.wait() == 2, second.said
             while (message := spy.receive(0.0)) is not None:
                 assert message == published

@@ -50,7 +50,7 @@ def ledger(tmp_path):
 def once(start, **more):
     """Draw, note the first message, close."""
     agent = start(**more)
-    first = agent.message.y
+    first = agent.y
     agent.close()
     return first
 
@@ -160,7 +160,7 @@ def test_altered_states_are_refused(start, tmp_path, ledger, statement):
 
 def test_an_altered_round_is_noticed(start, tmp_path):
     agent = start()
-    agent.hear(AgentMessage("1", 0, 4.0, None, {"3": 0.25}))
+    agent.hear(AgentMessage("1", "3", 1, 0, None, 4.0, None, 0.25))
     assert agent.advance()
     agent.close()
     alter(tmp_path / "3.db", "UPDATE sent SET outputs = replace(outputs, '4.0', '4.5')")
@@ -180,7 +180,7 @@ def test_swapped_states_are_refused(start, tmp_path, ledger):
 
 def test_state_of_a_gateway(start, tmp_path):
     mechanism = design_output_noise(([[1.0]], [[1.0]]), 3, epsilon=1.0, delta=0.01)
-    with Gateway(mechanism, state=tmp_path / "3.db"):
+    with Gateway(mechanism, state=tmp_path / "3.db", resolution="exact"):
         pass
     with pytest.raises(AgentStateError, match="not the state of an agent"):
         start()
@@ -189,7 +189,7 @@ def test_state_of_a_gateway(start, tmp_path):
 def test_read_state(start, tmp_path):
     first = once(start)
     with read_state(tmp_path / "3.db") as agent:
-        assert (agent.name, agent.weights, agent.message.y) == ("3", {"1": 0.25}, first)
+        assert (agent.name, agent.weights, agent.y) == ("3", {"1": 0.25}, first)
     with pytest.raises(AffineDPError, match="cannot be opened"):
         read_state(tmp_path / "absent.db")
 

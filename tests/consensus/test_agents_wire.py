@@ -12,10 +12,15 @@ import pytest
 
 from affinedp.audit.trial import audit
 from affinedp.consensus.agents import process as agent_wire
-from affinedp.consensus.agents.agent import Agent, AsymmetryError, ContradictionError, read_state
+from affinedp.consensus.agents.agent import Agent, read_state
 from affinedp.consensus.agents.message import AgentMessage, encode, next_message
 from affinedp.consensus.agents.noise import AgentNoise
 from affinedp.consensus.agents.process import Meeting, run_agent
+from affinedp.consensus.agents.refusals import (
+    AsymmetryError,
+    ContradictionError,
+    DifferentRunError,
+)
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
@@ -53,14 +58,15 @@ class Neighbour:
     def __init__(self, connection, prefix):
         self._connection, self._prefix = connection, prefix
 
-    def send(self, name, t, y, previous=None, weight=0.25):
-        message = AgentMessage(name, t, y, previous, {"3": weight})
+    def send(self, name, t, y, previous=None, weight=0.25, rounds=2, run=1):
+        message = AgentMessage(name, "3", run, t, rounds, y, previous, weight)
         self.send_bytes(name, encode(message))
 
     def send_bytes(self, name, payload):
-        assert self._connection.publish(f"{self._prefix}/{name}", payload)
+        assert self._connection.publish(f"{self._prefix}/{name}/3", payload)
 
     def next(self):
+        """What agent 3 says next, to agent 1; it says the same to agent 5."""
         message = self._connection.receive(PATIENCE)
         assert message is not None, "waited in vain"
         return json.loads(message.payload)
@@ -89,7 +95,7 @@ def talk(shared, agent, start):
     with ExitStack() as stack:
 
         def begin(prefix, **more):
-            me = stack.enter_context(Connection(shared, [f"{prefix}/3"]))
+            me = stack.enter_context(Connection(shared, [f"{prefix}/3/1"]))
             settings = {"rounds": 2, "resend": 0.1, "linger": 0.5, **more}
             running = start(run_agent, agent, Meeting(shared, prefix), **settings)
             return Neighbour(me, prefix), running
@@ -102,7 +108,8 @@ GARBAGE = [
     b"hello \x1b[31m",
     b"[" * 50_000,
     b"x" * 100_000,
-    b'{"agent":"5","round":0,"y":1,"previous":null,"weights":{}}',
+    b'{"agent":"5","to":"3","run":1,"round":0,"rounds":2,"y":1,"previous":null,"weight":0.25}',
+    b'{"agent":"1","to":"4","run":1,"round":0,"rounds":2,"y":1,"previous":null,"weight":0.25}',
 ]
 
 
@@ -110,7 +117,7 @@ def test_lost_repeated_late_and_malformed_messages(talk, agent, caplog):
     caplog.set_level(logging.INFO)
     me, running = talk("a")
     first = me.next()
-    assert first["weights"] == {"1": 0.25, "5": 0.25}
+    assert (first["weight"], first["rounds"], first["run"]) == (0.25, 2, 1)
     assert (first["round"], first["previous"]) == (0, None)
     assert me.next() == first, "sent again while nobody answers"
     for payload in GARBAGE:
@@ -121,13 +128,13 @@ def test_lost_repeated_late_and_malformed_messages(talk, agent, caplog):
     second = me.hear(1)
     assert second["previous"] == first["y"]
     assert second["y"] == next_message(first["y"], {"1": 4.0, "5": 8.0}, agent.weights)
-    me.send("5", 0, 8.0)  # late: it is answered, and changes nothing
+    me.send("1", 0, 4.0)  # late: it is answered, and changes nothing
     assert me.next() == second
     me.send("1", 1, 5.0, 4.0)
     third = me.hear(2)
     assert third["y"] == next_message(second["y"], {"1": 5.0, "5": 7.0}, agent.weights)
     me.send("1", 2, 5.5, 5.0)
-    me.send("5", 3, 5.5, 7.25)  # who does more rounds than we do
+    me.send("5", 2, 5.5, 7.0)
     outcome = running.result(PATIENCE)
     assert (outcome.steps, outcome.finished) == (2, True)
     assert outcome.dropped["malformed"] == len(GARBAGE)
@@ -146,8 +153,22 @@ def test_lost_repeated_late_and_malformed_messages(talk, agent, caplog):
         (lambda me, y: me.send("1", 2, 5.0, 4.0), ContradictionError),
         (lambda me, y: me.send("3", 0, y + 1.0), ContradictionError),
         (lambda me, y: me.send("5", 0, 8.0, weight=0.2), AsymmetryError),
+        (lambda me, y: me.send("5", 0, 8.0, weight=0.0), AsymmetryError),
+        (lambda me, y: me.send("5", 0, 8.0, rounds=3), DifferentRunError),
+        (lambda me, y: me.send("5", 0, 8.0, rounds=None), DifferentRunError),
+        (lambda me, y: me.send("5", 0, 8.0, run=2), DifferentRunError),
     ],
-    ids=["round", "previous", "too far", "our name", "weight"],
+    ids=[
+        "round",
+        "previous",
+        "too far",
+        "our name",
+        "weight",
+        "no link",
+        "rounds",
+        "no end",
+        "run",
+    ],
 )
 def test_contradictory_messages_stop_it(talk, spoil, error, request):
     me, running = talk(request.node.callspec.id.replace(" ", "-"))
@@ -162,7 +183,7 @@ def test_it_does_not_wait_for_ever_after_its_last_round(talk):
     me, running = talk("b", rounds=1)
     assert me.next()["round"] == 0
     for name in ("1", "5"):
-        me.send(name, 0, 4.0)
+        me.send(name, 0, 4.0, rounds=1)
     assert me.hear(1)["round"] == 1
     outcome = running.result(PATIENCE)
     assert (outcome.steps, outcome.finished) == (1, True)
@@ -170,12 +191,12 @@ def test_it_does_not_wait_for_ever_after_its_last_round(talk):
 
 def test_no_end_without_rounds_until_it_is_stopped(agent, shared):
     stop = threading.Event()
-    with ThreadPoolExecutor(1) as pool, Connection(shared, ["c/3"]) as connection:
+    with ThreadPoolExecutor(1) as pool, Connection(shared, ["c/3/1"]) as connection:
         running = pool.submit(run_agent, agent, Meeting(shared, "c"), stop)
         me = Neighbour(connection, "c")
         assert me.next()["round"] == 0
         for name in ("1", "5"):
-            me.send(name, 0, 4.0)
+            me.send(name, 0, 4.0, rounds=None)
         me.hear(1)
         stop.set()
         outcome = running.result(PATIENCE)
@@ -195,6 +216,39 @@ def test_heavy_weights_are_mentioned(shared, tmp_path, caplog):
     with Agent("3", weights, state=tmp_path / "3.db", value=1.0, noise=NOISE) as agent:
         run_agent(agent, Meeting(shared, "d"), threading.Event(), rounds=0, linger=0.0)
     assert "add up to 1.5" in caplog.text
+
+
+def test_retained_messages_do_not_greet_it(talk, shared):
+    """What an attacker left at the broker for a neighbour is not asked for."""
+    with Connection(shared) as attacker:
+        for name in ("1", "5"):
+            message = AgentMessage(name, "3", 1, 0, 2, 1e9, None, 0.25)
+            attacker._client.publish(f"kept/{name}/3", encode(message), qos=1, retain=True)
+        me, running = talk("kept")
+        first = me.next()
+        for t, y in ((0, 4.0), (1, 5.0), (2, 6.0)):
+            for name in ("1", "5"):
+                me.send(name, t, y, y - 1.0 if t else None)
+        outcome = running.result(PATIENCE)
+        assert (outcome.steps, outcome.finished) == (2, True)
+        assert me.hear(1)["y"] == next_message(
+            first["y"], {"1": 4.0, "5": 4.0}, {"1": 0.25, "5": 0.25}
+        )
+        for name in ("1", "5"):
+            attacker._client.publish(f"kept/{name}/3", b"", qos=1, retain=True)
+
+
+def test_strangers_are_told_and_cannot_stop_it(talk):
+    me, running = talk("strange")
+    me.next()
+    me.send_bytes("7", encode(AgentMessage("7", "3", 1, 0, 2, 1e9, None, 0.25)))
+    me.send_bytes("7", encode(AgentMessage("7", "3", 9, 9, 9, 1e9, 1.0, 0.0)))
+    for t, y in ((0, 4.0), (1, 5.0), (2, 6.0)):
+        for name in ("1", "5"):
+            me.send(name, t, y, y - 1.0 if t else None)
+    outcome = running.result(PATIENCE)
+    assert outcome.finished
+    assert outcome.dropped["of a stranger"] == 2
 
 
 # ---------------------------------------------------------------------- a bad network

@@ -153,3 +153,24 @@ def test_delta_of_the_tradeoff():
 def test_refusals(call):
     with pytest.raises(AffineDPError):
         call(made(epsilon=1.0, delta=0.01))
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-160, 1.0, 1e150, 1e300])
+def test_bounds_in_any_unit(unit):
+    """Lengths are taken without squares, so that a bound never becomes 0 or infinite by itself."""
+    consensus = PrivateConsensus(nx.cycle_graph(5), law="laplace", epsilon=1.0)
+    x0, gamma = np.arange(5.0), np.array([1.0, -1, 2, 0, 0.5])
+    for statement in ("path", "mean"):
+        more = {"noise": gamma} if statement == "path" else {}
+        scaled = {"noise": gamma * unit} if statement == "path" else {}
+        plain = consensus.bound(x0, 6, statement, **more)
+        found = consensus.bound(x0 * unit, 6, statement, **scaled)
+        assert_allclose(found, plain * unit, rtol=1e-12)
+    if unit > 1e153:
+        with pytest.raises(AffineDPError, match="another unit"):
+            consensus.bound(x0 * unit, 6)
+        with pytest.raises(AffineDPError, match="another unit"):
+            consensus.steps_to(0.1, spread=unit)
+    else:
+        assert np.all(consensus.bound(x0 * unit, 6) > 0)
+        assert consensus.steps_to(0.1, spread=unit) >= 0

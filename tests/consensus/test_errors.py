@@ -1,5 +1,7 @@
 """Errors: against powers of the matrix, word by word, and against many runs."""
 
+import tracemalloc
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from numpy.testing import assert_allclose
 
 from affinedp.consensus import PrivateConsensus
 from affinedp.consensus.protocol import behaviour as behaviour_module
+from affinedp.consensus.protocol.probes import trace_interval
 from affinedp.errors import AffineDPError
+from networks import bridged, precise_second
 
 READOUTS = ("state", "message", "corrected")
 STEPS = 12
@@ -149,6 +153,108 @@ def test_estimates_cover_the_exact_curve(readout):
     assert_allclose(late[-1], consensus.limit(readout), rtol=1e-6)
 
 
+@pytest.mark.parametrize("probes", [2, 4, 16])
+@pytest.mark.parametrize("readout", READOUTS)
+def test_intervals_cover_where_one_mode_is_left(readout, probes):
+    """All noise on one agent of a path: values as skewed as χ²₁, where Student's t fails."""
+    n, steps = 8, [0, 1, 8, 60]
+    sigma = np.full(n, 1e-3)
+    sigma[0] = 1.0
+    consensus = PrivateConsensus(nx.path_graph(n), law="gaussian", sigma=sigma)
+    exact = np.array(consensus.mean_square_error(np.zeros(n), steps, readout))
+    missed = np.zeros(len(steps))
+    for seed in range(150):
+        curve = consensus.mean_square_error(
+            np.zeros(n), steps, readout, method="estimate", probes=probes, seed=seed
+        )
+        missed += (exact < curve.low * (1 - 1e-9)) | (exact > curve.high * (1 + 1e-9))
+    # 5 % of 150 are 7.5; 18 and more would have a chance of 1e-3
+    assert missed.max() < 18
+
+
+def test_intervals_of_traces_cover():
+    """Against the law itself: gᵀ M g with one, two and many eigenvalues."""
+    generator = np.random.default_rng(3)
+    for weights in ([1.0], [0.9, 0.1], np.full(50, 1.0), [1.0] * 3 + [0.01] * 40):
+        weights = np.asarray(weights)
+        for probes in (1, 4, 30):
+            means = (generator.chisquare(probes, size=(4000, len(weights))) @ weights) / probes
+            low, high = trace_interval(means, probes, float(weights.max()), 0.05)
+            missed = np.mean((weights.sum() < low) | (weights.sum() > high))
+            assert missed <= 0.05 + 5 * np.sqrt(0.05 / 4000)
+    low, high = trace_interval(np.array([0.0]), 4, 1.0, 0.05)
+    assert low == high == 0
+
+
+@pytest.mark.parametrize("weight", [1e-12, 1e-14, 1e-16, 1e-20])
+def test_groups_that_hardly_hear_each_other(weight):
+    """The difference between the groups dies out as (1 − λ₂)^t; everything else at once."""
+    graph = bridged(weight, size=6)
+    second = float(precise_second(graph))
+    consensus = PrivateConsensus(graph, law="gaussian", sigma=1e-8)
+    x0 = np.repeat([0.0, 100.0], 6)
+    steps = [0, 1, 1000, 10**6, 10**10, 10**14]
+    curve = consensus.mean_square_error(x0, steps)
+    wanted = 12 * 50.0**2 * np.exp(2 * np.array(steps) * np.log1p(-second))
+    assert curve.exact
+    assert_allclose(curve, wanted, rtol=1e-7, atol=1e-10)
+
+
+def test_eigenvalues_next_to_minus_one_are_refused_where_rounding_decides():
+    """A complete two-sided network with weight sums of almost 1 swaps sides almost for ever."""
+    graph = nx.complete_bipartite_graph(3, 3)
+    consensus = PrivateConsensus(graph, law="gaussian", sigma=1.0, weights=(1 - 1e-9) / 3)
+    x0 = [1, 1, 1, -1, -1, -1]
+    assert consensus.mean_square_error(x0, 10).exact
+    with pytest.raises(AffineDPError, match="so close to 2"):
+        consensus.mean_square_error(x0, [10**9, 10**12])
+
+
+def test_chosen_steps():
+    graph = nx.random_regular_graph(4, 30, seed=5)
+    consensus = PrivateConsensus(graph, law="laplace", epsilon=1.0)
+    x0, chosen = np.arange(30.0) ** 2, [0, 3, 4, 17, 40]
+    for readout in READOUTS:
+        for more in ({}, {"schedule": lambda t: consensus.weights}, {"method": "estimate"}):
+            every = consensus.mean_square_error(x0, 40, readout, **more)
+            some = consensus.mean_square_error(x0, chosen, readout, **more)
+            assert some.times.tolist() == chosen
+            assert every.times.tolist() == list(range(41))
+            assert_allclose(some.values, every.values[chosen], rtol=1e-12)
+            assert_allclose(some.high, every.high[chosen], rtol=1e-12)
+
+
+def test_many_steps_in_little_memory():
+    consensus = PrivateConsensus(nx.cycle_graph(100), law="laplace", epsilon=1.0)
+    tracemalloc.start()
+    curve = consensus.mean_square_error(np.arange(100.0), 200_000)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2e7  # all powers at once would take 1.6e8
+    assert_allclose(curve[-1], consensus.limit("state"), rtol=1e-9)
+    far = consensus.mean_square_error(np.arange(100.0), [10, 5_000, 123_456])
+    assert_allclose(far.values, curve[[10, 5_000, 123_456]], rtol=1e-10)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-100, 1e100, 1e150])
+def test_extreme_units(unit):
+    """Numbers whose squares are no doubles are refused; others are right."""
+    consensus = PrivateConsensus(nx.cycle_graph(5), law="gaussian", sigma=unit)
+    x0 = np.arange(5.0) * unit
+    plain = PrivateConsensus(nx.cycle_graph(5), law="gaussian", sigma=1.0)
+    for more in ({}, {"method": "estimate"}, {"schedule": lambda t: consensus.weights}):
+        wanted = np.array(plain.mean_square_error(np.arange(5.0), 6, **more)) * unit * unit
+        assert_allclose(consensus.mean_square_error(x0, 6, **more), wanted, rtol=1e-9)
+    huge = PrivateConsensus(nx.cycle_graph(5), law="gaussian", sigma=1e200)
+    for more in ({}, {"method": "estimate"}, {"schedule": lambda t: huge.weights}):
+        with pytest.raises(AffineDPError, match="another unit"):
+            huge.mean_square_error(np.zeros(5), 6, **more)
+        with pytest.raises(AffineDPError, match="another unit"):
+            huge.limit()
+        with pytest.raises(AffineDPError, match="another unit"):
+            plain.mean_square_error(np.arange(5) * 1e200, 6, **more)
+
+
 def test_large_networks_are_estimated(monkeypatch):
     monkeypatch.setattr(behaviour_module, "DENSE_AGENTS", 30)
     consensus = PrivateConsensus(nx.circulant_graph(40, [1, 2, 5]), law="gaussian", sigma=1.0)
@@ -184,6 +290,12 @@ def test_a_curve_is_an_array():
         (lambda c: c.mean_square_error([0, 0, 0], 3, ["state"]), "readout must be"),
         (lambda c: c.mean_square_error([0, 0, 0], -1), "at least 0"),
         (lambda c: c.mean_square_error([0, 0, 0], 2.5), "whole number"),
+        (lambda c: c.mean_square_error([0, 0, 0], "many"), "whole number"),
+        (lambda c: c.mean_square_error([0, 0, 0], [1, 2.5]), "whole number"),
+        (lambda c: c.mean_square_error([0, 0, 0], [2, 1]), "ascending"),
+        (lambda c: c.mean_square_error([0, 0, 0], []), "at least one"),
+        (lambda c: c.mean_square_error([0, 0, 0], 10**12), "choose some"),
+        (lambda c: c.mean_square_error([0, 0, 0], 3, method="estimate", confidence="a"), "confid"),
         (lambda c: c.mean_square_error([0, 0, 0], 3, method="guess"), "method must be"),
         (lambda c: c.mean_square_error([0, 0, 0], 3, method="estimate", probes=1), "probes"),
         (lambda c: c.mean_square_error([0, 0, 0], 3, method="estimate", confidence=1), "confid"),

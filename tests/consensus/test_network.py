@@ -106,6 +106,20 @@ def test_directed_graphs_are_refused_with_the_reason():
     assert set(refused.value.agents) == {1, 2}
 
 
+@pytest.mark.parametrize("size", [1e-13, 1e-20, 1e-300])
+def test_light_links_that_go_one_way(size):
+    """Each link is looked at by itself: beside heavy ones a light one is no rounding."""
+    matrix = np.array([[0, 0.3, size], [0.3, 0, 0.2], [0, 0.2, 0]])
+    with pytest.raises(NetworkError, match="not symmetric") as refused:
+        consensus(matrix)
+    assert set(refused.value.agents) == {0, 2}
+    matrix[2, 0] = 2 * size
+    with pytest.raises(NetworkError, match="not symmetric"):
+        consensus(sparse.csr_array(matrix))
+    matrix[2, 0] = size
+    assert consensus(matrix).weights[0, 2] == size
+
+
 def test_rounding_is_no_asymmetry():
     matrix = np.array([[0, 0.3], [0.3 + 1e-17, 0]])
     matrix[1, 0] = np.nextafter(0.3, 1)
@@ -205,6 +219,24 @@ def test_names_of_numbered_agents():
     relabelled = consensus(nx.Graph([(2, 1), (1, 0)]))
     assert relabelled.agents == (2, 1, 0)
     assert relabelled.network.position(2) == 0
+
+
+def test_names_that_cannot_be_looked_up():
+    for names in ([["a"], "b"], [("a", ["b"]), "c"], [{}, "b"]):
+        with pytest.raises(AffineDPError, match="cannot be the name of an agent"):
+            PrivateConsensus.from_edges(2, [0], [1], law="laplace", epsilon=1.0, names=names)
+    for names in (["a", "a"], ["a"], 5):
+        with pytest.raises(AffineDPError, match="2 different names"):
+            PrivateConsensus.from_edges(2, [0], [1], law="laplace", epsilon=1.0, names=names)
+    with pytest.raises(AffineDPError, match="no agent"):
+        consensus(RING).agent_guarantee(("a", ["b"]))
+
+
+def test_lists_of_names_count_right():
+    with pytest.raises(AffineDPError, match="there are agents 0, 1, 2, 3, 4 and 95 more"):
+        consensus(nx.cycle_graph(100)).agent_guarantee("x")
+    with pytest.raises(AffineDPError, match="there are agents 'a', 'b', 'c', 'd', 'e'$"):
+        consensus(RING).agent_guarantee("x")
 
 
 def test_it_does_not_change():

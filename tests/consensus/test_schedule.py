@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 import affinedp as adp
 from affinedp.consensus import NetworkError, PrivateConsensus
+from affinedp.consensus.network import schedule as schedule_module
 from affinedp.errors import AffineDPError
 
 RING = nx.cycle_graph(["a", "b", "c", "d", "e", "f"])
@@ -106,11 +107,60 @@ def test_gossip_reaches_the_average():
     run = consensus.run(X0, 600, 2, seed=1, schedule=gossip)
     assert_allclose(run.messages[:, -1], (X0 + run.noise).mean(axis=1)[:, None] * np.ones(6))
     schedule = consensus.schedule(gossip)
-    assert not schedule.connects(4)
-    assert schedule.connects(5)
+    assert not schedule.connects(8)
+    assert schedule.connects(9)
     assert not consensus.schedule(gossip, away={"a": range(100)}).connects(60)
-    assert consensus.schedule(away={"a": [0, 1]}).connects(3)
-    assert not consensus.schedule(away={"a": [0, 1]}).connects(2)
+    # "a" comes back at step 2 and needs three steps to "d", on the other side
+    assert consensus.schedule(away={"a": [0, 1]}).connects(5)
+    assert not consensus.schedule(away={"a": [0, 1]}).connects(4)
+
+
+def test_news_does_not_go_back_in_time():
+    """Links 0–1 and then 1–2 carry no news of 2 to 0."""
+    path = PrivateConsensus(nx.path_graph(3), law="laplace", epsilon=1.0)
+    first, second = np.zeros((3, 3)), np.zeros((3, 3))
+    first[0, 1] = first[1, 0] = second[1, 2] = second[2, 1] = 0.5
+    assert not path.schedule([first, second]).connects(2)
+    assert path.schedule([first, second, first]).connects(3)
+    for steps in (-1, 1.0, True):
+        with pytest.raises(AffineDPError, match="whole number"):
+            path.schedule([first]).connects(steps)
+    assert not path.schedule([]).connects(0)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=40)
+def test_connects_against_journeys(seed):
+    """An oracle that walks from each agent, link by link in the order of time."""
+    generator = np.random.default_rng(seed)
+    n, steps = int(generator.integers(2, 13)), int(generator.integers(0, 12))
+    whole = PrivateConsensus(nx.complete_graph(n), law="laplace", epsilon=1.0)
+    layers, away = [], generator.random((steps, n)) < 0.1
+    for _ in range(steps):
+        weights = np.triu(generator.random((n, n)) < 1.2 / n, 1) * (0.5 / n)
+        layers.append(weights + weights.T)
+    reached = True
+    for source in range(n):
+        informed = {source}
+        for layer, absent in zip(layers, away):
+            informed |= {
+                int(j)
+                for i in informed
+                if not absent[i]
+                for j in np.flatnonzero(layer[i])
+                if not absent[j]
+            }
+        reached &= len(informed) == n
+    assert whole.schedule(layers, away=away).connects(steps) == reached
+
+
+def test_connects_in_parts(monkeypatch):
+    """Sources that go through one after the other give the same answer."""
+    ring = PrivateConsensus(nx.cycle_graph(40), law="laplace", epsilon=1.0)
+    for bits in (1, 9 * 120, 1 << 28):
+        monkeypatch.setattr(schedule_module, "BITS_AT_ONCE", bits)
+        assert ring.schedule().connects(20)
+        assert not ring.schedule().connects(19)
 
 
 def test_weights_in_many_forms():

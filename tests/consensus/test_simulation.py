@@ -118,19 +118,21 @@ def test_ordering_the_agents_changes_nothing(monkeypatch):
     assert again.network.ordered[0].indices.dtype == np.int32
 
 
-def test_only_messages_are_published():
+def test_nothing_of_a_simulation_is_published():
     run = made().run(X0, 3, 2, seed=0)
-    assert run.published is run.messages
-    assert run.publish() is run.messages
-    assert run.release() is run.messages
+    assert run.overheard is run.messages
+    for refused in (run.publish, run.release):
+        with pytest.raises(UnsafeReadoutError, match="simulated message must not") as error:
+            refused()
+        assert error.value.readout == "message"
+        with pytest.raises(AffineDPError, match="readout must be"):
+            refused("states")
     for readout in ("state", "corrected"):
-        with pytest.raises(UnsafeReadoutError, match="reveals x_i") as refused:
+        with pytest.raises(UnsafeReadoutError, match="reveals x_i") as error:
             run.publish(readout)
-        assert refused.value.readout == readout
+        assert error.value.readout == readout
         with pytest.raises(UnsafeReadoutError, match="Publish the message"):
             run.release(readout)
-    with pytest.raises(AffineDPError, match="readout must be"):
-        run.publish("states")
 
 
 def test_why_states_must_not_be_published():
@@ -171,3 +173,12 @@ def test_standard_errors():
 def test_refusals(arguments, what):
     with pytest.raises(AffineDPError, match=what):
         made().run(**{"x0": X0, "steps": 3} | arguments)
+
+
+def test_squares_beyond_double_precision():
+    huge = np.asarray(X0, dtype=float) * 1e200
+    run = made().run(huge, 3, 2, seed=0)
+    with pytest.raises(AffineDPError, match="another unit"):
+        run.squared_error()
+    with pytest.raises(AffineDPError, match="another unit"):
+        made().run(huge, 3, 2, seed=0, keep="errors")

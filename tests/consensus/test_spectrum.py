@@ -7,8 +7,11 @@ from numpy.testing import assert_allclose
 
 from affinedp.consensus import NetworkError, PrivateConsensus
 from affinedp.consensus.network import spectrum as module
+from affinedp.consensus.network import thin
 from affinedp.consensus.network.spectrum import largest_eigenvalue_bound, spectrum_of
-from affinedp.consensus.network.weights import network_of
+from affinedp.consensus.network.weights import network_from_edges, network_of
+from affinedp.errors import AffineDPError
+from networks import bridged, precise_second
 
 GRAPHS = {
     "regular": nx.random_regular_graph(6, 300, seed=1),
@@ -121,6 +124,66 @@ def test_networks_that_do_not_converge():
     assert refused.value.agents[0] == "b"
     with pytest.raises(NetworkError, match="weights='metropolis'"):
         made(nx.path_graph(3), weights=1.0)
+
+
+@pytest.mark.parametrize("weight", [1e-6, 1e-12, 1e-14, 1e-16, 1e-20])
+def test_light_bridges(weight):
+    graph = bridged(weight)
+    wanted = precise_second(graph)
+    found = spectrum_of(network_of(graph))
+    assert found.lambda_2 == pytest.approx(float(wanted), rel=1e-7)
+    assert 0 < found.lambda_2_bound <= wanted
+    assert found.alpha_bound <= 1
+    assert found.alpha_bound >= 1 - wanted
+
+
+def test_bridges_that_are_lost_in_rounding():
+    """λ₂ ≈ 1e-300 is not known, and it is not called exact; the network is connected still."""
+    found = spectrum_of(network_of(bridged(1e-300)))
+    assert not found.exact
+    assert found.alpha_bound == 1.0
+    with pytest.raises(AffineDPError, match="α may be 1 within rounding"):
+        made(bridged(1e-300)).steps_to(0.1)
+
+
+def test_a_bridge_is_not_blamed_on_the_other_end():
+    """Weight sums above 1 beside a light bridge: λ_n < 2 is what counts."""
+    triangles = nx.Graph()
+    for first in (0, 3):
+        nx.add_cycle(triangles, range(first, first + 3), weight=0.6)
+    triangles.add_edge(0, 3, weight=1e-16)
+    found = made(triangles)
+    assert "λ_n = 1.8 < 2" in found.notes[0]
+    with pytest.raises(AffineDPError, match="α may be 1"):
+        found.steps_to(0.1)
+
+
+@pytest.mark.parametrize("name", ["path", "geometric", "barbell", "ladder"])
+def test_factored_certificates(name, monkeypatch):
+    """Bounds by the signs of pivots: true for any guess, and close to λ₂ for a good one."""
+    graph = nx.ladder_graph(200) if name == "ladder" else GRAPHS[name]
+    network = network_of(graph)
+    second, _ = truth(network)
+    generator = np.random.default_rng(0)
+    assert thin.is_thin(network)
+    value = thin.second_eigenvalue(network, generator.normal(size=network.n))
+    assert value == pytest.approx(second, rel=1e-4)
+    close = thin.second_eigenvalue_bound(network, value, 1e-9, generator)
+    assert 0.97 * second <= close <= second
+    for factor in (0.01, 0.5, 1.01, 1.5, 10.0, 1e3):
+        bound = thin.second_eigenvalue_bound(network, factor * second, 1e-9, generator)
+        assert bound is None or bound <= second
+
+
+def test_long_rings():
+    """λ₂ = (4/3) sin²(π/n) is known; news needs n²/10 steps, and the bound hardly any time."""
+    n = 20_000
+    ring = network_from_edges(n, np.arange(n), (np.arange(n) + 1) % n)
+    found = spectrum_of(ring)
+    second = 4 / 3 * np.sin(np.pi / n) ** 2
+    assert found.lambda_2 == pytest.approx(second, rel=1e-6)
+    assert 0.98 * second <= 1 - found.alpha_bound <= second
+    assert 0.98 * second <= found.lambda_2_bound <= second
 
 
 def test_two_agents():

@@ -33,7 +33,7 @@ def first_message(noise, value, kind="float"):
         path = Path(folder) / "agent.db"
         given = TYPES[kind](value)
         with Agent("1", {"2": 0.5}, state=path, value=given, noise=noise) as agent:
-            return [agent.message.y]
+            return [agent.y]
 
 
 @st.composite

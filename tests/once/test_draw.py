@@ -29,7 +29,7 @@ class OfGateway:
 
     @staticmethod
     def open(path, **more):
-        return Gateway(HOLD, state=path, **more)
+        return Gateway(HOLD, state=path, resolution="exact", **more)
 
 
 class OfAgent:
@@ -122,32 +122,49 @@ def drawn(path):
         return connection.execute("SELECT numbers FROM draw").fetchone()[0]
 
 
+KEPT = [".affinedp-drawn", "run.db", "run.db.drawn"]
+
+
 @pytest.mark.parametrize("moment", ["written", "marked", "linked"])
 def test_killed_without_a_ledger(user, path, moment):
-    """What was drawn is in place, or gone: never drawn anew while it still lies there."""
+    """What was drawn when the crash came is what is used: it is never drawn anew."""
     left = killed(user, path, moment)
-    if moment == "marked":
-        refused(user, path, "second release")
-        assert files(path) == ["run.db.drawn"]
-        return
     user.open(path).close()
-    assert files(path) == ["run.db", "run.db.drawn"]
-    assert (drawn(path) == left) == (moment == "linked")
+    assert files(path) == KEPT
+    assert drawn(path) == left
 
 
 @pytest.mark.parametrize("moment", ["written", "marked", "linked"])
 def test_killed_with_a_ledger(user, path, ledger, tmp_path, moment):
     left = killed(user, path, moment, tmp_path / "budget.db")
     assert len(ledger.history()) == 1
-    if moment != "linked":
-        refused(user, path, "second release", ledger=ledger)
-        assert not [name for name in files(path) if "part" in name]  # the secret is gone already
-        user.open(path, ledger=ledger, redraw=True).close()
-        assert len(ledger.history()) == 2
+    for redraw in (False, True):
+        user.open(path, ledger=ledger, redraw=redraw).close()
+        assert drawn(path) == left
+    (entry,) = ledger.history()
+    assert entry.status == "released"
+    assert files(path) == KEPT
+
+
+def test_half_a_state_is_not_taken(user, path):
+    """A crash while the state is written: nothing was kept, nothing was sent."""
+    left = killed(user, path, "written")
+    file = path.parent / ".run.db.part" / "file"
+    file.write_bytes(file.read_bytes()[:5000])
+    user.open(path).close()
+    assert files(path) == KEPT
+    assert drawn(path) != left
+
+
+def test_what_a_crash_left_does_not_replace_a_state(user, path, ledger):
     user.open(path, ledger=ledger).close()
-    assert (drawn(path) == left) == (moment == "linked")
-    assert ledger.history()[-1].status == "released"
-    assert files(path) == ["run.db", "run.db.drawn"]
+    first = drawn(path)
+    folder = path.parent / ".run.db.part"
+    folder.mkdir(0o700)
+    shutil.copy(path, folder / "file")
+    user.open(path, ledger=ledger).close()
+    assert drawn(path) == first
+    assert files(path) == KEPT
 
 
 # ---------------------------------------------------------------------- lost
@@ -176,11 +193,15 @@ def test_lost_with_its_marker(user, path, ledger):
     refused(user, path, aside.name)
 
 
-def test_lost_with_everything_beside_it(user, path, ledger):
-    """The ledger knows, by the label; without it nothing is left that could tell."""
+def test_lost_with_everything_of_its_name(user, path, ledger):
+    """The register of the folder knows; with the folder gone, the ledger does, by the label."""
     user.open(path, ledger=ledger, label="March").close()
-    for name in (path, path.with_name("run.db.drawn")):
+    for name in path.parent.glob("run.db*"):
         name.unlink()
+    for more in ({}, {"redraw": True}, {"ledger": ledger, "label": "April"}):
+        refused(user, path, "lost with its marker: .*affinedp-drawn says it was drawn", **more)
+    user.open(path.with_name("other.db")).close()
+    path.with_name(".affinedp-drawn").unlink()
     refused(user, path, "charged for 'March'", ledger=ledger, label="March")
     user.open(path).close()
 
@@ -225,7 +246,7 @@ def test_for_the_owner_only(user, path):
         opened.close()
     finally:
         os.umask(umask)
-    assert set(modes) == {"run.db", "run.db-wal", "run.db.drawn"}
+    assert set(modes) == {*KEPT, "run.db-wal"}
     assert set(modes.values()) == {0o600}
     path.chmod(0o644)
     refused(user, path, "chmod 600")

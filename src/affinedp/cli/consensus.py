@@ -24,6 +24,7 @@ from affinedp.cli.broker_options import (
     public_broker,
 )
 from affinedp.cli.eavesdrop import eavesdrop
+from affinedp.cli.launch import keys, launch
 from affinedp.cli.options import SameSecret
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
@@ -46,10 +47,14 @@ State = Annotated[Path, typer.Option(help="State of this agent; secret, kept.")]
 @consensus_app.command()
 def agent(
     name: Annotated[str, typer.Option("--id", help="Name of this agent.")],
-    neighbours: Annotated[
-        str, typer.Option(help="Names, as in 1,5 (with --weight), or 1:0.25,5:0.5.")
-    ],
     state: State,
+    network: Annotated[
+        Path | None,
+        typer.Option(help="Network file: neighbours, weights, noise and rounds of this agent."),
+    ] = None,
+    neighbours: Annotated[
+        str | None, typer.Option(help="Names, as in 1,5 (with --weight), or 1:0.25,5:0.5.")
+    ] = None,
     value_file: Annotated[
         Path | None, typer.Option(help="One number, secret; needed until the state exists.")
     ] = None,
@@ -68,6 +73,16 @@ def agent(
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Draw again if the state is lost; needs a ledger.")
     ] = False,
+    rerun: Annotated[
+        bool,
+        typer.Option("--rerun", help="Begin again from round 0 with the same draw; free."),
+    ] = False,
+    run: Annotated[
+        int | None, typer.Option(help="Which run: go on with it, or begin it; free.", min=1)
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="Keys of the links: drop what they do not seal.")
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds to go (default: no end).", min=0)
     ] = None,
@@ -95,13 +110,28 @@ def agent(
     from affinedp.consensus.agents.agent import Agent
     from affinedp.consensus.agents.noise import AgentNoise
     from affinedp.consensus.agents.process import Meeting, run_agent
+    from affinedp.consensus.agents.seals import Keys
+    from affinedp.consensus.network_file import read_network
     from affinedp.wire.connection import Connection
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     meeting = Meeting(public, topic)
-    links = read_neighbours(neighbours, weight)
     noise = AgentNoise(law, epsilon, delta, mu, sigma, bound)
+    if network is not None:
+        if neighbours is not None or weight is not None or set(noise.given()) - {"bound"}:
+            raise AffineDPError("neighbours, weights and noise stand in the network file")
+        found = read_network(network)
+        links = found.consensus.links_of(name)
+        noise = found.consensus.noise_of(name, bound)
+        rounds = found.rounds if rounds is None else rounds
+    elif neighbours is None:
+        raise AffineDPError("say who the neighbours are: --neighbours, or --network")
+    else:
+        links = read_neighbours(neighbours, weight)
     value = None if value_file is None else read_value(value_file)
+    sealing = None if keys is None else Keys.read(keys)
+    if sealing is not None:
+        sealing.check(links)
     is_new = not state.exists()
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
@@ -124,6 +154,8 @@ def agent(
                 ledger=budget,
                 label=label,
                 redraw=redraw,
+                rerun=rerun,
+                run=run,
             )
         )
         if is_new:
@@ -137,6 +169,7 @@ def agent(
             resend=resend,
             linger=linger,
             on_round=lambda t: bar.update(t / (rounds or math.inf), f"round {t}"),
+            keys=sealing,
         )
         _say(opened, outcome, rounds)
 
@@ -168,6 +201,8 @@ def readout(
 
 
 consensus_app.command()(eavesdrop)
+consensus_app.command()(launch)
+consensus_app.command()(keys)
 
 
 def read_neighbours(text: str, weight: float | None = None) -> dict[str, float]:
@@ -249,6 +284,6 @@ def _say(opened: Agent, outcome: Outcome, rounds: int | None) -> None:
     goal = "" if rounds is None else f" of {rounds}"
     dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.dropped.items()))
     typer.echo(
-        f"agent {opened.name}: {ending}, {outcome.steps}{goal}; message {opened.message.y!r}; "
+        f"agent {opened.name}: {ending}, {outcome.steps}{goal}; message {opened.y!r}; "
         f"dropped: {dropped or 'nothing'}"
     )

@@ -1,12 +1,16 @@
 from .agents.agent import Agent as Agent
 from .agents.noise import AgentNoise as AgentNoise
+from .agents.seals import Keys as Keys
 from .learning.regression import Learned as Learned
 from .learning.regression import PrivateRegression as PrivateRegression
 from .network.network import NetworkError as NetworkError
 from .network.schedule import Schedule as Schedule
 from .network.spectrum import Spectrum as Spectrum
+from .network_file import NetworkFile as NetworkFile
+from .network_file import read_network as read_network
+from .network_file import write_network as write_network
+from .private import PrivateConsensus as PrivateConsensus
 from .protocol.exact_errors import ErrorCurve as ErrorCurve
-from .protocol.protocol import PrivateConsensus as PrivateConsensus
 from .protocol.readouts import UnsafeReadoutError as UnsafeReadoutError
 from .protocol.simulation import Run as Run
 from .protocol.sweeps import SweepRow as SweepRow

@@ -95,7 +95,9 @@ class SqliteKind:
 
 
 @contextmanager
-def building(kind: SqliteKind, path: Path) -> Iterator[Path]:
+def building(
+    kind: SqliteKind, path: Path, rescue: Callable[[Path], None] | None = None
+) -> Iterator[Path]:
     """Have a folder beside ``path`` to oneself; what a crash left there before is removed.
 
     Parameters
@@ -104,6 +106,8 @@ def building(kind: SqliteKind, path: Path) -> Iterator[Path]:
         Whose file it will be.
     path : Path
         Where it will be, a real path.
+    rescue : callable, optional
+        Called with a file that a crash left, before it is removed: it may be whole.
 
     Yields
     ------
@@ -113,6 +117,8 @@ def building(kind: SqliteKind, path: Path) -> Iterator[Path]:
     folder = path.with_name(f".{path.name}.part")
     handle = _claimed(kind, path, folder)
     try:
+        if rescue is not None and (folder / BUILT).is_file():
+            rescue(folder / BUILT)
         for left in folder.iterdir():
             left.unlink()
         _remove_old_parts(path)

@@ -15,7 +15,15 @@ from affinedp.budget.ledger import Ledger
 from affinedp.budget.state import LedgerEntry, now
 from affinedp.errors import AffineDPError
 from affinedp.files.sqlite import building, put_into_place
-from affinedp.once.marker import mark, marked_draws, marked_places, marker_of, place_of
+from affinedp.once.marker import (
+    is_registered,
+    mark,
+    marked_draws,
+    marked_places,
+    marker_of,
+    place_of,
+    register_of,
+)
 from affinedp.once.owner import Owner
 from affinedp.once.state import (
     SALT_BYTES,
@@ -89,7 +97,11 @@ def obtain(request: Request) -> DrawnState:
     request : Request
         What is wanted.
     """
-    with building(request.owner.kind, request.path) as folder:
+
+    def rescue(file: Path) -> None:
+        _rescue(request, file)
+
+    with building(request.owner.kind, request.path, rescue) as folder:
         state = _existing(request)
         if state is None:
             _draw(request, folder)
@@ -157,6 +169,10 @@ def _existing(request: Request) -> DrawnState | None:
         _refuse_redraw(request, f"{path} is lost: {marker.name} says it was drawn")
     elif traces := _traces(path):
         _refuse_redraw(request, f"{path} is lost with its marker: {traces[0]} tells of it")
+    elif is_registered(path):
+        _refuse_redraw(
+            request, f"{path} is lost with its marker: {register_of(path)} says it was drawn"
+        )
     elif _charges(request):
         _refuse_redraw(
             request,
@@ -174,6 +190,25 @@ def _draw(request: Request, folder: Path) -> None:
     header = {"format": owner.form, "created": now(), **drawn.header}
     draw = Draw(json.dumps(header), salt, drawn.numbers)
     file = write_state(owner, folder, path, draw, drawn.head)
+    mark(path, draw, owner.error)
+    _put_aside(path)
+    put_into_place(owner.kind, file, path)
+
+
+def _rescue(request: Request, file: Path) -> None:
+    """Take a state that was drawn and written whole when a crash came, and not yet in place.
+
+    Nothing was sent with it, and it is paid for.  What is not whole holds no draw that was kept.
+    """
+    owner, path = request.owner, request.path
+    if os.path.lexists(path):
+        return
+    try:
+        state = DrawnState(owner, file)
+    except owner.error:
+        return
+    draw = state.draw
+    state.close()
     mark(path, draw, owner.error)
     _put_aside(path)
     put_into_place(owner.kind, file, path)

@@ -1,4 +1,8 @@
-"""The marker beside a state: it tells, without any secret, which draws were made, and where."""
+"""The marker beside a state: it tells, without any secret, which draws were made, and where.
+
+The same lines stand in a register of the folder, ``.affinedp-drawn``: who removes a state with all
+that has its name does not remove that.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,29 @@ def marker_of(path: Path) -> Path:
     return path.with_name(path.name + ".drawn")
 
 
+def register_of(path: Path) -> Path:
+    """Return the file that tells of all draws in the folder of a state.
+
+    Parameters
+    ----------
+    path : Path
+        The state.
+    """
+    return path.with_name(".affinedp-drawn")
+
+
+def is_registered(path: Path) -> bool:
+    """Whether the register of its folder tells of a draw for a state of this name.
+
+    Parameters
+    ----------
+    path : Path
+        The state.
+    """
+    name = f'"name": {json.dumps(path.name)}'
+    return any(name in line for line in _lines(register_of(path)))
+
+
 def mark(path: Path, draw: Draw, refusal: type[AffineDPError]) -> None:
     """Say beside a state that it was drawn; on the disk before anything is sent.
 
@@ -37,15 +64,21 @@ def mark(path: Path, draw: Draw, refusal: type[AffineDPError]) -> None:
     refusal : type
         What to raise if that fails.
     """
-    marker = marker_of(path)
     line = {
         "commitment": draw.commitment,
+        "name": path.name,
         "place": place_of(path),
         "state": draw.identity,
         "time": now(),
     }
+    for file in (register_of(path), marker_of(path)):
+        _append(file, line, refusal)
+    sync_directory(path.parent, refusal)
+
+
+def _append(file: Path, line: dict[str, str], refusal: type[AffineDPError]) -> None:
     try:
-        handle = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if os.name == "posix":
                 os.fchmod(handle, 0o600)
@@ -55,8 +88,7 @@ def mark(path: Path, draw: Draw, refusal: type[AffineDPError]) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        raise refusal(f"{marker} cannot be written: {error.strerror}") from None
-    sync_directory(marker.parent, refusal)
+        raise refusal(f"{file} cannot be written: {error.strerror}") from None
 
 
 def marked_draws(path: Path) -> set[str]:
@@ -67,7 +99,7 @@ def marked_draws(path: Path) -> set[str]:
     path : Path
         The state.
     """
-    found = (re.search(r'"commitment": "([0-9a-f]{64})"', line) for line in _lines(path))
+    found = (re.search(r'"commitment": "([0-9a-f]{64})"', line) for line in _lines(marker_of(path)))
     return {match[1] for match in found if match}
 
 
@@ -81,7 +113,7 @@ def marked_places(path: Path, commitment: str) -> set[str]:
     commitment : str
         Of the draw.
     """
-    lines = (line for line in _lines(path) if commitment in line)
+    lines = (line for line in _lines(marker_of(path)) if commitment in line)
     found = (re.search(r'"place": "([0-9a-f]{64})"', line) for line in lines)
     return {match[1] for match in found if match}
 
@@ -97,8 +129,8 @@ def place_of(path: Path) -> str:
     return hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(file: Path) -> list[str]:
     try:
-        return marker_of(path).read_text(errors="replace").splitlines()
+        return file.read_text(errors="replace").splitlines()
     except OSError:
         return []

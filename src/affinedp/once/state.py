@@ -144,6 +144,23 @@ class DrawnState:
             raise self.owner.damaged(f"{self.path}: what it holds about step {step} was altered")
         return outputs
 
+    def last(self) -> int | None:
+        """Return the last step of which something was sent, or None."""
+        with self._use() as connection:
+            (found,) = connection.execute("SELECT MAX(step) FROM sent").fetchone()
+        return None if found is None else int(found)
+
+    def forget(self, before: int) -> None:
+        """Remove what was sent before a step; it cannot be sent again.
+
+        Parameters
+        ----------
+        before : int
+            The first step that is kept.
+        """
+        with self._use() as connection:
+            connection.execute("DELETE FROM sent WHERE step < ?", (before,))
+
     def record(self, step: int, outputs: bytes, head: Head, *, wait: bool = False) -> None:
         """Put a step on the disk; send it only afterwards.
 
@@ -168,6 +185,29 @@ class DrawnState:
             connection.execute("BEGIN IMMEDIATE")
             seal = self._seal("sent", step, outputs)
             connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
+            connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
+            connection.execute("COMMIT")
+        self.head = head
+
+    def restart(self, head: Head) -> None:
+        """Forget all steps and keep the draw, for owners whose steps follow from public numbers.
+
+        Parameters
+        ----------
+        head : Head
+            Where to begin again.
+        """
+        if self.owner.copies_leak:
+            raise self.owner.error(
+                f"{self.path}: a {self.owner.name} does not begin again with the same draw, since "
+                "two runs would give its noise away"
+            )
+        numbers = to_text(head.numbers)
+        moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
+        with self._use() as connection:
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM sent")
             connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
             connection.execute("COMMIT")
         self.head = head

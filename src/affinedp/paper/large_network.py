@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.consensus.protocol.protocol import PrivateConsensus
+from affinedp.consensus.private import PrivateConsensus
 from affinedp.consensus.protocol.readouts import READOUTS
 from affinedp.errors import AffineDPError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.consensus.protocol.protocol import PrivateConsensus
+from affinedp.consensus.private import PrivateConsensus
 from affinedp.consensus.protocol.simulation import Run
 from affinedp.promise.verification import Law
 

@@ -11,6 +11,7 @@ from affinedp.budget.charges import Rows, charged_releases, checked_rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
+from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.parts import ReleaseInParts
 from affinedp.release.plan import Plan
 
@@ -34,7 +35,7 @@ def engine_of(data: Any) -> str | None:
 
 def publish_in_parts(
     mechanism: MechanismRecord,
-    plan: Plan,
+    plan: Plan | KNormPlan,
     data: Any,
     *,
     into: str | os.PathLike[str] | None,
@@ -48,7 +49,7 @@ def publish_in_parts(
     ----------
     mechanism : MechanismRecord
         What is published, with which noise.
-    plan : Plan
+    plan : Plan or KNormPlan
         The public part of its releases.
     data : Dask or Spark DataFrame
         The data.

@@ -26,6 +26,7 @@ import numpy as np
 
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
+from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 from affinedp.release.publish import check_points
 from affinedp.release.reading import read_points
@@ -61,7 +62,7 @@ class ReleaseInParts:
     ----------
     mechanism : MechanismRecord
         What is published, with which noise.
-    plan : Plan
+    plan : Plan or KNormPlan
         The public part of the release.
     folder : Path
         Where parts are written, as Parquet files.
@@ -70,21 +71,23 @@ class ReleaseInParts:
     """
 
     mechanism: MechanismRecord
-    plan: Plan = field(repr=False)
+    plan: Plan | KNormPlan = field(repr=False)
     folder: Path
     _key: bytes = field(repr=False)
     _run: str
     parts: int | None = None
 
     @classmethod
-    def start(cls, mechanism: MechanismRecord, plan: Plan, folder: str | os.PathLike[str]) -> Any:
+    def start(
+        cls, mechanism: MechanismRecord, plan: Plan | KNormPlan, folder: str | os.PathLike[str]
+    ) -> Any:
         """Make the folder; one that holds anything is refused.
 
         Parameters
         ----------
         mechanism : MechanismRecord
             What is published, with which noise.
-        plan : Plan
+        plan : Plan or KNormPlan
             The public part of the release.
         folder : str or Path
             A folder that all workers share.
@@ -199,11 +202,17 @@ class ReleaseInParts:
         shutil.rmtree(removed, ignore_errors=True)
 
     def _published(self, frame: Any) -> Any:
+        plan = self.plan
+        # how long K-norm noise takes to draw tells about it: it is there before data is read
+        early = plan.draw(len(frame)) if isinstance(plan, KNormPlan) else None
         points, wrap = read_points(self.mechanism, frame)
-        check_points(self.mechanism, self.plan, points)
-        steps, shared = self.plan.grid_steps(points), self.plan.shared_outputs(points)
-        noisy = steps + draw_integers(self.plan.law, self.plan.scale, steps.shape)
-        return wrap(shared + self.plan.publish(noisy))
+        check_points(self.mechanism, plan, points)
+        steps, shared = plan.grid_steps(points), plan.shared_outputs(points)
+        if isinstance(plan, KNormPlan):
+            noisy = steps + early
+        else:
+            noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
+        return wrap(shared + plan.publish(noisy))
 
     def _recognise(self, number: int, frame: Any) -> None:
         """Refuse other rows than those that the part had before."""

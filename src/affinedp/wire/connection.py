@@ -19,13 +19,14 @@ import queue
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker, check_filter, check_topic
-from affinedp.wire.client import BrokerError, connect, new_client, reason_of
+from affinedp.wire.client import AbsentBrokerError, BrokerError, connect, new_client, reason_of
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
@@ -52,6 +53,21 @@ class Message(NamedTuple):
     payload: bytes
 
 
+class Will(NamedTuple):
+    """What the broker publishes for us, to be kept, when our connection breaks.
+
+    Attributes
+    ----------
+    topic : str
+        Where.
+    payload : bytes
+        What.
+    """
+
+    topic: str
+    payload: bytes
+
+
 class Connection:
     """A connection to a broker that comes back by itself.
 
@@ -65,7 +81,17 @@ class Connection:
         Called with each message, on the thread of the connection: no message waits for another
         thread to wake up.  An exception in it ends the connection.
     timeout : float
-        Seconds to wait for the first connection.
+        Seconds to wait for the broker's first answer.
+    retained : bool
+        Whether to be sent what the broker kept from before we came.
+    patience : float
+        Seconds to wait for a broker that is not there yet.
+    stop : Event, optional
+        Ends that waiting.
+    will : Will, optional
+        What the broker publishes when our connection breaks.
+    on_connect : callable, optional
+        Called on the thread of the connection whenever our subscriptions stand.
 
     Raises
     ------
@@ -85,6 +111,12 @@ class Connection:
         topics: Sequence[str] = (),
         handler: Callable[[Message], None] | None = None,
         timeout: float = 10.0,
+        retained: bool = True,
+        *,
+        patience: float = 0.0,
+        stop: threading.Event | None = None,
+        will: Will | None = None,
+        on_connect: Callable[[], None] | None = None,
     ) -> None:
         for topic in topics:
             check_filter(topic)
@@ -92,6 +124,10 @@ class Connection:
         self._topics = tuple(topics)
         self._handler = handler
         self._timeout = timeout
+        self._patience = patience
+        self._stop = threading.Event() if stop is None else stop
+        self._greet = on_connect
+        self._retained = retained
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._settled = threading.Event()  # the first connection stands, or has failed
         self._connected = threading.Event()
@@ -101,6 +137,8 @@ class Connection:
         self._refused_messages = 0
         self._lost_messages = 0
         self._client = new_client(broker)
+        if will is not None:
+            self._client.will_set(will.topic, will.payload, qos=1, retain=True)
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = self._on_subscribe
         self._client.on_message = self._on_message
@@ -113,7 +151,7 @@ class Connection:
 
     def __enter__(self) -> Connection:
         try:
-            connect(self._client, self.broker)
+            self._reach()
             self._thread.start()
             if not self._settled.wait(self._timeout):
                 raise BrokerError(
@@ -134,12 +172,30 @@ class Connection:
     ) -> None:
         self.close()
 
+    def _reach(self) -> None:
+        """Connect for the first time; a broker that is not there yet is waited for."""
+        until = time.monotonic() + self._patience
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                connect(self._client, self.broker)
+                return
+            except AbsentBrokerError as error:
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise
+                if pause == FIRST_PAUSE:
+                    logger.warning("%s; waiting for it", error)
+                if self._stop.wait(min(pause, left)):
+                    raise
+                pause = min(2.0 * pause, LONGEST_PAUSE)
+
     @property
     def connected(self) -> bool:
         """Whether the broker is there now, and our subscriptions stand."""
         return self._connected.is_set()
 
-    def publish(self, topic: str, payload: bytes) -> bool:
+    def publish(self, topic: str, payload: bytes, retain: bool = False) -> bool:
         """Send a message with QoS 1.
 
         Parameters
@@ -148,6 +204,8 @@ class Connection:
             Without wildcards.
         payload : bytes
             What to send.
+        retain : bool
+            Whether the broker keeps it for those who subscribe later.
 
         Returns
         -------
@@ -158,7 +216,7 @@ class Connection:
         self.check()
         if not self.connected:
             return False
-        return int(self._client.publish(topic, payload, qos=1).rc) == 0
+        return int(self._client.publish(topic, payload, qos=1, retain=retain).rc) == 0
 
     def receive(self, timeout: float) -> Message | None:
         """Take the next message, in the order of arrival.
@@ -269,7 +327,13 @@ class Connection:
         elif self._topics:
             from paho.mqtt.subscribeoptions import SubscribeOptions
 
-            client.subscribe([(topic, SubscribeOptions(qos=1)) for topic in self._topics])
+            kept = (
+                SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
+                if self._retained
+                else SubscribeOptions.RETAIN_DO_NOT_SEND
+            )
+            options = SubscribeOptions(qos=1, retainHandling=kept)
+            client.subscribe([(topic, options) for topic in self._topics])
         else:
             self._stands()
 
@@ -288,6 +352,8 @@ class Connection:
         self._pause = FIRST_PAUSE
         self._connected.set()
         self._settled.set()
+        if self._greet is not None:
+            self._greet()
 
     def _refuse(self, reason: str) -> None:
         error = BrokerError(f"the broker at {self.broker.address} {reason}")

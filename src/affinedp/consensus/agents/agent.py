@@ -30,36 +30,21 @@ from affinedp.consensus.agents.message import (
     next_message,
 )
 from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agents.refusals import (
+    FREE,
+    AsymmetryError,
+    ContradictionError,
+    DifferentRunError,
+)
 from affinedp.consensus.agents.state import AGENT, Wanted, obtain_state, read_header
 from affinedp.consensus.protocol.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
 from affinedp.promise.guarantee import Guarantee
+from affinedp.wire.messages import LARGEST_STEP
 
-Heard = Literal["new", "repeated", "late", "own"]
-
-
-class AgentError(AffineDPError):
-    """What another agent does makes it impossible to go on.
-
-    Attributes
-    ----------
-    agent : str
-        Which one.
-    """
-
-    def __init__(self, message: str, agent: str) -> None:
-        self.agent = agent
-        super().__init__(message)
-
-
-class ContradictionError(AgentError):
-    """An agent that sends two values for one round, or is where it cannot be."""
-
-
-class AsymmetryError(AgentError):
-    """Two agents that do not use the same weight for the link between them."""
+Heard = Literal["new", "repeated", "late", "own", "of an earlier run"]
 
 
 class Agent:
@@ -85,6 +70,12 @@ class Agent:
     redraw : bool
         Draw again if the state is lost or damaged.  That is a second release: it needs a ledger,
         which is charged again.
+    rerun : bool
+        Begin again from round 0 with the same draw, as the next run.  It says the same first
+        message, and all others follow from messages, so this is free.  All neighbours must do so.
+    run : int, optional
+        Which run it must be: another one than the state is in begins from round 0, the same one
+        goes on.  For agents that count their runs differently, and for commands that are repeated.
 
     Examples
     --------
@@ -93,10 +84,10 @@ class Agent:
     >>> noise = AgentNoise(epsilon=1.0, delta=0.01)
     >>> one = Agent("1", {"2": 0.5}, state=f"{folder.name}/1.db", value=10.0, noise=noise)
     >>> two = Agent("2", {"1": 0.5}, state=f"{folder.name}/2.db", value=30.0, noise=noise)
-    >>> sent = one.message, two.message
+    >>> sent = one.message_to("2"), two.message_to("1")
     >>> two.hear(sent[0]), one.hear(sent[1]), one.advance(), two.advance()
     ('new', 'new', True, True)
-    >>> abs(one.message.y - two.message.y) < 1e-9
+    >>> abs(one.y - two.y) < 1e-9
     True
     >>> round(one.readout("state") + two.readout("state"), 9)
     40.0
@@ -115,10 +106,17 @@ class Agent:
         ledger: Ledger | None = None,
         label: str | None = None,
         redraw: bool = False,
+        rerun: bool = False,
+        run: int | None = None,
     ) -> None:
+        if run is not None and (rerun or type(run) is not int or not 0 < run <= LARGEST_STEP):
+            raise AffineDPError("run is a whole number from 1 on, without rerun")
+        if ledger is not None and not isinstance(ledger, Ledger):
+            raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
         self._name = checked_name(name)
         self._weights = checked_weights(self._name, weights)
         path = checked_path(AGENT, state)
+        existed = path.exists()
         secret = None if value is None else _secret_of(value)
         self._state = obtain_state(
             Wanted(self._name, self._weights, secret, noise),
@@ -127,7 +125,15 @@ class Agent:
             label=label or f"agent {self._name}, {path.name}",
             redraw=redraw,
         )
-        self._y = self._state.own(self._state.round)
+        try:
+            if run not in (None, self._state.run):
+                self._state.begin(run)
+            elif rerun and existed:
+                self._state.begin(self._state.run + 1)
+            self._y = self._state.own(self._state.round)
+        except BaseException:
+            self.close()
+            raise
         self._heard: dict[tuple[str, int], float] = {}  # of this round and the next
         self._rounds: dict[str, int] = {}
 
@@ -147,11 +153,29 @@ class Agent:
         return self._state.round
 
     @property
-    def message(self) -> AgentMessage:
-        """What to publish: public, and the same however often it is asked for."""
+    def run(self) -> int:
+        """Which run it is in; all runs of a state have the same draw."""
+        return self._state.run
+
+    @property
+    def y(self) -> float:
+        """y(t), the public number of this round."""
+        return self._y
+
+    def message_to(self, neighbour: str, rounds: int | None = None) -> AgentMessage:
+        """Return what to publish for a neighbour: the same however often it is asked for.
+
+        Parameters
+        ----------
+        neighbour : str
+            Its name.
+        rounds : int, optional
+            How many rounds this agent goes, so that the two can compare.
+        """
         t = self.round
         previous = self._state.own(t - 1) if t else None
-        return AgentMessage(self._name, t, self._y, previous, self._weights)
+        weight = self._weights.get(neighbour, 0.0)
+        return AgentMessage(self._name, neighbour, self.run, t, rounds, self._y, previous, weight)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -167,7 +191,7 @@ class Agent:
     @property
     def guarantee(self) -> Guarantee:
         """What all messages together promise, however long it runs (Theorem 4)."""
-        promise = AgentNoise(**self._state.header["noise"]).mechanism().guarantee
+        promise = AgentNoise(**self._state.header["noise"]).mechanism(self._name).guarantee
         warnings = ["it is about messages: a state or a corrected read-out reveals the draw"]
         if not self._state.header["charged"]:
             warnings.append("no ledger was charged for this draw: nothing keeps count of it")
@@ -188,7 +212,7 @@ class Agent:
 
         Returns
         -------
-        {"new", "repeated", "late", "own"}
+        {"new", "repeated", "late", "own", "of an earlier run"}
             A message is late if it is of a round before ours: its sender may wait for our message.
 
         Raises
@@ -197,10 +221,21 @@ class Agent:
             If it contradicts what its sender said before, or cannot be.
         AsymmetryError
             If its sender uses another weight for the link between us.
+        DifferentRunError
+            If its sender is in a later run.
         """
         if message.agent == self._name:
-            self._check_own(message)
+            if message.run >= self.run:
+                self._check_own(message)
             return "own"
+        if message.run < self.run:
+            return "of an earlier run"
+        if message.run > self.run:
+            raise DifferentRunError(
+                f"agent {message.agent!r} is in run {message.run}, this one in run {self.run}: "
+                f"begin run {message.run} here too (--run {message.run}). {FREE}",
+                message.agent,
+            )
         self._check_weight(message)
         said = (message.y,) if message.previous is None else (message.y, message.previous)
         if not all(type(value) is float and math.isfinite(value) for value in said):
@@ -213,7 +248,8 @@ class Agent:
             raise ContradictionError(
                 f"agent {message.agent!r} is at round {message.round}, which it cannot reach "
                 f"without our message of round {message.round - 1}; we are at round {self.round}. "
-                f"{self._state.path} is an old copy, or the other one belongs to another run",
+                f"{self._state.path} is an old copy, the other one belongs to another run, or the "
+                f"message is forged. {FREE}",
                 message.agent,
             )
         known = (message.agent, message.round) in self._heard
@@ -289,7 +325,8 @@ class Agent:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Agent({self._name!r}, state={str(self._state.path)!r}, round {self.round})"
+        where = f"run {self.run}, round {self.round}"
+        return f"Agent({self._name!r}, state={str(self._state.path)!r}, {where})"
 
     def __reduce__(self) -> NoReturn:
         raise AffineDPError("an agent is not copied: it holds the only draw for its value")
@@ -298,7 +335,8 @@ class Agent:
         """Somebody else under our name, or a state that was swapped, shows here."""
         said = [(message.round, message.y), (message.round - 1, message.previous)]
         for t, y in said:
-            if t >= 0 and (t > self.round or self._state.own(t) != y):
+            later = message.run > self.run or t > self.round
+            if t >= 0 and (later or self._state.own(t) != y):
                 raise ContradictionError(
                     f"somebody publishes round {t} as agent {self._name!r} with a value that is "
                     "not ours: it runs twice, its state is an old copy, or someone else uses its "
@@ -307,30 +345,30 @@ class Agent:
                 )
 
     def _check_weight(self, message: AgentMessage) -> None:
-        ours, theirs = self._weights.get(message.agent), message.weights.get(self._name)
-        if ours is None or theirs is None:
-            alone, other = (
-                (message.agent, self._name) if ours is None else (self._name, message.agent)
-            )
+        ours, theirs = self._weights.get(message.agent, 0.0), message.weight
+        if ours == theirs and ours > 0:
+            return
+        if not (ours and theirs):
+            alone, other = (self._name, message.agent) if ours else (message.agent, self._name)
             raise AsymmetryError(
                 f"agent {alone!r} has agent {other!r} as a neighbour, but not the other way round: "
                 "without links in both directions the average is not kept",
                 message.agent,
             )
-        if ours != theirs:
-            raise AsymmetryError(
-                f"agent {self._name!r} uses the weight {ours!r} for its link with agent "
-                f"{message.agent!r}, which uses {theirs!r}: with different weights the average is "
-                "not kept. Give both the same",
-                message.agent,
-            )
+        raise AsymmetryError(
+            f"agent {self._name!r} uses the weight {ours!r} for its link with agent "
+            f"{message.agent!r}, which uses {theirs!r}: with different weights the average is "
+            "not kept. Give both the same",
+            message.agent,
+        )
 
     def _note(self, agent: str, t: int, y: float) -> None:
         known = self._heard.get((agent, t)) if t >= self.round else self._state.heard(t)[agent]
         if known is not None and known != y:
             raise ContradictionError(
                 f"agent {agent!r} said {known!r} in round {t}, and now says {y!r}: it lost its "
-                "state, someone else uses its name, or it cheats",
+                "state, someone else uses its name, or it cheats. All agents can begin again; "
+                f"{FREE[0].lower()}{FREE[1:]}. Keys keep forged messages out",
                 agent,
             )
         if t >= self.round:

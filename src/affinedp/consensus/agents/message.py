@@ -1,7 +1,8 @@
 """What an agent publishes, and how the next message follows from it.
 
-On the wire a message is ``{"agent":"3","round":4,"y":1.5,"previous":2.0,"weights":{"1":0.25}}``.
-Doubles survive the way there and back bit for bit.
+An agent speaks to each of its neighbours on a topic of its own, so that a message stays small,
+however many there are.  On the wire it is ``{"agent":"3","to":"1","run":1,"round":4,"rounds":30,
+"y":1.5,"previous":2.0,"weight":0.25}``.  Doubles survive the way there and back bit for bit.
 """
 
 from __future__ import annotations
@@ -10,38 +11,48 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from affinedp.errors import AffineDPError
 from affinedp.wire.messages import MalformedMessageError, read_count, read_number, read_object
 
 LONGEST_NAME = 64
 
-_KEYS = ("agent", "round", "y", "previous", "weights")
+_KEYS = ("agent", "to", "run", "round", "rounds", "y", "previous", "weight")
 
 
 @dataclass(frozen=True)
 class AgentMessage:
-    """What an agent publishes.
+    """What an agent says to a neighbour, in public.
 
     Attributes
     ----------
     agent : str
         Who.
+    to : str
+        To whom.
+    run : int
+        Which run; one that begins again with the same draw has a higher number.
     round : int
         t.
+    rounds : int or None
+        How many rounds the sender goes; None for no end.
     y : float
-        y(t).
+        y(t), the same for all neighbours.
     previous : float or None
         y(t−1), for neighbours that are one round behind; None in round 0.
-    weights : mapping of str to float
-        The weights of its links, so that each neighbour can compare.
+    weight : float
+        The weight of the link between the two, so that they can compare; 0 if there is none.
     """
 
     agent: str
+    to: str
+    run: int
     round: int
+    rounds: int | None
     y: float
     previous: float | None
-    weights: Mapping[str, float]
+    weight: float
 
 
 def next_message(own: float, heard: Mapping[str, float], weights: Mapping[str, float]) -> float:
@@ -92,23 +103,22 @@ def encode(message: AgentMessage) -> bytes:
 
     Examples
     --------
-    >>> encode(AgentMessage("3", 0, 1.5, None, {"1": 0.25}))
-    b'{"agent":"3","round":0,"y":1.5,"previous":null,"weights":{"1":0.25}}'
+    >>> encode(AgentMessage("3", "1", 1, 0, None, 1.5, None, 0.25)).decode()
+    '{"agent":"3","to":"1","run":1,"round":0,"rounds":null,"y":1.5,"previous":null,"weight":0.25}'
     """
     record = {key: getattr(message, key) for key in _KEYS}
-    record["weights"] = dict(message.weights)
     return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
 
 
-def decode(payload: bytes, agent: str) -> AgentMessage:
+def decode(payload: bytes, agent: str, to: str) -> AgentMessage:
     """Read a message, or refuse it.
 
     Parameters
     ----------
     payload : bytes
         What arrived.
-    agent : str
-        Who must have sent it; keys that a message does not have are ignored.
+    agent, to : str
+        Who must have sent it, to whom; keys that a message does not have are ignored.
 
     Returns
     -------
@@ -120,27 +130,43 @@ def decode(payload: bytes, agent: str) -> AgentMessage:
 
     Examples
     --------
-    >>> decode(b'{"agent":"3","round":0,"y":2,"previous":null,"weights":{"1":0.25}}', "3").y
+    >>> start = b'{"agent":"3","to":"1","run":1,"round":0,"rounds":9,"previous":null,"weight":1,'
+    >>> decode(start + b'"y":2}', "3", "1").y
     2.0
-    >>> decode(b'{"agent":"3","round":0,"y":NaN,"previous":null,"weights":{}}', "3")
+    >>> decode(start + b'"y":NaN}', "3", "1")
     Traceback (most recent call last):
     affinedp.wire.messages.MalformedMessageError: NaN is no number
     """
-    record = read_object(payload, _KEYS)
-    if record["agent"] != agent:
-        raise MalformedMessageError(f"it is not of agent {agent!r}, whose topic it is on")
+    return read_message(read_object(payload, _KEYS), agent, to)
+
+
+def read_message(record: Mapping[str, Any], agent: str, to: str) -> AgentMessage:
+    """Read a message from a JSON object, or refuse it.
+
+    Parameters
+    ----------
+    record : mapping of str to object
+        What arrived.
+    agent, to : str
+        As for :func:`decode`.
+    """
+    if not record.keys() >= set(_KEYS):
+        raise MalformedMessageError(f"it must be an object with {', '.join(_KEYS)}")
+    if record["agent"] != agent or record["to"] != to:
+        raise MalformedMessageError(f"it is not of agent {agent!r} to {to!r}, whose topic it is on")
     t = read_count(record["round"], "round")
     if (record["previous"] is None) != (t == 0):
         raise MalformedMessageError("previous must be a number, and null in round 0")
-    weights = record["weights"]
-    if not isinstance(weights, dict):
-        raise MalformedMessageError("weights must be an object")
+    rounds = record["rounds"]
     return AgentMessage(
         agent,
+        to,
+        read_count(record["run"], "run"),
         t,
+        None if rounds is None else read_count(rounds, "rounds"),
         read_number(record["y"], "y"),
         None if t == 0 else read_number(record["previous"], "previous"),
-        {name: read_number(weight, "weights") for name, weight in weights.items()},
+        read_number(record["weight"], "weight"),
     )
 
 

@@ -80,11 +80,30 @@ class AgentNoise:
         """σ: the draw is σ times N(0, 1), or L(0, 1), which has variance 2."""
         return float(self.mechanism().noise_matrix.sum())
 
-    def mechanism(self) -> Mechanism:
+    def mechanism(self, agent: str | None = None) -> Mechanism:
         """Return the mechanism that releases one value.
 
         On one number without equations, independent noise is the least (Theorems 1 and 2).
+
+        Parameters
+        ----------
+        agent : str, optional
+            Whose value it is.  Then the promise is stated as that of the protocol about all
+            messages of this agent (Theorem 4), of which this release is the whole content.
         """
+        from dataclasses import replace
+
+        from affinedp.consensus.protocol.promise import agent_basis, neighbours_of_agent
+
+        made = self._release()
+        if agent is None:
+            return made
+        words, key = neighbours_of_agent(agent, self.record()["mu"])
+        basis = agent_basis("laplace" if made.guarantee.law == "laplace" else "gaussian")
+        promise = replace(made.guarantee, neighbours=words, neighbours_key=key, basis=basis)
+        return replace(made, guarantee=promise)
+
+    def _release(self) -> Mechanism:
         import numpy as np
 
         from affinedp.consensus.protocol.promise import AGENT_UNIT

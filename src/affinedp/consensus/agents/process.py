@@ -7,7 +7,8 @@ to a neighbour that is behind: lost messages, late starters, restarted agents an
 nothing but the time it takes.
 
 Messages are not retained by the broker: they would outlive the run and greet the next one with old
-numbers.
+numbers.  What somebody else had it retain is not asked for.  With keys, messages that are forged or
+recorded are dropped (:mod:`affinedp.consensus.agents.seals`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from affinedp.consensus.agents.agent import Agent
-from affinedp.consensus.agents.message import decode, encode
+from affinedp.consensus.agents.agent import Agent, Heard
+from affinedp.consensus.agents.message import AgentMessage, decode, encode
+from affinedp.consensus.agents.refusals import FREE, AsymmetryError, DifferentRunError
+from affinedp.consensus.agents.seals import ForgedMessageError, Keys, Seals
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker, check_topic
 from affinedp.wire.connection import Connection, Message
@@ -42,7 +45,8 @@ class Meeting:
     broker : Broker
         Which broker.
     prefix : str
-        Agent 3 publishes on the topic ``prefix/3``; another run needs another prefix.
+        Agent 3 speaks to agent 5 on the topic ``prefix/3/5``; agents that have nothing to do with
+        each other need another prefix.
     """
 
     broker: Broker
@@ -51,9 +55,15 @@ class Meeting:
     def __post_init__(self) -> None:
         check_topic(self.prefix)
 
-    def topic(self, agent: str) -> str:
-        """Return where an agent publishes."""
-        return f"{self.prefix}/{agent}"
+    def topic(self, agent: str, to: str) -> str:
+        """Return where an agent speaks to another.
+
+        Parameters
+        ----------
+        agent, to : str
+            Who, to whom; ``+`` for anyone.
+        """
+        return f"{self.prefix}/{agent}/{to}"
 
 
 def run_agent(
@@ -65,6 +75,7 @@ def run_agent(
     resend: float = RESEND,
     linger: float = LINGER,
     on_round: Callable[[int], None] | None = None,
+    keys: Keys | None = None,
 ) -> Outcome:
     """Exchange messages with the neighbours until a number of rounds is reached.
 
@@ -87,6 +98,8 @@ def run_agent(
         longer.  Time without a broker does not count.
     on_round : callable, optional
         Called with each round that was reached.
+    keys : Keys, optional
+        Drop what the neighbours did not seal with them.
 
     Returns
     -------
@@ -95,12 +108,18 @@ def run_agent(
 
     Raises
     ------
-    ContradictionError, AsymmetryError
-        If going on makes no sense.
+    ContradictionError, AsymmetryError, DifferentRunError
+        If going on makes no sense.  The draw is kept.
     """
     if rounds is not None and rounds < 0:
         raise AffineDPError(f"rounds must be at least 0, not {rounds}")
-    goal = math.inf if rounds is None else rounds
+    if rounds is not None and agent.round > rounds:
+        raise AffineDPError(
+            f"agent {agent.name!r} is at round {agent.round} of its run {agent.run}, beyond the "
+            f"{rounds} rounds that are asked for: give more, or begin again (rerun). {FREE}"
+        )
+    if keys is not None:
+        keys.check(agent.weights)
     total = math.fsum(agent.weights.values())
     if total > 1:
         logger.warning(
@@ -108,16 +127,17 @@ def run_agent(
             agent.name,
             total,
         )
-    senders = {meeting.topic(name): name for name in (agent.name, *agent.weights)}
-    with Connection(meeting.broker, list(senders)) as connection:
-        talk = _Talk(agent, connection, meeting.topic(agent.name), senders, goal, on_round)
+    topics = [meeting.topic("+", agent.name), meeting.topic(agent.name, "+")]
+    with Connection(meeting.broker, topics, retained=False) as connection:
+        talk = _Talk(agent, connection, meeting, rounds, keys, on_round)
         neighbours = ", ".join(agent.weights)
         logger.info(
-            "agent %s: listening to %s under %s at %s, at round %d",
+            "agent %s: listening to %s under %s at %s, run %d, at round %d",
             agent.name,
             neighbours,
             meeting.prefix,
             meeting.broker.address,
+            agent.run,
             agent.round,
         )
         talk.say()
@@ -127,7 +147,7 @@ def run_agent(
                 talk.hear(arrived)
             if talk.silent_for() >= resend:
                 talk.say_again()
-    return Outcome(agent.round, agent.round >= goal, talk.dropped.counts)
+    return Outcome(agent.round, talk.is_at_its_goal, talk.dropped.counts)
 
 
 class _Talk:
@@ -137,32 +157,43 @@ class _Talk:
         self,
         agent: Agent,
         connection: Connection,
-        topic: str,
-        senders: dict[str, str],
-        goal: float,
+        meeting: Meeting,
+        rounds: int | None,
+        keys: Keys | None,
         on_round: Callable[[int], None] | None,
     ) -> None:
         self._agent = agent
         self._connection = connection
-        self._topic = topic
-        self._senders = senders
-        self._goal = goal
+        self._meeting = meeting
+        self._rounds = rounds
+        self._seals = None if keys is None else Seals(keys, meeting.prefix)
         self._on_round = on_round
         self._said = self._moved = self._heard = time.monotonic()
         self._tries = 0
         self.dropped = Dropped(f"agent {agent.name}")
 
+    @property
+    def is_at_its_goal(self) -> bool:
+        """Whether the last round is reached."""
+        return self._rounds is not None and self._agent.round >= self._rounds
+
     def say(self) -> None:
-        """Publish our last message, which is on the disk."""
-        self._connection.publish(self._topic, encode(self._agent.message))
+        """Publish our last message, which is on the disk, to all neighbours."""
+        for neighbour in self._agent.weights:
+            self._say_to(neighbour)
         self._said = time.monotonic()
+
+    def _say_to(self, neighbour: str, session: str | None = None) -> None:
+        message = self._agent.message_to(neighbour, self._rounds)
+        payload = encode(message) if self._seals is None else self._seals.seal(message, session)
+        self._connection.publish(self._meeting.topic(self._agent.name, neighbour), payload)
 
     def say_again(self) -> None:
         """Publish it again, and mention once in a while whom we wait for."""
         self.say()
         if not self._connection.connected:
             self._heard = self._said
-        if self._agent.round >= self._goal:
+        if self.is_at_its_goal:
             return
         self._tries += 1
         if self._tries.bit_count() == 1:  # the 1st, 2nd, 4th, 8th, ... time
@@ -180,28 +211,81 @@ class _Talk:
 
     def hear(self, arrived: Message) -> None:
         """Take a message in, answer it if need be, and go on as far as possible."""
-        try:
-            message = decode(arrived.payload, self._senders[arrived.topic])
-        except MalformedMessageError as error:
-            self.dropped.add("malformed", str(error), arrived.payload)
+        message = self._opened(arrived)
+        if message is None or self._is_stranger(message):
             return
-        kind = self._agent.hear(message)
+        try:
+            kind = self._taken(message)
+        except (AsymmetryError, DifferentRunError):
+            self._say_to(message.agent)  # so that the other one ends with a reason, too
+            raise
         if kind == "own":
             return
         self._heard = time.monotonic()
         if kind != "new":
             self.dropped.count(kind)
-        if kind == "late":
-            self.say()
-        while self._agent.round < self._goal and self._agent.advance():
+        if kind in ("late", "of an earlier run"):
+            self._say_to(message.agent)
+        while not self.is_at_its_goal and self._agent.advance():
             self.say()
             self._moved, self._tries = self._said, 0
             if self._on_round is not None:
                 self._on_round(self._agent.round)
 
+    def _opened(self, arrived: Message) -> AgentMessage | None:
+        """The message, or None if it is dropped; a sender that does not know us is answered."""
+        sender, to = arrived.topic.removeprefix(f"{self._meeting.prefix}/").split("/")
+        try:
+            if self._seals is None:
+                return decode(arrived.payload, sender, to)
+            known = self._seals.knows(sender)
+            message, session = self._seals.open(arrived.payload, sender, to)
+        except MalformedMessageError as error:
+            sealed = self._seals is None and b'"tag"' in arrived.payload
+            detail = (
+                f"agent {sender!r} seals its messages: keys are needed" if sealed else str(error)
+            )
+            self.dropped.add("malformed", detail, arrived.payload)
+            return None
+        except ForgedMessageError as error:
+            self.dropped.add("forged", str(error), arrived.payload)
+            return None
+        if session is None:
+            if sender != self._agent.name and self._seals.knows(sender) != known:
+                self._say_to(sender)  # it can take note of us now
+            return message
+        if sender != self._agent.name:
+            self.dropped.count("of another session")
+            self._say_to(sender, session)
+        return None
+
+    def _is_stranger(self, message: AgentMessage) -> bool:
+        """Whether it is of somebody who is no neighbour; who thinks so is told, once a message."""
+        if message.agent == self._agent.name or message.agent in self._agent.weights:
+            return False
+        self.dropped.add("of a stranger", f"agent {message.agent!r} is no neighbour")
+        if message.weight:
+            self._say_to(message.agent)
+        return True
+
+    def _taken(self, message: AgentMessage) -> Heard:
+        """What the agent makes of a message; who goes other rounds is not waited for."""
+        ours_too = message.agent != self._agent.name and message.run == self._agent.run
+        if ours_too and message.rounds != self._rounds:
+            ours, theirs = (
+                "without end" if number is None else f"{number} rounds"
+                for number in (self._rounds, message.rounds)
+            )
+            raise DifferentRunError(
+                f"agent {message.agent!r} goes {theirs}, this one {ours}: they would wait for each "
+                f"other for ever. Give both the same --rounds. {FREE}",
+                message.agent,
+            )
+        return self._agent.hear(message)
+
     def is_over(self, linger: float) -> bool:
         """Whether the last round is reached and nobody needs us any more."""
-        if self._agent.round < self._goal:
+        if not self.is_at_its_goal:
             return False
         quiet = time.monotonic() - self._heard
-        return self._agent.all_reached(int(self._goal)) or quiet >= linger
+        return self._agent.all_reached(self._agent.round) or quiet >= linger

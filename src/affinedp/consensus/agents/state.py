@@ -1,4 +1,7 @@
-"""The state of an agent: its value, its one draw, and all messages that it used.
+"""The state of an agent: its value, its one draw, and all messages that it used in this run.
+
+The draw is kept apart from the run: a run can begin again from round 0 with the same first message,
+which was released already, so that costs nothing.
 
 The first message is on the disk before it is sent, and so is every later one: after a crash the
 agent says what it said before.  How the draw is made once and kept is told in
@@ -21,6 +24,8 @@ from affinedp.errors import AffineDPError
 from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
 from affinedp.once.state import Draw, DrawnState, Head
+
+FIRST_RUN = 1
 
 _HEADER = {"agent", "weights", "noise", "charged"}
 
@@ -101,6 +106,24 @@ class AgentState:
         """The last round whose message is on the disk."""
         return self._file.head.next_step - 1
 
+    @property
+    def run(self) -> int:
+        """Which run it is, with the same draw."""
+        numbers = self._file.head.numbers
+        return numbers[0] if numbers else FIRST_RUN
+
+    def begin(self, run: int) -> None:
+        """Begin another run from round 0: the draw, and with it the first message, stays.
+
+        All that follows is computed from messages, so this gives nothing more away.
+
+        Parameters
+        ----------
+        run : int
+            Its number.
+        """
+        self._file.restart(Head(1, (run,)))
+
     def own(self, number: int) -> float:
         """Return y(t), our message of a round up to the last one.
 
@@ -134,7 +157,7 @@ class AgentState:
         number = self.round + 1
         outputs = json.dumps({"y": y, "heard": dict(heard)}, allow_nan=False).encode()
         # an agent that lost two rounds to a power cut could not catch up with its neighbours
-        self._file.record(number, outputs, Head(number + 1, ()), wait=True)
+        self._file.record(number, outputs, Head(number + 1, (self.run,)), wait=True)
 
     def close(self) -> None:
         """Close the file and let others open it."""
@@ -190,7 +213,7 @@ def _draw(wanted: Wanted, path: Path, ledger: Ledger | None, label: str) -> Draw
         raise AgentStateError(f"there is no state {path} yet: give the value to protect")
     if noise is None:
         raise AgentStateError(f"there is no state {path} yet: say which noise to draw")
-    mechanism = noise.mechanism()
+    mechanism = noise.mechanism(wanted.agent)
     (first,) = mechanism.release([value], ledger=ledger, label=label, bound=noise.bound)
     header = {
         "agent": wanted.agent,
@@ -198,7 +221,7 @@ def _draw(wanted: Wanted, path: Path, ledger: Ledger | None, label: str) -> Draw
         "noise": noise.record(),
         "charged": ledger is not None,
     }
-    return Drawn(header, (_bits(value), _bits(first)), Head(1, ()))
+    return Drawn(header, (_bits(value), _bits(first)), Head(1, (FIRST_RUN,)))
 
 
 def _refuse_incomplete(state: DrawnState, header: dict[str, Any]) -> None:

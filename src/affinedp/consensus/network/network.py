@@ -63,10 +63,10 @@ class Network:
 
     @property
     def laplacian(self) -> Matrix:
-        """L = I − P, positive semidefinite."""
+        """L = I − P, positive semidefinite; from the weights, since 1 − (1 − w) is not always w."""
         import scipy.sparse as sparse
 
-        return sparse.csr_array(sparse.eye_array(self.n) - self.transition)
+        return sparse.csr_array(sparse.diags_array(self.weight_sums) - self.weights)
 
     @property
     def weights(self) -> Matrix:
@@ -75,13 +75,6 @@ class Network:
 
         rows, columns, values = self.links()
         return sparse.csr_array((values, (rows, columns)), shape=(self.n, self.n))
-
-    @cached_property
-    def eigenvectors(self) -> tuple[FloatArray, FloatArray]:
-        """All eigenvalues and eigenvectors of P, ascending; only for small networks."""
-        values, vectors = np.linalg.eigh(self.transition.toarray())
-        values[-1], vectors[:, -1] = 1.0, self.n**-0.5  # known, if it is connected
-        return values, vectors
 
     @cached_property
     def ordered(self) -> tuple[Matrix, NDArray[Any]]:
@@ -112,11 +105,9 @@ class Network:
                 place = int(agent)
                 if 0 <= place < self.n:
                     return place
-        elif isinstance(agent, Hashable) and agent in self._places:
+        elif is_name(agent) and agent in self._places:
             return self._places[agent]
-        raise AffineDPError(
-            f"there is no agent {agent!r}: they are {listed(self.names[: SHOWN_AGENTS + 1])}"
-        )
+        raise AffineDPError(f"there is no agent {agent!r}; there are {listed(self.names)}")
 
     def values(self, given: float | ArrayLike | Mapping[Any, float], what: str) -> FloatArray:
         """Return one number per agent from one number, an array in their order, or a mapping."""
@@ -159,6 +150,26 @@ class Network:
             f"{listed(smallest)}: add a link or run each part by itself",
             smallest,
         )
+
+
+def is_name(name: object) -> bool:
+    """Whether something can be the name of an agent: a tuple of lists looks hashable and is not.
+
+    Parameters
+    ----------
+    name : object
+        Anything.
+
+    Examples
+    --------
+    >>> is_name(("a", 1)), is_name(("a", [1]))
+    (True, False)
+    """
+    try:
+        hash(name)
+    except TypeError:
+        return False
+    return True
 
 
 def listed(agents: Sequence[Hashable]) -> str:

@@ -1,7 +1,8 @@
 """How fast differences die out: λ₂ and λ_n of the Laplacian, and α = max(|1−λ₂|, |1−λ_n|).
 
 Up to DENSE_AGENTS agents all eigenvalues are computed.  Beyond, Lanczos gives values that are
-close but never proved, so bounds and numbers of steps use ``alpha_bound``, which is proved:
+close but never proved, so bounds and numbers of steps use ``alpha_bound``, which is proved.  For
+λ₂ of thin networks :mod:`affinedp.consensus.network.thin` does it by a factorisation; otherwise:
 
 Let A be symmetric with eigenvalues at least ``low`` on the vectors of mean zero, and let T_k be
 the Chebyshev polynomial, moved so that it is at most 1 between ``low`` and ``guess``.  Take one
@@ -19,7 +20,13 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.consensus.network.modes import modes_of
 from affinedp.consensus.network.network import Network, NetworkError, listed
+from affinedp.consensus.network.thin import (
+    is_thin,
+    second_eigenvalue,
+    second_eigenvalue_bound,
+)
 from affinedp.progress import Progress
 
 # Up to here all eigenvalues (and eigenvectors, for error curves) are computed: about two seconds.
@@ -33,6 +40,8 @@ MOST_WORK = 2e10
 LANCZOS_ACCURACY = 0.01
 # A certificate takes as many products as bring it this close, as a share of 1 − eigenvalue.
 CLOSE = 0.05
+# As a share of λ_n: a λ₂ below is lost in rounding, whatever is done.
+RESOLVED = 1e-24
 # Weight sums this close to 1 count as 1, since decimals such as 0.1 do not add up exactly.
 ABOUT_ONE = 1e-12
 
@@ -55,7 +64,9 @@ class Spectrum:
         How they were found.  With "bound" Lanczos did not converge: λ₂ is at least, and λ_n at
         most, what is given.
     failure : float
-        The probability, over the coins of the method alone, that ``alpha_bound`` is too small.
+        The probability, over the coins of the method alone, that a bound is wrong.
+    lambda_2_bound, lambda_n_bound : float
+        λ₂ is not below the first, λ_n not above the second.
     """
 
     lambda_2: float
@@ -65,6 +76,8 @@ class Spectrum:
     exact: bool
     method: str
     failure: float = 0.0
+    lambda_2_bound: float = 0.0
+    lambda_n_bound: float = math.inf
 
 
 def spectrum_of(network: Network, seed: int = 0) -> Spectrum:
@@ -85,14 +98,32 @@ def spectrum_of(network: Network, seed: int = 0) -> Spectrum:
     >>> round(found.lambda_2, 9), round(found.lambda_n, 9), round(found.alpha, 9)
     (0.5, 1.0, 0.5)
     """
+    generator = np.random.default_rng(seed)
     if network.n <= DENSE_AGENTS:
-        values = np.linalg.eigvalsh(network.transition.toarray())
-        first, last = 1.0 - float(values[-2]), 1.0 - float(values[0])
-        alpha = max(abs(1 - first), abs(1 - last))
-        # LAPACK's backward error is a small multiple of n eps ‖P‖
-        rounding = 8 * network.n * EPS * max(1.0, abs(float(values[0])))
-        return Spectrum(first, last, alpha, alpha + rounding, True, "all eigenvalues")
-    return _large_spectrum(network, np.random.default_rng(seed))
+        return _small_spectrum(network, generator)
+    return _large_spectrum(network, generator)
+
+
+def _small_spectrum(network: Network, generator: np.random.Generator) -> Spectrum:
+    """All eigenvalues; a λ₂ that rounding would drown is looked at again."""
+    values = np.linalg.eigvalsh(network.laplacian.toarray())
+    first, last = float(values[1]), float(values[-1])
+    # LAPACK's backward error is a small multiple of n eps ‖L‖
+    rounding = 8 * network.n * EPS * max(1.0, last)
+    sure, failure = first - rounding, 0.0
+    if not rounding < 1e-6 * first:
+        first = float(modes_of(network).values[0])
+        sure = max(sure, _lambda_2_bound(network))
+        if is_thin(network):
+            proved = second_eigenvalue_bound(network, first, FAILURE, generator)
+            sure, failure = max(sure, proved or 0.0), FAILURE
+    alpha = max(1 - first, last - 1, 0.0)
+    slowest = min(1 - sure + EPS, 1.0) if sure > 0 else 1 - sure
+    bound = max(slowest, last + rounding - 1, alpha)
+    exact = first > RESOLVED * last
+    return Spectrum(
+        first, last, alpha, bound, exact, "all eigenvalues", failure, sure, last + rounding
+    )
 
 
 def largest_eigenvalue_bound(network: Network) -> float:
@@ -108,6 +139,24 @@ def largest_eigenvalue_bound(network: Network) -> float:
     between = rows != P.indices
     pairs = sums[rows[between]] + sums[P.indices[between]]
     return float(pairs.max(initial=0.0)) * (1 + 64 * EPS)
+
+
+def largest_eigenvalue(network: Network, seed: int = 0) -> float:
+    """Return λ_n of any network, connected or not; by Lanczos if it is large.
+
+    Parameters
+    ----------
+    network : Network
+        Any network.
+    seed : int
+        Of the start vector.
+    """
+    if network.n <= DENSE_AGENTS:
+        return float(np.linalg.eigvalsh(network.laplacian.toarray())[-1])
+    P = network.transition
+    start = np.random.default_rng(seed).normal(size=network.n)
+    found = _lanczos(lambda x: P @ x, network.n, "SA", start, MOST_PRODUCTS)
+    return largest_eigenvalue_bound(network) if found is None else 1.0 - found
 
 
 def check_convergence(network: Network) -> tuple[str, ...]:
@@ -140,7 +189,8 @@ def check_convergence(network: Network) -> tuple[str, ...]:
             )
         return (_heavy_note(heavy, "but no eigenvalue of the Laplacian reaches 2"),)
     found = spectrum_of(network)
-    if not found.alpha_bound < 1.0:
+    # λ₂ > 0 of a connected network is known without any number
+    if not found.lambda_n_bound < 2.0:
         worst = [network.names[int(i)] for i in np.argsort(-sums)[: len(heavy)]]
         raise NetworkError(
             f"differences do not die out: λ_n = {found.lambda_n:.6g}, and it must be below 2 "
@@ -178,24 +228,34 @@ def _large_spectrum(network: Network, generator: np.random.Generator) -> Spectru
     above = largest_eigenvalue_bound(network)
     start = generator.normal(size=n)
     with Progress("looking for the eigenvalues") as progress:
-        # the constant vector has eigenvalue 1 of P; −1 hides it from the upper end
-        second = _lanczos(lambda x: P @ x - 2 * x.mean(), n, "LA", start, most)
+        second, sure = None, None
+        if is_thin(network):
+            second = second_eigenvalue(network, start)
+            if second is not None:
+                sure = second_eigenvalue_bound(network, second, FAILURE, generator)
+        if second is None:
+            # the constant vector has eigenvalue 1 of P; −1 hides it from the upper end
+            top = _lanczos(lambda x: P @ x - 2 * x.mean(), n, "LA", start, most)
+            second = None if top is None else 1.0 - top
         progress.update(0.25)
         last = _lanczos(lambda x: P @ x, n, "SA", start, most)
         progress.update(0.5)
-        top = _certified_top(lambda x: P @ x, n, 1.0 - above, second, generator, most)
+        if sure is None:
+            guess = None if second is None else 1.0 - second
+            top = _certified_top(lambda x: P @ x, n, 1.0 - above, guess, generator, most)
+            # to both sides of 1 it is exact
+            sure = 1.0 - top if top < 1.0 else _lambda_2_bound(network)
         progress.update(0.75)
         bottom = -_certified_top(
             lambda x: -(P @ x), n, -1.0, None if last is None else -last, generator, most
         )
-    bottom = max(bottom, 1.0 - above)
-    if top >= 1.0:
-        top = 1.0 - _lambda_2_bound(network)
-    proved = max(abs(top), abs(bottom))
+    largest = min(1.0 - bottom, above)
+    proved = max(min(1.0 - sure + EPS, 1.0), largest - 1.0)
+    bounds = {"failure": 2 * FAILURE, "lambda_2_bound": sure, "lambda_n_bound": largest}
     if second is None or last is None:
-        return Spectrum(1 - top, 1 - bottom, proved, proved, False, "bound", 2 * FAILURE)
-    alpha = max(abs(second), abs(last))
-    return Spectrum(1 - second, 1 - last, alpha, max(alpha, proved), False, "Lanczos", 2 * FAILURE)
+        return Spectrum(sure, largest, proved, proved, False, "bound", **bounds)
+    alpha = max(1.0 - second, -last, 0.0)
+    return Spectrum(second, 1 - last, alpha, max(alpha, proved), False, "Lanczos", **bounds)
 
 
 def _lanczos(product: Any, n: int, end: str, start: FloatArray, most: int) -> float | None:

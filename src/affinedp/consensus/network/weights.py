@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, is_sparse, real_array
-from affinedp.consensus.network.network import Network, NetworkError, listed
+from affinedp.arrays import FloatArray, Matrix, is_sparse, real_array
+from affinedp.consensus.network.network import Network, NetworkError, is_name, listed
 from affinedp.errors import AffineDPError
 
 # "metropolis", "uniform", one weight for all links, or one for each link.
@@ -115,7 +115,13 @@ def _ends(given: ArrayLike, what: str, n: int) -> Ends:
 def _checked_names(names: Sequence[Hashable] | None, n: int) -> Sequence[Hashable]:
     if names is None:
         return range(n)
-    kept = tuple(names)
+    kept = tuple(names) if isinstance(names, Iterable) else ()
+    bad = [name for name in kept if not is_name(name)]
+    if bad:
+        raise AffineDPError(
+            f"{bad[0]!r} cannot be the name of an agent: names are texts, numbers or tuples of "
+            "them, so that they can be looked up"
+        )
     if len(kept) != n or len(set(kept)) != n:
         raise AffineDPError(f"names must be {n} different names, one for each agent")
     return kept
@@ -167,17 +173,7 @@ def _from_matrix(given: Any, weights: Weights, names: Sequence[Hashable] | None)
     agents = _checked_names(names, _count(matrix.shape[0]))
     rows, columns, values = matrix.row, matrix.col, matrix.data
     _check_weights(rows, columns, values, agents)
-    half = sparse.csr_array(matrix) - sparse.csr_array(matrix.T)
-    worst = int(np.argmax(np.abs(half.data))) if half.nnz else 0
-    if half.nnz and np.abs(half.data[worst]) > SAME_WEIGHT * values.max():
-        i, j = (int(e[worst]) for e in sparse.coo_array(half).coords)
-        back = float(half.data[worst])
-        raise NetworkError(
-            f"the weights are not symmetric: w of {agents[i]!r} from {agents[j]!r} and the other "
-            f"way differ by {abs(back):.3g}, and then the average is not kept. Links must work "
-            "both ways with one weight",
-            (agents[i], agents[j]),
-        )
+    _check_symmetry(sparse.csr_array(matrix), agents)
     if weights is None or isinstance(weights, str):
         upper = (rows < columns) & (values > 0)
         if isinstance(weights, str):
@@ -186,6 +182,32 @@ def _from_matrix(given: Any, weights: Weights, names: Sequence[Hashable] | None)
     raise AffineDPError(
         "a weight matrix has its weights already; give weights='metropolis' or 'uniform' to use "
         "only its links"
+    )
+
+
+def _check_symmetry(matrix: Matrix, names: Sequence[Hashable]) -> None:
+    """Refuse two directions of a link whose weights differ by more than rounding.
+
+    Each link by itself: beside heavy links a light one that goes one way only is no rounding.
+    """
+    import scipy.sparse as sparse
+
+    off = sparse.coo_array(matrix - matrix.T)
+    larger = sparse.csr_array(matrix.maximum(matrix.T))
+    rows, columns = off.coords
+    if not off.nnz:
+        return
+    apart = np.abs(off.data) / np.asarray(larger[rows, columns]).ravel()
+    worst = int(np.argmax(apart))
+    if not apart[worst] > SAME_WEIGHT:
+        return
+    i, j = int(rows[worst]), int(columns[worst])
+    raise NetworkError(
+        f"the weights are not symmetric: {names[i]!r} hears {names[j]!r} with the weight "
+        f"{float(matrix[i, j]):.6g}, and is heard with {float(matrix[j, i]):.6g}. They differ by "
+        f"{abs(float(off.data[worst])):.3g}, and then the average is not kept. Links must work "
+        "both ways with one weight",
+        (names[i], names[j]),
     )
 
 

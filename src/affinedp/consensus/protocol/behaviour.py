@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray, IntArray, real_array
+from affinedp.consensus.network.modes import Modes, modes_of
 from affinedp.consensus.network.network import Network
 from affinedp.consensus.network.schedule import Mover, Schedule, Steady, schedule_of
 from affinedp.consensus.network.spectrum import DENSE_AGENTS, Spectrum, spectrum_of
 from affinedp.consensus.protocol import bounds, exact_errors
+from affinedp.consensus.protocol.probes import estimated_curve
 from affinedp.consensus.protocol.promise import Noise
 from affinedp.consensus.protocol.readouts import limit_factor, noise_share
 from affinedp.consensus.protocol.simulation import MOST_NUMBERS, Run, simulate
@@ -40,6 +42,10 @@ class Behaviour:
     def spectrum(self) -> Spectrum:
         """λ₂, λ_n and α: how fast differences die out."""
         return spectrum_of(self.network)
+
+    @cached_property
+    def _modes(self) -> Modes:
+        return modes_of(self.network)
 
     @property
     def alpha(self) -> float:
@@ -141,7 +147,7 @@ class Behaviour:
     def mean_square_error(
         self,
         x0: ArrayLike | Mapping[Any, float],
-        steps: int,
+        steps: int | Sequence[int] | IntArray,
         readout: str = "state",
         *,
         method: str = "auto",
@@ -152,22 +158,24 @@ class Behaviour:
     ) -> exact_errors.ErrorCurve:
         """Return E‖read-out(t) − average‖² over all agents, for t = 0, …, steps.
 
-        Exact up to 2000 agents.  Beyond, an estimate with an interval, marked as such.
+        Exact up to 2000 agents.  Beyond, an estimate with an interval, marked as such.  However
+        many steps there are, only their errors are kept.
 
         Parameters
         ----------
         x0 : array_like, shape (n,), or mapping of agents
             x(0).
-        steps : int
-            The number of steps.
+        steps : int or sequence of int
+            The number of steps, or chosen steps, ascending.
         readout : {"state", "message", "corrected"}
             Which estimate of the average.
         method : {"auto", "exact", "estimate"}
             "exact" takes every draw through all steps, however long that takes.
         probes : int
-            For an estimate: how many vectors of random signs.
+            For an estimate: how many random vectors.
         confidence : float
-            For an estimate: of the interval at each step.
+            For an estimate: the interval at each step covers with at least this probability,
+            whatever the network.
         seed : int, SeedSequence or Generator, optional
             For an estimate.
         schedule : Schedule, sequence or callable, optional
@@ -177,24 +185,25 @@ class Behaviour:
         -------
         ErrorCurve
         """
-        count, start = _whole(steps, "steps", 0), self._start(x0)
+        times, start = _times(steps), self._start(x0)
         share = noise_share(readout, self.n)
         if method not in ("auto", "exact", "estimate"):
             raise AffineDPError(f"method must be 'auto', 'exact' or 'estimate', not {method!r}")
         small = self.n <= DENSE_AGENTS
+        last = int(times[-1])
         if method == "estimate" or (method == "auto" and not small):
-            if not 0 < confidence < 1:
+            if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
                 raise AffineDPError(f"confidence must be between 0 and 1, not {confidence!r}")
             vectors = _whole(probes, "probes", 2)
-            mover = self._mover(schedule, count * vectors)
+            mover = self._mover(schedule, last * vectors)
             generator = _generator(seed)
-            return exact_errors.estimated_curve(
-                mover, self.noise, start, count, share, vectors, confidence, generator
+            return estimated_curve(
+                mover, self.noise, start, times, share, vectors, float(confidence), generator
             )
         if schedule is None and small:
-            return exact_errors.spectral_curve(self.network, self.noise, start, count, share)
-        mover = self._mover(schedule, count * self.n)
-        return exact_errors.column_curve(mover, self.noise, start, count, share)
+            return exact_errors.spectral_curve(self._modes, self.noise, start, times, share)
+        mover = self._mover(schedule, last * self.n)
+        return exact_errors.column_curve(mover, self.noise, start, times, share)
 
     # ------------------------------------------------------------------ what it comes to
 
@@ -247,7 +256,8 @@ class Behaviour:
                 raise AffineDPError(f"noise must have one draw for each of {self.n} agents")
         if x0 is None or steps is None:
             if gamma is not None:
-                limits = np.linalg.norm(gamma, axis=-1) * bounds.ROUNDING_UP
+                draws = gamma
+                limits = bounds.upwards(lambda: bounds.length(draws))
                 return np.asarray(limits) if gamma.ndim == 2 else float(limits)
             whole = self.noise.total_variance * bounds.ROUNDING_UP
             return 0.0 if statement == "mean" else whole
@@ -322,6 +332,29 @@ def _whole(value: int, what: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise AffineDPError(f"{what} must be a whole number, at least {least}, not {value!r}")
     return int(value)
+
+
+def _times(steps: int | Sequence[int] | IntArray) -> IntArray:
+    """All steps up to a number, or the chosen ones."""
+    if (
+        isinstance(steps, str)
+        or not isinstance(steps, Sequence | np.ndarray)
+        or np.ndim(steps) == 0
+    ):
+        count = _whole(steps, "steps", 0)  # type: ignore[arg-type]
+        if count >= MOST_NUMBERS:
+            raise AffineDPError(
+                f"{count:,} steps are too many errors to keep: choose some, such as "
+                "steps=[0, 10, 100, 1000]"
+            )
+        return np.arange(count + 1)
+    chosen = [_whole(step, "each of the chosen steps", 0) for step in steps]
+    if max(chosen, default=0) > bounds.MOST_STEPS:
+        raise AffineDPError("a chosen step is beyond 2^53, which doubles cannot count")
+    found = np.array(chosen, dtype=np.int64)
+    if not len(found) or np.any(np.diff(found) <= 0):
+        raise AffineDPError("the chosen steps must be ascending, at least one, and none twice")
+    return found
 
 
 def _positive(value: float, what: str) -> float:

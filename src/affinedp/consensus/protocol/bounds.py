@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from affinedp.promise.calibration import gaussian_epsilon
 EPS = float(np.finfo(float).eps)
 # Sums of many squares, roots and powers: more than all their roundings together.
 ROUNDING_UP = 1 + 1e-12
+# The least positive double.
+SMALLEST = float(np.nextafter(0.0, 1.0))
 # No sensible number of steps is larger; float counts are exact up to here.
 MOST_STEPS = 2.0**53
 
@@ -39,8 +42,8 @@ def path_bound(alpha: float, x0: FloatArray, gamma: FloatArray, steps: int) -> F
         Bounds on ‖x(t) − average‖.
     """
     powers = alpha ** np.arange(steps + 1)
-    noise = np.linalg.norm(gamma, axis=-1)[..., None]
-    return np.asarray((powers * np.linalg.norm(x0) + (1 + powers) * noise) * ROUNDING_UP)
+    noise = np.asarray(length(gamma))[..., None]
+    return upwards(lambda: powers * length(x0) + (1 + powers) * noise)
 
 
 def mean_bound(alpha: float, x0: FloatArray, steps: int) -> FloatArray:
@@ -51,8 +54,8 @@ def mean_bound(alpha: float, x0: FloatArray, steps: int) -> FloatArray:
     alpha, x0, steps
         As for :func:`path_bound`.
     """
-    spread = float(np.linalg.norm(x0 - x0.mean()))
-    return np.asarray(alpha ** np.arange(steps + 1) * spread * ROUNDING_UP)
+    spread = length(x0 - x0.mean())
+    return upwards(lambda: alpha ** np.arange(steps + 1) * spread)
 
 
 def mean_square_bound(alpha: float, x0: FloatArray, noise: Noise, steps: int) -> FloatArray:
@@ -66,9 +69,45 @@ def mean_square_bound(alpha: float, x0: FloatArray, noise: Noise, steps: int) ->
         One draw per agent.
     """
     powers = alpha ** np.arange(steps + 1)
-    spread = float(np.linalg.norm(x0 - x0.mean()))
-    found = (powers * spread) ** 2 + (1 + powers) ** 2 * noise.total_variance
-    return np.asarray(found * ROUNDING_UP)
+    spread, total = length(x0 - x0.mean()), noise.total_variance
+    return upwards(lambda: (powers * spread) ** 2 + (1 + powers) ** 2 * total)
+
+
+def length(vectors: FloatArray) -> FloatArray:
+    """Return ‖·‖ along the last axis, also where squares are beyond double precision.
+
+    Parameters
+    ----------
+    vectors : array, shape (..., n)
+        Finite.
+
+    Examples
+    --------
+    >>> float(length(np.array([3e-300, 4e-300])))
+    5e-300
+    """
+    largest = np.abs(vectors).max(axis=-1, initial=0.0)
+    scale = np.where(largest > 0, largest, 1.0)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(np.linalg.norm(vectors / scale[..., None], axis=-1) * largest)
+
+
+def upwards(compute: Callable[[], FloatArray]) -> FloatArray:
+    """Return a bound rounded up; one beyond double precision is refused.
+
+    Parameters
+    ----------
+    compute : callable
+        Computes it.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        found = np.asarray(compute() * ROUNDING_UP)
+    if not np.isfinite(found).all():
+        raise AffineDPError(
+            "the bound is beyond double precision: use another unit, such as thousands"
+        )
+    # what became 0 on the way may have been more
+    return np.maximum(found, SMALLEST)
 
 
 def shrinking_steps(alpha: float, factor: float) -> int:
@@ -122,9 +161,12 @@ def settling_steps(
     n = len(noise.sigma)
     total = noise.total_variance * (1 - 1 / n) * ROUNDING_UP
     linear = noise_share(readout, n) * total
-    square = (spread**2 + total) * ROUNDING_UP
-    if square == 0.0:
+    square = (spread * spread + total) * ROUNDING_UP
+    if not math.isfinite(square):
+        raise AffineDPError("the square of spread is beyond double precision: use another unit")
+    if spread == 0.0 and total == 0.0:
         return 0
+    square = max(square, SMALLEST)
     # the positive root of square p² + 2 linear p = tolerance, without cancellation
     power = tolerance / (linear + math.hypot(linear, math.sqrt(square) * math.sqrt(tolerance)))
     return shrinking_steps(alpha, power * (1 - 1e-12))

@@ -67,7 +67,17 @@ class Noise:
     @property
     def total_variance(self) -> float:
         """Σ E γ_i²."""
-        return self.variance * math.fsum(self.sigma**2)
+        try:
+            with np.errstate(over="ignore", under="ignore"):
+                total = self.variance * math.fsum(self.sigma**2)
+        except OverflowError:
+            total = math.inf
+        if not math.isfinite(total):
+            raise AffineDPError(
+                f"the noise is so large (σ up to {float(self.sigma.max()):g}) that its variance is "
+                "beyond double precision: use another unit, such as thousands"
+            )
+        return total
 
     def draw(self, generator: np.random.Generator, runs: int) -> FloatArray:
         """Draw γ for simulations, shape (runs, n).  Never publish data with it."""
@@ -184,10 +194,41 @@ def agent_guarantee_of(noise: Noise, network: Network, agent: Hashable) -> Guara
         Its name.
     """
     place = network.position(agent)
-    name, mu = network.names[place], noise.mu[place : place + 1]
-    words = f"Definition 4: the trajectory of agent {name!r} moves by at most μ = {mu[0]:g}"
-    key = hashed("consensus: the trajectory of this agent", mu, repr(name))
+    words, key = neighbours_of_agent(network.names[place], float(noise.mu[place]))
     return _guarantee(noise, network, place, words, key)
+
+
+def neighbours_of_agent(name: Hashable, mu: float) -> tuple[str, str]:
+    """Return what moves between neighbours in the promise to one agent, in words and as a key.
+
+    The simulation and the agent as a process say the same.
+
+    Parameters
+    ----------
+    name : hashable
+        Its name; a number and its digits are the same name.
+    mu : float
+        How far its trajectory moves.
+
+    Examples
+    --------
+    >>> neighbours_of_agent(3, 10.0)[0]
+    "Definition 4: the trajectory of agent '3' moves by at most μ = 10"
+    """
+    words = f"Definition 4: the trajectory of agent {str(name)!r} moves by at most μ = {mu:g}"
+    return words, hashed("consensus: the trajectory of this agent", np.array([mu]), str(name))
+
+
+def agent_basis(law: Law) -> str:
+    """Return what the promise about all messages of an agent rests on.
+
+    Parameters
+    ----------
+    law : {"gaussian", "laplace"}
+        Of its noise.
+    """
+    theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
+    return f"Theorem 4 ({theorem} on x(t+1) = x(t) + u(t)), for any running time"
 
 
 def _guarantee(noise: Noise, network: Network, place: int, words: str, key: str) -> Guarantee:
@@ -211,7 +252,7 @@ def _guarantee(noise: Noise, network: Network, place: int, words: str, key: str)
     )
     return Guarantee(
         sensitivity=s,
-        basis=f"Theorem 4 ({theorem} on x(t+1) = x(t) + u(t)), for any running time",
+        basis=agent_basis(noise.law),
         curve=curve,
         worst_direction=noise.mu[place : place + 1].copy(),
         names=(f"every state of agent {name!r}",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,42 +24,13 @@ from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 
 
-class PrivateConsensus(Behaviour):
-    """Agents that find the average of their values without showing them (section VI).
-
-    Agent i sends y_i(t) = x_i(t) + γ_i, always with the same draw γ_i = σ_i η_i, and moves by
-    x_i(t+1) = x_i(t) + Σ_j w_ij (y_j(t) − y_i(t)).  The object does not change once it is made.
+class ConsensusProtocol(Behaviour):
+    """The protocol on a network, without agents as processes.
 
     Parameters
     ----------
-    graph : networkx.Graph, sparse matrix or array
-        Undirected links; a graph may have the edge attribute ``weight``, a matrix holds weights.
-    law : {"gaussian", "laplace"}
-        The law of η_i: N(0, 1), or L(0, 1), which has variance 2.
-    epsilon : float, array_like or mapping of agents, optional
-        ε, one for all or one per agent.
-    delta : float
-        δ; for Gaussian noise only.
-    mu : float, array_like or mapping of agents
-        How far the trajectory of an agent moves between neighbours; 0 for an agent whose value
-        is public.
-    weights : {"metropolis", "uniform"} or float, optional
-        In place of the weights of the graph; "metropolis" if it has none.
-    sigma : float, array_like or mapping of agents, optional
-        The noise, in place of ε: it is verified, not designed.
-
-    Examples
-    --------
-    >>> import networkx as nx
-    >>> ring = nx.cycle_graph(["a", "b", "c", "d", "e"])
-    >>> consensus = PrivateConsensus(ring, law="gaussian", epsilon=1.0, delta=0.01)
-    >>> round(float(consensus.sigma[0]), 6), consensus.guarantee.holds(1.0, 0.01)
-    (1.877876, True)
-    >>> x0 = [10, 0, 5, 5, 20]
-    >>> [round(float(consensus.limit(readout)), 3) for readout in ("state", "message", "corrected")]
-    [14.106, 3.526, 2.821]
-    >>> round(float(consensus.mean_square_error(x0, 100)[-1]), 3)
-    14.106
+    graph, law, epsilon, delta, mu, weights, sigma
+        As for :class:`~affinedp.consensus.PrivateConsensus`.
     """
 
     notes: tuple[str, ...]
@@ -93,7 +64,7 @@ class PrivateConsensus(Behaviour):
         weights: Weights = None,
         sigma: PerAgent | None = None,
         names: Sequence[Hashable] | None = None,
-    ) -> PrivateConsensus:
+    ) -> Self:
         """Return the protocol on a list of links; a million agents take seconds.
 
         Parameters
@@ -111,6 +82,7 @@ class PrivateConsensus(Behaviour):
 
         Examples
         --------
+        >>> from affinedp.consensus import PrivateConsensus
         >>> pair = PrivateConsensus.from_edges(2, [0], [1], law="laplace", epsilon=0.5)
         >>> pair.sigma.tolist(), pair.guarantee.epsilon()
         ([2.0, 2.0], 0.5)
@@ -128,7 +100,7 @@ class PrivateConsensus(Behaviour):
         delta: float = 0.0,
         mu: PerAgent | None = None,
         sigma: PerAgent | None = None,
-    ) -> PrivateConsensus:
+    ) -> Self:
         """Return the protocol on the same network with other noise.
 
         Parameters
@@ -167,10 +139,10 @@ class PrivateConsensus(Behaviour):
         vars(self).update(network=network, noise=noise, notes=notes, _network_notes=network_notes)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a PrivateConsensus does not change: {name!r} cannot be set")
+        raise AttributeError(f"a {type(self).__name__} does not change: {name!r} cannot be set")
 
     def __repr__(self) -> str:
-        return f"PrivateConsensus(agents={self.n}, law={self.law!r})"
+        return f"{type(self).__name__}(agents={self.n}, law={self.law!r})"
 
     # ------------------------------------------------------------------ what it is
 

@@ -13,7 +13,7 @@ at a mean-square error of ((1−c)²/n + c²(1−1/n)) times the total variance 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Literal
+from typing import Literal, NoReturn
 
 from affinedp.errors import AffineDPError
 
@@ -76,34 +76,39 @@ def limit_factor(readout: str, n: int) -> float:
     return (1 - share) ** 2 / n + share**2 * (1 - 1 / n)
 
 
-def check_publishable(readout: str) -> None:
-    """Refuse to publish anything but messages.
+def refuse_to_publish(readout: str) -> NoReturn:
+    """Say why a simulated read-out is not published.
 
     Parameters
     ----------
     readout : str
-        What is to be published.
+        What was to be published.
 
     Examples
     --------
-    >>> check_publishable("message")
-    >>> check_publishable("state")
+    >>> refuse_to_publish("message")
     Traceback (most recent call last):
         ...
-    affinedp.consensus.protocol.readouts.UnsafeReadoutError: a state must not be published: the \
-message y_i is already public, and y_i − x_i = γ_i is the one draw of agent i, which reveals \
-x_i(0). Publish the message
+    affinedp.consensus.protocol.readouts.UnsafeReadoutError: a simulated message must not be \
+published: its noise comes from a generator that can be guessed and from doubles that leak. Let \
+PrivateConsensus.agent draw it
     """
     noise_share(readout, 2)
     if readout == "state":
         raise UnsafeReadoutError(
             "a state must not be published: the message y_i is already public, and y_i − x_i = γ_i "
-            "is the one draw of agent i, which reveals x_i(0). Publish the message",
+            "is the one draw of agent i, which reveals x_i(0). Publish the message of an agent",
             readout,
         )
     if readout == "corrected":
         raise UnsafeReadoutError(
             "a corrected read-out must stay with its agent: the message y_i is already public, "
-            "and n times their difference is γ_i, which reveals x_i(0). Publish the message",
+            "and n times their difference is γ_i, which reveals x_i(0). Publish the message of an "
+            "agent",
             readout,
         )
+    raise UnsafeReadoutError(
+        "a simulated message must not be published: its noise comes from a generator that can be "
+        "guessed and from doubles that leak. Let PrivateConsensus.agent draw it",
+        readout,
+    )

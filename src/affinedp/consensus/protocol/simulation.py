@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NoReturn
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.consensus.network.schedule import Mover
 from affinedp.consensus.protocol.promise import Noise
-from affinedp.consensus.protocol.readouts import READOUTS, check_publishable, noise_share
+from affinedp.consensus.protocol.readouts import READOUTS, noise_share, refuse_to_publish
 from affinedp.errors import AffineDPError
 
 Keep = Literal["all", "last", "errors"]
@@ -55,8 +55,8 @@ class Run:
         return self._messages
 
     @property
-    def published(self) -> FloatArray:
-        """What an eavesdropper sees: the messages and nothing else."""
+    def overheard(self) -> FloatArray:
+        """What an eavesdropper of this simulated run sees: the messages and nothing else."""
         return self.messages
 
     @property
@@ -90,7 +90,8 @@ class Run:
         if readout in self._errors:
             return self._errors[readout]
         error = self.readout(readout) - self.average
-        return np.asarray(np.einsum("rti,rti->rt", error, error))
+        with np.errstate(over="ignore"):
+            return _finite(np.asarray(np.einsum("rti,rti->rt", error, error)))
 
     def mean_square_error(self, readout: str = "state") -> tuple[FloatArray, FloatArray]:
         """Return the mean of the squared error over the runs, and its standard error.
@@ -106,16 +107,15 @@ class Run:
             return squares[0], np.full(squares.shape[1], np.nan)
         return squares.mean(axis=0), squares.std(axis=0, ddof=1) / np.sqrt(runs)
 
-    def publish(self, readout: str = "message") -> FloatArray:
-        """Return the messages; refuse anything that would reveal the noise.
+    def publish(self, readout: str = "message") -> NoReturn:
+        """Refuse: nothing of a simulation is published.
 
         Parameters
         ----------
         readout : str
-            Only ``"message"`` may be published.
+            Whichever.
         """
-        check_publishable(readout)
-        return self.published
+        refuse_to_publish(readout)
 
     release = publish
 
@@ -176,7 +176,15 @@ def simulate(
             if errors:
                 for readout, squares in _squared_errors(y, gamma, average, spare).items():
                     errors[readout][some, t] = squares
-    return Run(times, average, draws, messages, errors)
+    return Run(times, average, draws, messages, {key: _finite(e) for key, e in errors.items()})
+
+
+def _finite(squares: FloatArray) -> FloatArray:
+    if np.isfinite(squares).all():
+        return squares
+    raise AffineDPError(
+        "the squared errors are beyond double precision: use another unit, such as thousands"
+    )
 
 
 def _side_by_side(values: FloatArray, order: IntArray | None) -> FloatArray:

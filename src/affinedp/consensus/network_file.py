@@ -1,0 +1,252 @@
+"""The file that describes a network of agents: links, noise, rounds, and values for a trial.
+
+    rounds = 30
+    links = [["1", "2", 0.25], ["2", "3", 0.25]]
+
+    [noise]
+    law = "gaussian"
+    epsilon = 1.0
+    delta = 0.01
+    mu = 10.0
+
+    [values]
+    1 = 20.0
+
+Every agent reads its neighbours, weights and noise from the same file, so nobody types a weight
+twice.  Everything but the values is public; values are for trials, where one person has them all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.consensus.private import PrivateConsensus
+from affinedp.errors import AffineDPError
+from affinedp.files.documents import read_document
+from affinedp.files.values import check_keys, choice, number, section, shown
+from affinedp.promise.verification import Law
+
+_NOISE = ("law", "epsilon", "delta", "mu", "sigma")
+_KEYS = {
+    "": dict.fromkeys(("rounds", "links", "weights", "noise", "values"), ""),
+    "noise": dict.fromkeys(_NOISE, ""),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkFile:
+    """What a network file says.
+
+    Attributes
+    ----------
+    consensus : PrivateConsensus
+        The network with its noise.
+    rounds : int or None
+        How many rounds the agents go.
+    values : mapping of str to float
+        Secret: x(0) of agents, for a trial; may be empty.
+    """
+
+    consensus: PrivateConsensus
+    rounds: int | None
+    values: Mapping[str, float] = field(repr=False)
+
+
+def read_network(path: str | os.PathLike[str]) -> NetworkFile:
+    """Read and check a network file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.toml`` or ``.json`` file.
+
+    Returns
+    -------
+    NetworkFile
+
+    Raises
+    ------
+    AffineDPError
+        With the file and what is wrong with it.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> text = '''
+    ... links = [["anna", "ben"], ["ben", "cleo"]]
+    ... weights = "metropolis"
+    ... [noise]
+    ... law = "laplace"
+    ... epsilon = 1.0
+    ... '''
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "network.toml")
+    ...     _ = file.write_text(text)
+    ...     found = read_network(file)
+    >>> found.consensus.process_names, found.rounds
+    (('anna', 'ben', 'cleo'), None)
+    """
+    file = Path(path)
+    try:
+        return _network_file(read_document(file))
+    except AffineDPError as error:
+        raise AffineDPError(f"{file}: {error}") from None
+
+
+def write_network(
+    path: str | os.PathLike[str],
+    consensus: PrivateConsensus,
+    *,
+    rounds: int | None = None,
+    values: Mapping[Any, float] | FloatArray | None = None,
+) -> None:
+    """Write the network file of a simulated network, to run its agents as processes.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.toml`` file that does not exist; for its owner only, since it may hold values.
+    consensus : PrivateConsensus
+        The network with its noise.
+    rounds : int, optional
+        How many rounds the agents go.
+    values : mapping of agents, or array_like, optional
+        x(0), for a trial on one machine.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import networkx as nx
+    >>> ring = PrivateConsensus(nx.cycle_graph(3), law="gaussian", epsilon=1.0, delta=0.01)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "network.toml")
+    ...     write_network(file, ring, rounds=30)
+    ...     again = read_network(file)
+    >>> again.rounds, bool((again.consensus.sigma == ring.sigma).all())
+    (30, True)
+    """
+    file, names = Path(path), consensus.process_names
+    if file.suffix.lower() != ".toml":
+        raise AffineDPError(f"{file} must end in .toml")
+    lines = [] if rounds is None else [f"rounds = {_count(rounds)}"]
+    rows, columns, weights = consensus.network.links()
+    links = [
+        f"    [{_text(names[i])}, {_text(names[j])}, {w!r}],"
+        for i, j, w in zip(rows.tolist(), columns.tolist(), weights.tolist())
+        if i < j
+    ]
+    lines += ["links = [", *links, "]", "", "[noise]", f"law = {_text(consensus.law)}"]
+    noise = consensus.noise
+    given = {"sigma": noise.sigma} if noise.epsilon is None else {"epsilon": noise.epsilon}
+    for key, array in {**given, "mu": noise.mu}.items():
+        lines.append(f"{key} = {_per_agent(names, array)}")
+    if noise.delta:
+        lines.append(f"delta = {noise.delta!r}")
+    if values is not None:
+        found = consensus.network.values(values, "values")
+        lines += ["", "[values]"]
+        lines += [f"{_text(n)} = {float(v)!r}" for n, v in zip(names, found)]
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(file, flags, 0o600), "w", encoding="utf-8") as out:
+            out.write("\n".join(lines) + "\n")
+    except OSError as error:
+        raise AffineDPError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _per_agent(names: tuple[str, ...], array: FloatArray) -> str:
+    """One number, or a table of them."""
+    if np.all(array == array[0]):
+        return repr(float(array[0]))
+    pairs = (f"{_text(name)} = {float(value)!r}" for name, value in zip(names, array))
+    return "{ " + ", ".join(pairs) + " }"
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise AffineDPError(f"rounds must be a whole number, at least 0, not {shown(value)}")
+    return value
+
+
+def _network_file(document: Mapping[str, Any]) -> NetworkFile:
+    check_keys(document, "", _KEYS)
+    noise = section(document, "noise", _KEYS, needed=True)
+    names, ends, weights = _links(document)
+    settings: dict[str, Any] = {
+        key: _numbers(noise[key], f"{key} in [noise]") for key in _NOISE[1:] if key in noise
+    }
+    named = choice(noise.get("law", "gaussian"), "law in [noise]", ("gaussian", "laplace"))
+    law: Law = "laplace" if named == "laplace" else "gaussian"
+    consensus = PrivateConsensus.from_edges(
+        len(names),
+        [names[a] for a, _ in ends],
+        [names[b] for _, b in ends],
+        law=law,
+        weights=weights,
+        names=tuple(names),
+        **settings,
+    )
+    _ = consensus.process_names  # names that processes cannot have are refused here
+    values = document.get("values", {})
+    if not isinstance(values, dict):
+        raise AffineDPError("'values' must be a section [values]")
+    secret = {}
+    for name, value in values.items():
+        if name not in names:
+            raise AffineDPError(f"there is a value for {shown(name)}, which has no link")
+        try:
+            secret[name] = number(value, "a value")
+        except AffineDPError:  # it may be secret, whatever is wrong with it
+            raise AffineDPError(f"the value of {shown(name)} must be a number") from None
+    rounds = document.get("rounds")
+    return NetworkFile(consensus, None if rounds is None else _count(rounds), secret)
+
+
+def _links(
+    document: Mapping[str, Any],
+) -> tuple[dict[str, int], list[tuple[str, str]], Any]:
+    """The agents by place, the links by name, and their weights."""
+    given = document.get("links")
+    if not isinstance(given, list) or not given:
+        raise AffineDPError('links must be a list such as [["1", "2", 0.25], ["2", "3", 0.25]]')
+    names: dict[str, int] = {}
+    ends, weights = [], []
+    for place, link in enumerate(given, 1):
+        where = f"link {place}"
+        if not isinstance(link, list) or len(link) not in (2, 3):
+            raise AffineDPError(f'{where} must be two names, with or without a weight: ["1", "2"]')
+        pair = tuple(str(end) if type(end) is int else end for end in link[:2])
+        if not all(isinstance(end, str) for end in pair):
+            raise AffineDPError(f"{where} must begin with two names")
+        for end in pair:
+            names.setdefault(end, len(names))
+        ends.append((pair[0], pair[1]))
+        if len(link) == 3:
+            weights.append(number(link[2], f"the weight of {where}"))
+    overall = document.get("weights")
+    if weights and (overall is not None or len(weights) < len(given)):
+        raise AffineDPError("give a weight to every link, or one setting 'weights' for all")
+    if weights:
+        return names, ends, np.array(weights)
+    if overall is None or isinstance(overall, str):
+        return names, ends, overall
+    return names, ends, number(overall, "weights")
+
+
+def _numbers(value: Any, where: str) -> Any:
+    """One number, or a table of them by agent."""
+    if isinstance(value, dict):
+        return {name: number(entry, f"{where}, {shown(name)}") for name, entry in value.items()}
+    return number(value, where)

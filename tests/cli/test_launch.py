@@ -1,0 +1,130 @@
+"""A whole network on one machine: ``affinedp consensus launch`` and ``keys``."""
+
+import json
+import os
+import signal
+import subprocess
+
+import networkx as nx
+import pytest
+from typer.testing import CliRunner
+
+from affinedp.cli.consensus import consensus_app
+from affinedp.consensus import PrivateConsensus, write_network
+from affinedp.consensus.agents.agent import read_state
+from affinedp.consensus.agents.message import AgentMessage, encode
+from affinedp.errors import AffineDPError
+from affinedp.wire.broker import Broker
+from affinedp.wire.client import BrokerError
+from affinedp.wire.connection import Connection
+from affinedp.wire.local_broker import find_mosquitto, local_broker
+from agents import overheard
+from brokers import Command, PrivateBroker, program, until
+
+VALUES = {"a": 1.0, "b": 20.0, "c": -3.0}
+
+
+@pytest.fixture
+def network(tmp_path):
+    pytest.importorskip("paho.mqtt.client")
+    program("mosquitto")
+    made = PrivateConsensus(nx.path_graph(["a", "b", "c"]), law="laplace", epsilon=1.0)
+    write_network(tmp_path / "net.toml", made, rounds=4, values=VALUES)
+    return tmp_path / "net.toml"
+
+
+def launched(network, *words):
+    return Command(network.parent, "consensus", "launch", network, *words)
+
+
+@pytest.mark.slow
+def test_launch_poison_and_rerun(network, tmp_path):
+    """A run; again with other rounds; poisoned by a forged message; begun again, for nothing."""
+    home = tmp_path / "net-run"
+    with launched(network, "--linger", 5) as first:
+        assert first.wait() == 0, first.said
+    assert "agent a  round 4  message " in first.said
+    said = overheard(home / "seen.jsonl")
+    y = {name: next(iter(said[name, 0])) for name in VALUES}
+    assert all(len(values) == 1 for values in said.values())
+    assert not list(home.glob("*.txt")), "the states hold the values"
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert all(path.stat().st_mode & 0o077 == 0 for path in home.glob("*.db*"))
+    with launched(network, "--rounds", 2) as fewer:
+        assert fewer.wait() == 2, fewer.said
+    assert "beyond the 2 rounds" in fewer.said
+    with PrivateBroker(tmp_path / "broker") as broker:
+        with (
+            Connection(Broker.parse(broker.address), ["consensus/a/b"]) as attacker,
+            launched(network, "--broker", broker.address, "--rounds", 10**6) as poisoned,
+        ):
+            assert attacker.receive(60.0) is not None
+            forged = AgentMessage("a", "b", 1, 7, 10**6, 1e9, 1e9, 1 / 3)
+            until(lambda: attacker.publish("consensus/a/b", encode(forged)) and poisoned.ended)
+            assert poisoned.wait() == 2, poisoned.said
+        assert "its draw is kept" in poisoned.said
+        with launched(
+            network, "--broker", broker.address, "--rerun", "--sealed", "--linger", 5
+        ) as again:
+            assert again.wait() == 0, again.said
+    for name in VALUES:
+        with read_state(home / f"{name}.db") as agent:
+            assert (agent.run, agent.round) == (2, 4)
+            assert agent._state.first == y[name], "the same first message"
+    record = json.loads((home / "seen.jsonl").read_text().splitlines()[-1])
+    assert set(json.loads(record["payload"])) == {"message", "session", "for", "tag"}
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all(network, tmp_path):
+    with launched(network, "--rounds", 10**6) as running:
+        until(lambda: (tmp_path / "net-run" / "c.log").exists())
+        until(lambda: "listening" in (tmp_path / "net-run" / "c.log").read_text())
+        assert running.end(signal.SIGINT) == 0, running.said
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert str(tmp_path) not in found.stdout
+
+
+def invoke(*words):
+    """The answer of a command in this process; a refusal raises."""
+    found = CliRunner().invoke(consensus_app, list(map(str, words)))
+    if found.exception is not None:
+        raise found.exception
+    return found.output
+
+
+def test_what_launch_needs(network, tmp_path):
+    text = network.read_text()
+    network.write_text(text.replace('"b" = 20.0\n', ""))
+    with pytest.raises(AffineDPError, match="no value for agent 'b'"):
+        invoke("launch", network)
+    network.write_text(text.replace("rounds = 4\n", ""))
+    with pytest.raises(AffineDPError, match="say how many rounds"):
+        invoke("launch", network)
+    assert not list((tmp_path).rglob("*.db"))
+
+
+def test_keys(network, tmp_path):
+    said = invoke("keys", network, "--folder", tmp_path / "keys")
+    files = ["a.keys", "b.keys", "c.keys"]
+    assert sorted(path.name for path in (tmp_path / "keys").iterdir()) == files
+    assert all(file in said for file in files)
+    assert len((tmp_path / "keys" / "b.keys").read_text().splitlines()) == 2
+    with pytest.raises(AffineDPError, match="no key is overwritten"):
+        invoke("keys", network, "--folder", tmp_path / "keys")
+
+
+def test_without_mosquitto(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("affinedp.wire.local_broker.MORE_PLACES", ())
+    with pytest.raises(BrokerError, match="apt install mosquitto.*--broker host:port"):
+        find_mosquitto()
+
+
+def test_a_broker_that_does_not_start(monkeypatch, tmp_path):
+    false = tmp_path / "mosquitto"
+    false.write_text("#!/bin/sh\necho no such luck\nexit 3\n")
+    false.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
+    with pytest.raises(BrokerError, match="does not start: no such luck"), local_broker(tmp_path):
+        pass

@@ -1,0 +1,168 @@
+"""From the simulation to agents: one network, one promise, one file."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import affinedp as adp
+from affinedp.consensus import NetworkError, PrivateConsensus, read_network, write_network
+from affinedp.errors import AffineDPError
+from agents import EDGES, VALUES, WEIGHT
+
+PAPER = nx.Graph(EDGES)
+
+
+def paper(**more):
+    settings = {"law": "gaussian", "epsilon": 1.0, "delta": 0.01, "mu": 10.0, **more}
+    return PrivateConsensus(PAPER, weights=WEIGHT, **settings)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"law": "gaussian", "epsilon": 1.0, "delta": 0.01, "mu": 10.0},
+        {"law": "laplace", "epsilon": 0.3, "mu": 7.0},
+        {"law": "gaussian", "sigma": 2.5244},
+        {"law": "laplace", "sigma": 3.7, "mu": 1.3},
+    ],
+)
+def test_the_same_promise(noise, tmp_path):
+    network = PrivateConsensus(PAPER, weights=WEIGHT, **noise)
+    with network.agent(3, state=tmp_path / "3.db", value=20.0) as agent:
+        ours, theirs = network.agent_guarantee(3), agent.guarantee
+        assert (agent.name, agent.weights) == ("3", {"2": WEIGHT, "4": WEIGHT})
+        for name in ("neighbours", "neighbours_key", "unit", "basis", "law"):
+            assert getattr(ours, name) == getattr(theirs, name)
+        delta = noise.get("delta", 0.01 if noise["law"] == "gaussian" else 0.0)
+        assert theirs.epsilon(delta) == pytest.approx(ours.epsilon(delta), rel=1e-12)
+        if "epsilon" in noise:
+            assert theirs.holds(noise["epsilon"], delta)
+        # two releases of one agent add up, whichever of the two states the promise
+        both = adp.compose([ours, theirs])
+        assert both.epsilon(delta) <= 2 * ours.epsilon(delta / 2) if delta else True
+        assert network.noise_of(3).scale == pytest.approx(network.sigma[2], rel=1e-12)
+
+
+def test_a_ledger_pays_once(tmp_path):
+    network = paper()
+    with adp.Ledger(tmp_path / "b.db", epsilon=1.0, delta=0.01, protects="agent 3") as ledger:
+        for more in ({"value": 20.0}, {}, {"rerun": True}):
+            with network.agent(3, state=tmp_path / "3.db", ledger=ledger, **more) as agent:
+                y = agent.y
+        (entry,) = ledger.history()
+        assert entry.status == "released"
+        with (
+            pytest.raises(adp.BudgetExceededError),
+            network.agent(3, state=tmp_path / "other.db", value=20.0, ledger=ledger),
+        ):
+            pass
+    with network.agent(3, state=tmp_path / "3.db") as agent:
+        assert (agent.y, agent.run) == (y, 2)
+
+
+def test_agents_do_what_the_simulation_does(tmp_path):
+    """The rounds of agents are P^t y(0) with the P of the network."""
+    network = PrivateConsensus(nx.path_graph(3), law="laplace", epsilon=1.0)
+    agents = [network.agent(i, state=tmp_path / f"{i}", value=float(i)) for i in range(3)]
+    y = np.array([agent.y for agent in agents])
+    for t in range(4):
+        sent = [agent.message_to(other) for agent in agents for other in agent.weights]
+        for message in sent:
+            agents[int(message.to)].hear(message)
+        assert all(agent.advance() for agent in agents)
+        y = network.network.transition @ y
+        np.testing.assert_allclose([agent.y for agent in agents], y, rtol=1e-12)
+        assert agents[0].round == t + 1
+    for agent in agents:
+        agent.close()
+
+
+def test_names(tmp_path):
+    with pytest.raises(NetworkError, match="1 and '1' are the same as text"):
+        PrivateConsensus(nx.Graph([(1, "1")]), law="laplace", epsilon=1.0).agent(1, state="x")
+    with pytest.raises(AffineDPError, match="no name of an agent"):
+        PrivateConsensus(nx.Graph([("a b", "c")]), law="laplace", epsilon=1.0).agent("c", state="x")
+    with pytest.raises(AffineDPError, match="no agent 'x'"):
+        paper().agent("x", state=tmp_path / "x")
+    with pytest.raises(AffineDPError, match="must be a Ledger, not str"):
+        paper().agent(3, state=tmp_path / "x", value=1.0, ledger="budget.db")
+    bare = PrivateConsensus(nx.path_graph(3), law="laplace", epsilon=1.0, mu=[0, 1, 1])
+    with pytest.raises(NetworkError, match="agent 0 sends its value without noise"):
+        bare.agent(0, state=tmp_path / "x", value=1.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"law": "gaussian", "epsilon": 1.0, "delta": 0.01, "mu": 10.0},
+        {"law": "laplace", "epsilon": np.linspace(0.1, 1, 10), "mu": np.linspace(1, 2, 10)},
+        {"law": "laplace", "sigma": 3.7, "mu": 1.3},
+    ],
+)
+def test_files_survive(noise, tmp_path):
+    network = PrivateConsensus(PAPER, weights=WEIGHT / 3, **noise)
+    values = dict(zip(range(1, 11), VALUES))
+    write_network(tmp_path / "n.toml", network, rounds=30, values=values)
+    assert (tmp_path / "n.toml").stat().st_mode & 0o777 == 0o600
+    found = read_network(tmp_path / "n.toml")
+    assert found.rounds == 30
+    assert found.values == {str(name): value for name, value in values.items()}
+    assert "100.0" not in repr(found)
+    again = found.consensus
+    for name in PAPER:
+        assert again.links_of(str(name)) == network.links_of(name)
+        assert again.noise_of(str(name)) == network.noise_of(name)
+    with pytest.raises(AffineDPError, match="cannot be written"):
+        write_network(tmp_path / "n.toml", network)
+    with pytest.raises(AffineDPError, match="must end in .toml"):
+        write_network(tmp_path / "n.yaml", network)
+
+
+GOOD = """
+rounds = 3
+links = [["a", "b", 0.25], ["b", "c", 0.25]]
+[noise]
+law = "laplace"
+epsilon = 1.0
+[values]
+a = 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"laplace"', '"cauchy"', "law"),
+        ("epsilon = 1.0", "", "give epsilon"),
+        ("epsilon = 1.0", "epsilon = -1", "epsilon is negative"),
+        ("epsilon = 1.0", "epsilon = true", "must be a number"),
+        ("epsilon = 1.0", "epsilon = {a = 1}", "missing for agents 'b', 'c'"),
+        ("rounds = 3", "rounds = 3.5", "rounds must be"),
+        ("rounds = 3", "round = 3", "did you mean 'rounds'"),
+        ("[noise]", "[nois]", "unknown key 'nois'"),
+        ('["b", "c", 0.25]', '["b", "c"]', "a weight to every link"),
+        ('["b", "c", 0.25]', '["b", "c", "x"]', "must be a number"),
+        ('["b", "c", 0.25]', '["b"]', "link 2 must be two names"),
+        ('["b", "c", 0.25]', '[["b"], "c", 0.25]', "must begin with two names"),
+        ('["b", "c", 0.25]', '["b", "c", -0.25]', "must not be negative"),
+        ('["b", "c", 0.25]', '["b", "c d", 0.25]', "no name of an agent"),
+        ('["b", "c", 0.25]', '["c", "d", 0.25]', "falls into 2 parts"),
+        ('["b", "c", 0.25]', '["b", "a", 0.25]', "more than once"),
+        ("a = 1.0", "z = 1.0", "value for 'z', which has no link"),
+        ("a = 1.0", 'a = "4711"', "value of 'a' must be a number$"),
+        ('links = [["a", "b", 0.25], ["b", "c", 0.25]]', "links = []", "links must be a list"),
+    ],
+)
+def test_files_that_are_wrong(old, new, words, tmp_path):
+    file = tmp_path / "n.toml"
+    file.write_text(GOOD)
+    assert read_network(file).consensus.n == 3
+    file.write_text(GOOD.replace(old, new))
+    with pytest.raises(AffineDPError, match=words) as refused:
+        read_network(file)
+    assert str(file) in str(refused.value)
+    assert "4711" not in str(refused.value)
