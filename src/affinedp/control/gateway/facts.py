@@ -53,6 +53,8 @@ class Facts:
         V, of the correlated noise, over all outputs and steps.
     usual : array, shape (m,)
         Fresh noise that is far below the noise; 0 for an output without any.
+    pure : bool
+        Whether δ = 0 is promised: losses add up, and the fresh noise is Laplace noise.
     """
 
     names: tuple[str, ...]
@@ -61,6 +63,7 @@ class Facts:
     loading: FloatArray
     variance: float
     usual: FloatArray
+    pure: bool = False
 
     @property
     def draws(self) -> int:
@@ -86,7 +89,8 @@ class Facts:
         fresh : array, shape (m,)
             τ.
         """
-        return np.asarray(fresh * (self.sensitivity * DEVIATION_SHARE / math.sqrt(self.draws)))
+        many = float(self.draws) if self.pure else math.sqrt(self.draws)
+        return np.asarray(fresh * (self.sensitivity * DEVIATION_SHARE / many))
 
     def least_fresh(self) -> FloatArray | None:
         """Return the fresh noise from which our own rounding costs next to nothing, if any."""
@@ -107,9 +111,9 @@ def trajectory_facts(mechanism: TrajectoryMechanism, dynamics: Dynamics) -> Fact
     dynamics : Dynamics
         Its own, or shortened to the steps that are sent.
     """
-    _check_agreement(
-        mechanism.guarantee, promise_of_root(mechanism.neighbours, mechanism.root).sensitivity
-    )
+    points = mechanism.root if mechanism.points is None else mechanism.points
+    found = promise_of_root(mechanism.neighbours, points, mechanism.law, mechanism.rate)
+    _check_agreement(mechanism.guarantee, found.sensitivity)
     if dynamics.horizon > MOST_STEPS:
         raise AffineDPError(
             f"a horizon of {dynamics.horizon:,} steps is too long to send one by one: give "
@@ -130,6 +134,7 @@ def trajectory_facts(mechanism: TrajectoryMechanism, dynamics: Dynamics) -> Fact
         math.sqrt(root.shape[1]) * largest * (1 + SAFE),
         float((deviations**2).sum()),
         np.array([_usual(spread) for spread in deviations.T]),
+        mechanism.law != "gaussian",
     )
 
 

@@ -32,16 +32,18 @@ class FreshNoise:
     Parameters
     ----------
     scales : sequence of int
-        Standard deviations, in units of the grid.
+        Standard deviations, or scales of Laplace noise, in units of the grid.
+    law : {"gaussian", "laplace"}
+        Which law.
     """
 
-    def __init__(self, scales: Sequence[int]) -> None:
+    def __init__(self, scales: Sequence[int], law: str = "gaussian") -> None:
         self._count = len(scales)
         places: dict[int, list[int]] = {}
         for place, scale in enumerate(scales):
             places.setdefault(scale, []).append(place)
         # numbers of one scale are drawn together, which is quicker
-        self._noise = [(IntegerNoise("gaussian", s), found) for s, found in places.items()]
+        self._noise = [(IntegerNoise(law, s), found) for s, found in places.items()]
 
     def take(self) -> list[int]:
         """Return numbers that nobody has seen, one for each output."""

@@ -20,6 +20,7 @@ from affinedp.control.gateway.facts import (
     trajectory_facts,
 )
 from affinedp.control.gateway.integer_noise import drawn_once
+from affinedp.control.gateway.knorm_draw import BodyOnGrid
 from affinedp.control.gateway.one_draw import OneDraw
 from affinedp.control.gateway.plan import (
     GatewayPlan,
@@ -131,8 +132,8 @@ class Kind(ABC):
         return True
 
     @property
-    def saturates(self) -> bool:
-        """Whether the noise was enlarged for sensors that may saturate."""
+    def covers_saturation(self) -> bool:
+        """Whether the noise was enlarged for sensors that saturate."""
         return False
 
     @property
@@ -188,6 +189,23 @@ class OneDrawKind(Kind):
     def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
         """Refuse sensors that can saturate."""
         check_range(sensor, self._dynamics, reach)
+
+
+class BodyKind(OneDrawKind):
+    """K-norm noise from one draw: δ = 0, with fresh Laplace noise for what is not exact."""
+
+    @cached_property
+    def _grid(self) -> BodyOnGrid:
+        return BodyOnGrid.of(self.mechanism)
+
+    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Draw steps of x(0), and where the path begins."""
+        numbers = self._grid.draw(self.guarantee.sensitivity, plan.noise_factor)
+        return numbers, self.source(plan).start(numbers)
+
+    def source(self, plan: GatewayPlan) -> OneDraw:
+        """Return what makes the noise of every step."""
+        return OneDraw(self._dynamics, self._grid.root(self.mechanism), plan)
 
 
 class WhiteKind(Kind):
@@ -264,11 +282,6 @@ class StationaryKind(Kind):
         """A hash of everything that decides what is sent."""
         return str(self.mechanism.fingerprint)
 
-    @property
-    def saturates(self) -> bool:
-        """Whether the noise is enlarged for sensors that may saturate."""
-        return self._saturates
-
     def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
         """Choose grids, fresh noise and enlargement."""
         noise: StationaryNoise = self.mechanism
@@ -332,6 +345,11 @@ class StationaryKind(Kind):
         check_range(sensor, Dynamics(plant.A, plant.C, steps, states, self.names), reach)
 
     @property
+    def covers_saturation(self) -> bool:
+        """Whether the noise was enlarged for sensors that saturate."""
+        return self._saturates
+
+    @property
     def minds_saturation(self) -> bool:
         """Whether a saturated sensor breaks the promise; not that of white noise."""
         made = self.mechanism.filter
@@ -357,11 +375,13 @@ def kind_of(mechanism: Any, horizon: int | None = None) -> Kind:
     )
     for found, kind in kinds:
         if isinstance(mechanism, found):
+            if kind is OneDrawKind and mechanism.law == "knorm":
+                return BodyKind(mechanism, horizon)
             if mechanism.law != "gaussian":
                 raise AffineDPError(
-                    "a gateway sends Gaussian noise: the fresh noise that hides rounding at every "
-                    "step has no counterpart for δ = 0. Release Laplace noise for a recorded "
-                    "trajectory (mechanism().release), or design Gaussian noise"
+                    "a gateway sends Gaussian or K-norm noise. Release Laplace noise for a "
+                    "recorded trajectory (mechanism().release), or design K-norm noise "
+                    "(law='knorm'), which keeps ε without δ too"
                 )
             return kind(mechanism, horizon)
     raise AffineDPError(

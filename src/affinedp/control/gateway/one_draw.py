@@ -30,7 +30,7 @@ class OneDraw:
     def __init__(self, dynamics: Dynamics, root: FloatArray, plan: GatewayPlan) -> None:
         self._plan = plan
         self._path = NoisePath(dynamics, root, plan.path_bits)
-        self._fresh = FreshNoise(plan.fresh_scales)
+        self._fresh = FreshNoise(plan.fresh_scales, plan.fresh_law)
 
     def start(self, draw: Sequence[int]) -> tuple[int, ...]:
         """Return where the path begins.

@@ -24,7 +24,13 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.control.gateway.facts import SAFE, Facts, trajectory_facts
 from affinedp.control.gateway.noise_path import path_bits
-from affinedp.control.gateway.shares import MOST_SHARE, least_fresh_noise, least_total
+from affinedp.control.gateway.shares import (
+    MOST_SHARE,
+    least_fresh_noise,
+    least_pure_noise,
+    least_pure_total,
+    least_total,
+)
 from affinedp.control.sensors.analog import fresh_noise_for, rounding_distance
 from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.control.trajectory.noise import TrajectoryMechanism
@@ -60,6 +66,8 @@ class GatewayPlan:
         c, by which the correlated noise is enlarged.
     path_bits : int
         Fixed-point bits of the noise's path.
+    fresh_law : str
+        Law of the fresh noise: Gaussian, or Laplace of scale τ where δ = 0 is promised.
     """
 
     fresh_exponents: tuple[int, ...]
@@ -68,6 +76,7 @@ class GatewayPlan:
     deviation: tuple[float, ...]
     noise_factor: float
     path_bits: int
+    fresh_law: str = "gaussian"
 
     @property
     def grid_exponents(self) -> tuple[int, ...]:
@@ -88,7 +97,8 @@ class GatewayPlan:
     @property
     def added_variance(self) -> FloatArray:
         """Variance of the fresh noise and of rounding what is sent, shape (m,)."""
-        return np.asarray(self.fresh_noise**2 * (1 + 4.0**-PUBLISHED_BITS / 12))
+        own = 1.0 if self.fresh_law == "gaussian" else 2.0
+        return np.asarray(self.fresh_noise**2 * (own + 4.0**-PUBLISHED_BITS / 12))
 
     @property
     def largest(self) -> FloatArray:
@@ -112,6 +122,7 @@ class GatewayPlan:
             tuple(float.fromhex(value) for value in record["deviation"]),
             float.fromhex(record["noise_factor"]),
             int(record["path_bits"]),
+            str(record.get("fresh_law", "gaussian")),
         )
 
 
@@ -178,6 +189,11 @@ def plan_for(
         How many bits of the path keep output i within ``2**exponents[i]`` of its true value.
     """
     sensor = Sensor((), ()) if sensor is None else sensor
+    if facts.pure and sensor.analog:
+        raise AffineDPError(
+            "the sensors' own noise hides their steps up to some δ only: with a promise at δ = 0 "
+            "leave analog_noise out"
+        )
     declared = sensor.deviation()
     scales = per_output(fresh_noise, "fresh_noise", len(facts.names))
     if scales is None:
@@ -197,6 +213,7 @@ def plan_for(
         deviation=tuple(float(v) for v in deviation),
         noise_factor=_noise_factor(facts, deviation / fresh, room),
         path_bits=bits([e - GRID_BITS - 4 for e in exponents]),
+        fresh_law="laplace" if facts.pure else "gaussian",
     )
 
 
@@ -249,13 +266,16 @@ def _analog_room(facts: Facts, sensor: Sensor, fresh: FloatArray) -> float:
 
 def _noise_factor(facts: Facts, ratios: FloatArray, room: float) -> float:
     """The least c with (s/c)² + T Σ (2e/τ)² ≤ (s/(1 + room))², rounded up."""
-    share = facts.steps * float(((2 * ratios / facts.sensitivity) ** 2).sum()) * (1 + SAFE)
+    each = 2 * ratios / facts.sensitivity
+    share = facts.steps * float((each if facts.pure else each**2).sum()) * (1 + SAFE)
     if not share <= MOST_SHARE:
         raise AffineDPError(
             f"hiding this measurement error would take {share:.2g} of what the promise allows "
             f"(at most {MOST_SHARE:g}): give a larger fresh_noise, finer sensors or a shorter "
             "horizon"
         )
+    if facts.pure:  # the least c with s/c + T Σ 2e/τ ≤ s/(1 + room)
+        return (1 + SAFE) / (1 / (1 + room) - share)
     return (1 + SAFE) / math.sqrt((1 + room) ** -2 - share)
 
 
@@ -267,7 +287,8 @@ def _chosen_scales(facts: Facts, sensor: Sensor) -> FloatArray:
         # what is rounded here differs between neighbours, too
         differences = 2 * (declared + facts.loading * 2.0**-GRID_BITS) * (1 + SAFE)
         differences = np.where(declared > 0, differences, 0.0)
-        hiding = least_fresh_noise(facts.sensitivity, facts.variance, facts.steps, differences)
+        least = least_pure_noise if facts.pure else least_fresh_noise
+        hiding = least(facts.sensitivity, facts.variance, facts.steps, differences)
         scales = np.maximum(scales, hiding)
     if sensor.analog:
         each = ANALOG_DELTA * ANALOG_SHARE / facts.draws * (1 - 1e-6)
@@ -295,7 +316,8 @@ def cost_of_steps(facts: Facts, sensor: Sensor) -> float:
     declared = sensor.deviation()
     if declared is None or facts.variance == 0:
         return 1.0
-    return least_total(facts.sensitivity, facts.variance, facts.steps, 2 * declared)
+    least = least_pure_total if facts.pure else least_total
+    return least(facts.sensitivity, facts.variance, facts.steps, 2 * declared)
 
 
 def _too_fine(facts: Facts, own: FloatArray, free: FloatArray) -> AffineDPError:

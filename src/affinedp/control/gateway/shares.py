@@ -69,3 +69,53 @@ def least_total(sensitivity: float, variance: float, steps: int, differences: Fl
     """
     alone = sensitivity * math.sqrt(variance)
     return ((alone + steps * float(differences.sum())) / alone) ** 2
+
+
+def least_pure_noise(
+    sensitivity: float, variance: float, steps: int, differences: FloatArray
+) -> FloatArray:
+    """Return the scales τ_i of fresh Laplace noise with which the total variance is least.
+
+    Losses add up: ``s/c + T Σ E_i/τ_i ≤ s``, and the total is ``c² V + 2 T Σ τ_i²``.  For a share u
+    of the promise τ_i is in proportion to the cube root of E_i, the total is
+    ``V/(1 − u)² + B/u²`` with ``B = 2 (T Σ E^⅔)³/s²``, and least where ``u/(1 − u) = (B/V)^⅓``.
+
+    Parameters
+    ----------
+    sensitivity, variance, steps, differences
+        As for :func:`least_fresh_noise`.
+
+    Examples
+    --------
+    >>> tau = least_pure_noise(1.0, 400.0, 96, np.array([0.1]))
+    >>> u = 96 * 0.1 / tau[0]                                  # of the promise
+    >>> B = 2 * (96 * 0.1 ** (2 / 3)) ** 3
+    >>> bool(np.isclose(u / (1 - u), (B / 400) ** (1 / 3)))
+    True
+    """
+    box = steps * float((differences ** (2 / 3)).sum())
+    if box == 0.0:
+        return np.zeros_like(differences)
+    fresh = (2 * box**3 / sensitivity**2) ** (1 / 3)
+    share = fresh / (fresh + variance ** (1 / 3))
+    return np.asarray(differences ** (1 / 3) * box / (share * sensitivity))
+
+
+def least_pure_total(
+    sensitivity: float, variance: float, steps: int, differences: FloatArray
+) -> float:
+    """Return the least total variance with fresh Laplace noise, relative to what is correlated.
+
+    Parameters
+    ----------
+    sensitivity, variance, steps, differences
+        As for :func:`least_fresh_noise`.
+
+    Examples
+    --------
+    >>> least_pure_total(1.0, 400.0, 96, np.array([0.0]))
+    1.0
+    """
+    box = steps * float((differences ** (2 / 3)).sum())
+    fresh = 2 * box**3 / sensitivity**2
+    return float((1 + (fresh / variance) ** (1 / 3)) ** 3)

@@ -72,7 +72,7 @@ class Trajectory:
             "sensor": self.sensor.to_record(),
             "fresh_noise": fresh,
             "horizon": self.kind.steps,
-            "saturates": self.kind.saturates,
+            "saturates": self.kind.covers_saturation,
         }
 
 

@@ -66,6 +66,10 @@ def conditions(kind: Kind, sensor: Sensor, plan: GatewayPlan) -> Iterator[str]:
     draws = 3.0 * kind.steps * len(kind.names)
     if draws > MANY_DRAWS:
         yield f"δ(ε) is right where it is at least {OF_EACH_DRAW * draws:.1g} (1 + e^ε)"
+    if kind.covers_saturation:
+        yield "all of the noise is enlarged, so that it holds for sensors at the end of their range"
+    elif sensor.low and kind.minds_saturation:
+        yield "public limits keep every measurement in the sensors' range: that is taken on trust"
     if not sensor.exact and not sensor.low and (kind.minds_saturation or sensor.analog):
         yield "it holds as long as no sensor saturates: declare its range to have that checked"
     said = advice(kind.cost(sensor))

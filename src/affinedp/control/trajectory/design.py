@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array
+from affinedp.bodies.hull import TooLargeBodyError
 from affinedp.control.trajectory.choose import Distances, trajectory_neighbours
 from affinedp.control.trajectory.coordinates import Coordinates, output_gramian
 from affinedp.control.trajectory.dynamics import ENDLESS, Dynamics, dynamics_of
 from affinedp.control.trajectory.initial import InitialState
+from affinedp.control.trajectory.knorm_noise import least_body
 from affinedp.control.trajectory.laplace_noise import least_laplace_root
 from affinedp.control.trajectory.least_noise import least_noise
 from affinedp.control.trajectory.neighbours import Neighbours, TrajectoryNeighbours
@@ -22,11 +24,13 @@ from affinedp.control.trajectory.noise import IndependentOutputNoise, Trajectory
 from affinedp.control.trajectory.powers import HorizonTooLongError
 from affinedp.control.trajectory.promise import (
     UncertainPromiseError,
+    body_promise,
     independent_laplace_promise,
     independent_promise,
     needed_coordinates,
     structured_promise,
 )
+from affinedp.control.trajectory.record import root_of_body
 from affinedp.designs.gaussian import floor_note, largest_sensitivity
 from affinedp.designs.separate import with_floor
 from affinedp.errors import AffineDPError
@@ -64,7 +68,7 @@ def design_trajectory_noise(
     neighbours: Neighbours = "time-local",
     cost: NoiseCost | ArrayLike | None = None,
     *,
-    law: Law = "gaussian",
+    law: Law | Literal["auto"] = "gaussian",
     tol: float = 1e-8,
 ) -> TrajectoryMechanism:
     """Return the least noise with one draw for the whole horizon that keeps (ε, δ).
@@ -76,6 +80,8 @@ def design_trajectory_noise(
     system, horizon, epsilon, delta, mu, neighbours, cost, law, tol
         As there, except for ``neighbours="forward"``.
     """
+    if law == "auto":
+        return _least_of_laws(system, horizon, epsilon, delta, mu, neighbours, cost, tol)
     limit = _limit(law, epsilon, delta)
     dynamics = _dynamics(system, horizon, neighbours)
     tolerance = float(real_array(tol, "tol", 0))
@@ -171,13 +177,14 @@ def _limit(law: str, epsilon: float, delta: float) -> float:
     """The largest sensitivity that keeps the promise."""
     if law == "gaussian":
         return largest_sensitivity(epsilon, delta)
-    if law != "laplace":
-        raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
+    if law not in ("laplace", "knorm"):
+        raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'knorm', not {law!r}")
+    name = "Laplace" if law == "laplace" else "K-norm"
     if delta != 0.0:
-        raise AffineDPError("Laplace noise is designed for δ = 0; delta must be 0")
+        raise AffineDPError(f"{name} noise is designed for δ = 0; delta must be 0")
     limit = float(real_array(epsilon, "epsilon", 0))
     if limit <= 0:
-        raise AffineDPError(f"epsilon must be positive for Laplace noise, not {epsilon!r}")
+        raise AffineDPError(f"epsilon must be positive for {name} noise, not {epsilon!r}")
     return limit
 
 
@@ -193,6 +200,9 @@ def _designed(
     weight, floor = with_floor(_weight(cost, dynamics, gramian)[np.ix_(places, places)], lengths)
     notes: tuple[str, ...] = (floor_note(floor),) if floor else ()
     gap = None
+    if law == "knorm":
+        points, note = least_body(differences, coordinates.combinations, weight)
+        return _with_notes(_at_the_rate(neighbours, coordinates, points, limit, (*notes, note)))
     if law == "laplace":
         square, note = least_laplace_root(differences, coordinates.combinations, weight, limit)
         notes += (note,)
@@ -243,6 +253,67 @@ def _at_the_limit(
     if guarantee.sensitivity <= limit:
         return square, guarantee
     raise UncertainPromiseError("the noise could not be scaled to the promise")
+
+
+def _at_the_rate(
+    neighbours: TrajectoryNeighbours,
+    coordinates: Coordinates,
+    points: FloatArray,
+    limit: float,
+    notes: tuple[str, ...],
+) -> TrajectoryMechanism:
+    """K-norm noise whose ε, computed anew, is at most and nearly the limit."""
+    rate = limit
+    for _ in range(5):
+        guarantee = body_promise(neighbours, coordinates, points, rate)
+        if limit * (1 - 1e-9) <= guarantee.sensitivity <= limit:
+            break
+        rate = rate * (limit / guarantee.sensitivity) * (1 - 4e-16)
+    if not guarantee.sensitivity <= limit:
+        raise UncertainPromiseError("the noise could not be scaled to the promise")
+    whole = np.zeros((neighbours.dynamics.states, points.shape[1]))
+    whole[coordinates.places] = points
+    whole.flags.writeable = False
+    root = root_of_body(whole, rate)
+    return TrajectoryMechanism(neighbours, guarantee, root, None, notes, whole, rate)
+
+
+def _least_of_laws(
+    system: Any,
+    horizon: float,
+    epsilon: float,
+    delta: float,
+    mu: Distances,
+    neighbours: Neighbours,
+    cost: NoiseCost | ArrayLike | None,
+    tol: float,
+) -> TrajectoryMechanism:
+    """The law of least cost: pure ones keep ε without δ, which is more than is asked for."""
+    found: list[TrajectoryMechanism] = []
+    if delta > 0:
+        found.append(
+            design_trajectory_noise(system, horizon, epsilon, delta, mu, neighbours, cost, tol=tol)
+        )
+    pure: tuple[Law, ...] = ("knorm", "laplace")
+    refused = ""
+    for law in pure if epsilon > 0 else ():
+        try:
+            found.append(
+                design_trajectory_noise(
+                    system, horizon, epsilon, 0.0, mu, neighbours, cost, law=law, tol=tol
+                )
+            )
+        except TooLargeBodyError as error:
+            refused = f"; K-norm noise is out of reach: {error}"
+    if not found:
+        raise AffineDPError("ε = 0 needs δ > 0")
+    dynamics = found[0].dynamics
+    weight = _weight(cost, dynamics, output_gramian(dynamics))
+    costs = [one.variance * float(np.trace(one.root.T @ weight @ one.root)) for one in found]
+    best = int(np.argmin(costs))
+    others = ", ".join(f"{one.law} {value / costs[best]:.3g}" for one, value in zip(found, costs))
+    note = f"the law of least cost, relative to it: {others}{refused}"
+    return replace(found[best], notes=(*found[best].notes, note))
 
 
 def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:

@@ -133,8 +133,9 @@ def once_then_predict(noise: OneDrawNoise) -> OnceThenPredict:
     states = AffineManifold(np.zeros((0, n)), names=[f"{name}(0)" for name in dynamics.state_names])
     adjacency = StateAdjacency(states, noise.neighbours, noise.neighbours.mu)
     names = [f"{dynamics.state_names[place]}(0)" for place in places]
+    root = noise.root if noise.points is None else noise.points
     made = build(
-        adjacency, coordinates.combinations, np.eye(len(places)), noise.root[places],
-        noise.law, names, notes=noise.notes,
+        adjacency, coordinates.combinations, np.eye(len(places)), root[places],
+        noise.law, names, notes=noise.notes, rate=noise.rate,
     )  # fmt: skip
     return OnceThenPredict(made, noise, np.asarray(places))

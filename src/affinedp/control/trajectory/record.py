@@ -10,7 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, IntArray, dense
+from affinedp.bodies.noise import KNormNoise
 from affinedp.control.trajectory.coordinates import output_blocks, output_gramian
 from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
@@ -52,8 +53,9 @@ class OutputNoise:
 
     @property
     def law(self) -> Law:
-        """Law of what is drawn, as the guarantee says: N(0, 1), or L(0, 1) of variance 2."""
-        return "laplace" if self.guarantee.law == "laplace" else "gaussian"
+        """Law of what is drawn, as the guarantee says: N(0, 1), L(0, 1), or K-norm."""
+        laws: dict[str, Law] = {"laplace": "laplace", "knorm": "knorm"}
+        return laws.get(self.guarantee.law, "gaussian")
 
     @property
     def variance(self) -> float:
@@ -127,11 +129,18 @@ class OneDrawNoise(OutputNoise):
         Certified relative distance of the cost to the least possible.
     notes : tuple of str
         What a reader should know about the design.
+    points : array, shape (n, p), or None
+        For K-norm noise, points of the body of the noise on x(0), up to sign; ``root`` is then a
+        root of its covariance.
+    rate : float
+        The rate of K-norm noise.
     """
 
     root: FloatArray = field(repr=False)
     gap: float | None = None
     notes: tuple[str, ...] = ()
+    points: FloatArray | None = field(default=None, repr=False)
+    rate: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,6 +149,32 @@ class OneDrawNoise(OutputNoise):
                 f"root has shape {self.root.shape}, but x(0) has {self.states} entries"
             )
         self.root.flags.writeable = False
+        if (self.law == "knorm") != (self.points is not None):
+            raise AffineDPError("points go with K-norm noise, and it needs them")
+
+    @cached_property
+    def body(self) -> KNormNoise:
+        """K-norm noise on the entries of x(0) that have noise."""
+        return KNormNoise(self.body_points, self.rate)
+
+    @property
+    def body_points(self) -> FloatArray:
+        """Points of the body on the entries of x(0) that have noise, up to sign."""
+        if self.points is None:
+            raise AffineDPError(f"{self.law} noise has no body")
+        return np.asarray(self.points[self.noisy])
+
+    @property
+    def noisy(self) -> IntArray:
+        """The entries of x(0) that have noise."""
+        return np.flatnonzero(self.root.any(axis=1))
+
+    def _drawn(self, shape: tuple[int, ...], seed: int | np.random.Generator | None) -> FloatArray:
+        """η for simulation: for K-norm noise what makes the noise on x(0) of the root."""
+        if self.points is None:
+            return super()._drawn(shape, seed)
+        drawn = self.body.sample(shape[0], np.random.default_rng(seed))
+        return np.asarray(np.linalg.solve(self.root[self.noisy], drawn.T).T)
 
     def loadings(self, start: int = 0, stop: int | None = None) -> FloatArray:
         """Return Γ(t) with ``γ(t) = Γ(t) η`` for a range of times.
@@ -256,7 +291,10 @@ class OneDrawNoise(OutputNoise):
         digest = hashlib.sha256(f"{self.neighbours.key} {self.dynamics.fingerprint}".encode())
         if self.law != "gaussian":
             digest.update(self.law.encode())
-        digest.update(repr(self.root.shape).encode() + np.ascontiguousarray(self.root).tobytes())
+        for part in (self.root,) if self.points is None else (self.points,):
+            digest.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+        if self.points is not None:
+            digest.update(self.rate.hex().encode())
         return digest.hexdigest()
 
 
@@ -298,3 +336,20 @@ def _refuse_large(numbers: float) -> None:
         raise AffineDPError(
             f"{numbers:,.0f} numbers do not fit in memory; shorten the horizon or ask for fewer"
         )
+
+
+def root_of_body(points: FloatArray, rate: float) -> FloatArray:
+    """Return a root of the covariance of K-norm noise on x(0).
+
+    Parameters
+    ----------
+    points : array, shape (n, p)
+        Points of the body, up to sign; rows of zeros get no noise.
+    rate : float
+        The rate.
+    """
+    places = np.flatnonzero(points.any(axis=1))
+    moment = KNormNoise(points[places], rate).moment
+    root = np.zeros((len(points), len(places)))
+    root[places] = np.linalg.cholesky(dense(moment))
+    return root

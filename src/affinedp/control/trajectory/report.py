@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.control.trajectory.dynamics import ENDLESS
-from affinedp.control.trajectory.promise import independent_promise
+from affinedp.control.trajectory.promise import independent_laplace_promise, independent_promise
 from affinedp.control.trajectory.record import MOST_LISTED, OneDrawNoise, OutputNoise
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.show.baseline import Baseline
 from affinedp.show.page import OutputRow, Report, printable, round_up
 from affinedp.show.plot import INDEPENDENT, OURS, draw_promise, is_wide
+from affinedp.show.report import LAWS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +60,7 @@ def report(noise: OutputNoise) -> Report:
     count = f"{noise.outputs} output{'s' if noise.outputs > 1 else ''}"
     draws = "one draw for all" if structured else "fresh at every step"
     return Report(
-        title=f"Gaussian noise on {count} {_over(noise.horizon)}, {draws}",
+        title=f"{LAWS[noise.law]} noise on {count} {_over(noise.horizon)}, {draws}",
         promise=tuple((label, printable(text)) for label, text in _promise(noise)),
         outputs=rows,
         totals=tuple((label, printable(text)) for label, text in _totals(noise, baseline)),
@@ -91,10 +92,13 @@ def independent_baseline(noise: OutputNoise) -> Baseline:
     if noise.horizon > MOST_LISTED and noise.neighbours.kind == "initial":
         return Baseline(None, "over so many steps it is not computed")
     try:
-        unit = independent_promise(noise.neighbours, 1.0)
+        gaussian = noise.law == "gaussian"
+        promise = independent_promise if gaussian else independent_laplace_promise
+        unit = promise(noise.neighbours, 1.0)
     except AffineDPError as error:
         return Baseline(None, str(error).partition(". ")[0])
-    return Baseline(unit.sensitivity / noise.guarantee.sensitivity)
+    scale = unit.sensitivity / noise.guarantee.sensitivity
+    return Baseline(scale if gaussian else scale * math.sqrt(2.0))
 
 
 def _promise(noise: OutputNoise) -> Iterator[tuple[str, str]]:
