@@ -197,6 +197,12 @@ def test_an_integrator_over_a_horizon(steps: int, wanted: float) -> None:
     assert m.alternatives["white output noise"] * LIMIT**2 == pytest.approx(steps)
 
 
+def test_a_horizon_that_shows_nothing() -> None:
+    with pytest.raises(adp.AffineDPError, match="no noise is needed"):
+        design_input_noise(([[1.0]], [[1.0]], [[1.0]]), EPSILON, DELTA, horizon=1)
+    design_input_noise(([[1.0]], [[1.0]], [[1.0]], [[1.0]]), EPSILON, DELTA, horizon=1)
+
+
 def test_plants_for_which_there_is_no_such_noise() -> None:
     unstable = ([[1.05]], [[1.0]], [[1.0]])
     with pytest.raises(UnstablePlantError, match="local loop") as refusal:
