@@ -83,6 +83,7 @@ def change(payload, **more):
         {"for": "00"},
         {"tag": ""},
         {"tag": "é"},
+        {"tag": "\ud800"},
         {"tag": "0" * 64},
     ],
 )
