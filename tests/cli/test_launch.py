@@ -53,6 +53,12 @@ def test_launch_poison_and_rerun(network, tmp_path):
     with launched(network, "--rounds", 2) as fewer:
         assert fewer.wait() == 2, fewer.said
     assert "beyond the 2 rounds" in fewer.said
+    text = network.read_text()
+    network.write_text(text.replace('"b" = 20.0', '"b" = 21.0'))
+    with launched(network) as changed:
+        assert changed.wait() == 2, changed.said
+    assert "the value is not the one for which" in changed.said
+    network.write_text(text)
     with PrivateBroker(tmp_path / "broker") as broker:
         with (
             Connection(Broker.parse(broker.address), ["consensus/a/b"]) as attacker,

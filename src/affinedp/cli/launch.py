@@ -151,14 +151,15 @@ def _links(found: NetworkFile) -> list[tuple[str, str]]:
 
 
 def _value_files(found: NetworkFile, home: Path) -> dict[str, Path]:
-    """Files with the values of agents that have not drawn yet, for their owner only."""
+    """Files with the values of agents, for their owner only.
+
+    Also of those that have drawn: they refuse a value that is not theirs any more.
+    """
     files = {}
     for name in found.consensus.process_names:
-        if (home / f"{name}.db").exists():
-            continue
         if name not in found.values:
-            if (home / f".{name}.db.part").exists():
-                continue  # what a crash left may hold it
+            if any((home / file).exists() for file in (f"{name}.db", f".{name}.db.part")):
+                continue  # the state, or what a crash left of it, holds the value
             raise AffineDPError(
                 f"there is no value for agent {name!r}: a trial needs all of them, in [values] of "
                 "the network file"
