@@ -232,3 +232,28 @@ def test_charged_before_the_draw(start, ledger, tmp_path, monkeypatch):
         start(ledger=ledger)
     once(start, ledger=ledger, label="second run")
     assert len(ledger.history()) == 2
+
+
+def test_other_links_from_the_next_run_on(start, ledger, tmp_path):
+    """A mistyped weight costs no second draw: the promise holds for any weights."""
+    first = once(start, ledger=ledger)
+    links = {"1": 0.5, "2": 0.25}
+    with pytest.raises(AgentStateError, match=r"within a run.*begin again.*costs nothing"):
+        start(weights=links, ledger=ledger)
+    for more in ({"rerun": True}, {}, {"run": 7}):
+        with start(weights=links, ledger=ledger, **more) as agent:
+            assert (agent.y, agent.weights) == (first, links)
+            assert agent.hear(AgentMessage("2", "3", agent.run, 0, None, 1.0, None, 0.25)) == "new"
+    with read_state(tmp_path / "3.db") as agent:
+        assert (agent.run, agent.weights) == (7, links)
+    with pytest.raises(AgentStateError, match="begun with the neighbours 1:0.5,2:0.25"):
+        start()
+    assert len(ledger.history()) == 1
+
+
+def test_runs_are_counted_as_far_as_messages_count(start):
+    """A forged message may have made the owner begin a run with the largest number."""
+    first = once(start, run=2**53 - 1)
+    with pytest.raises(AgentStateError, match="no number is left"):
+        start(rerun=True)
+    assert start(run=1).y == first
