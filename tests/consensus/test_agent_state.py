@@ -12,6 +12,7 @@ from affinedp.consensus.agents.noise import AgentNoise
 from affinedp.consensus.agents.state import AgentStateError
 from affinedp.control import Gateway, design_output_noise
 from affinedp.errors import AffineDPError
+from affinedp.once.state import DrawnState
 from affinedp.release.publish import publish as true_release
 
 NOISE = AgentNoise(epsilon=1.0, delta=0.01)
@@ -257,3 +258,26 @@ def test_runs_are_counted_as_far_as_messages_count(start):
     with pytest.raises(AgentStateError, match="no number is left"):
         start(rerun=True)
     assert start(run=1).y == first
+
+
+def test_a_hub_does_not_read_its_state_for_every_neighbour(start, monkeypatch):
+    """With 2,500 neighbours it came to nothing else."""
+    names = [f"n{i}" for i in range(50)]
+
+    def said(name, t):
+        return AgentMessage(name, "3", 1, t, None, t + 0.5, t - 0.5 if t else None, 0.01)
+
+    agent = start(weights=dict.fromkeys(names, 0.01))
+    for t in range(3):
+        assert {agent.hear(said(name, t)) for name in names} == {"new"}
+        assert agent.advance()
+    reads = []
+    sent = DrawnState.sent
+    monkeypatch.setattr(DrawnState, "sent", lambda *words: reads.append(words) or sent(*words))
+    for name in names:
+        assert agent.hear(agent.message_to(name)) == "own"
+        assert agent.hear(said(name, 2)) == "late"
+    assert len(reads) <= 2
+    agent.close()
+    again = start(weights=dict.fromkeys(names, 0.01))
+    assert again.message_to("n7") == agent.message_to("n7")

@@ -270,9 +270,9 @@ class Agent:
         bool
             Whether there is a new message to publish.
         """
-        if self.missing:
-            return False
         t = self.round
+        if not all((agent, t) in self._heard for agent in self._weights):
+            return False
         heard = {agent: self._heard[agent, t] for agent in self._weights}
         y = next_message(self._y, heard, self._weights)
         self._state.record(y, heard)
@@ -364,7 +364,7 @@ class Agent:
         )
 
     def _note(self, agent: str, t: int, y: float) -> None:
-        known = self._heard.get((agent, t)) if t >= self.round else self._state.heard(t)[agent]
+        known = self._heard.get((agent, t)) if t >= self.round else self._state.heard(t, agent)
         if known is not None and known != y:
             raise ContradictionError(
                 f"agent {agent!r} said {known!r} in round {t}, and now says {y!r}: it lost its "

@@ -103,6 +103,8 @@ class AgentState:
 
     def __init__(self, file: DrawnState) -> None:
         self._file = file
+        # what was read or written last: a hub is asked for it by every one of its neighbours
+        self._recent: dict[int, Any] = {}
         try:
             self.header = header_of(file)
             _refuse_incomplete(file, self.header)
@@ -154,6 +156,7 @@ class AgentState:
                 f"{self.path} is in run {self.run}, and no number is left for the next one: say "
                 "which run to begin (run), such as 1, at all agents"
             )
+        self._recent = {}
         self._file.restart(Head(1, (run,)), json.dumps({"weights": dict(weights)}).encode())
 
     def own(self, number: int) -> float:
@@ -166,15 +169,17 @@ class AgentState:
         """
         return self.first if number == 0 else float(self._step(number)["y"])
 
-    def heard(self, number: int) -> dict[str, float]:
-        """Return the messages of all neighbours in a round before the last one.
+    def heard(self, number: int, agent: str) -> float:
+        """Return the message of a neighbour in a round before the last one.
 
         Parameters
         ----------
         number : int
             t.
+        agent : str
+            Its name.
         """
-        return {agent: float(y) for agent, y in self._step(number + 1)["heard"].items()}
+        return float(self._step(number + 1)["heard"][agent])
 
     def record(self, y: float, heard: Mapping[str, float]) -> None:
         """Put the message of the next round on the disk; send it only afterwards.
@@ -187,18 +192,25 @@ class AgentState:
             The messages of all neighbours in the round before, from which it follows.
         """
         number = self.round + 1
-        outputs = json.dumps({"y": y, "heard": dict(heard)}, allow_nan=False).encode()
+        step = {"y": y, "heard": dict(heard)}
+        outputs = json.dumps(step, allow_nan=False).encode()
         # an agent that lost two rounds to a power cut could not catch up with its neighbours
         self._file.record(number, outputs, Head(number + 1, (self.run,)), wait=True)
+        self._recent = {number - 1: self._recent.get(number - 1), number: step}
 
     def close(self) -> None:
         """Close the file and let others open it."""
         self._file.close()
 
     def _step(self, number: int) -> Any:
-        outputs = self._file.sent(number)
-        assert outputs is not None, "asked for a round that was not reached"
-        return json.loads(outputs)
+        step = self._recent.get(number)
+        if step is None:
+            outputs = self._file.sent(number)
+            assert outputs is not None, "asked for a round that was not reached"
+            step = json.loads(outputs)
+            if number >= self.round - 1:
+                self._recent[number] = step
+        return step
 
 
 def obtain_state(
