@@ -30,8 +30,8 @@ from affinedp.wire.connection import Connection
 from affinedp.wire.broker import Broker
 
 def answer(message):
-    step, values = decode(message.payload, "y", 1)
-    connection.publish("cloud/u", encode(step, "u", values))
+    said = decode(message.payload, "y", 1)
+    connection.publish("cloud/u", encode(said.run, said.step, "u", said.values))
 
 connection = Connection(Broker.parse(sys.argv[1]), [sys.argv[2]], answer)
 with connection:
@@ -48,7 +48,8 @@ from affinedp.wire.broker import Broker
 import logging
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 broker = Broker.parse(sys.argv[1])
-with Gateway(TrajectoryMechanism.load(sys.argv[2]), state=sys.argv[3]) as gateway:
+mechanism = TrajectoryMechanism.load(sys.argv[2])
+with Gateway(mechanism, state=sys.argv[3], resolution="exact") as gateway:
     run_gateway(gateway, Place(broker, "plant/y"), Place(broker, "cloud/y"), threading.Event())
 """
 
@@ -113,7 +114,8 @@ def _round_trips(address: str) -> tuple[list[float], float]:
         for step in range(count):
             time.sleep(max(0.0, start + step / RATE - time.perf_counter()))
             sent[step] = time.perf_counter()
-            connection.publish("plant/y", b'{"step":%d,"y":[%.3f]}' % (step, step * 0.001))
+            message = b'{"run":"r","step":%d,"y":[%.3f]}' % (step, step * 0.001)
+            connection.publish("plant/y", message)
         if not all_back.wait(GIVE_UP):
             raise TimeoutError(f"only {len(taken)} of {count} messages came back")
         kept = count / (time.perf_counter() - start)

@@ -114,7 +114,7 @@ def run(folder: Path) -> None:
         for words in (
             ("eavesdrop", *at, "--log", folder / "seen.jsonl"),
             ("cloud", public, *at),
-            ("gateway", *noise, *at, "--in-broker", own),
+            ("gateway", *noise, "--resolution", "exact", *at, "--in-broker", own),
         ):
             stack.enter_context(affinedp(folder, *words))
         secret = ("--out-broker", own, "--log", folder / "plant.jsonl")
@@ -181,6 +181,8 @@ def what_was_seen(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     found: dict[str, dict[int, list[float]]] = {"cloud/y": {}, "cloud/u": {}}
     for line in (folder / "seen.jsonl").read_text(encoding="utf-8").splitlines():
         message = json.loads(line)
+        if message["topic"] not in found:
+            continue  # the gateway's claim on its topic
         content = json.loads(message["payload"])
         signal = message["topic"][-1]
         before = found[message["topic"]].setdefault(content["step"], content[signal])

@@ -9,12 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.bodies.noise import KNormNoise, body_points, noise_span
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.outputs import output_equations
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.least_possible import Alternative, LeastPossible
 from affinedp.promise.shared import shared_combinations, shared_part
 from affinedp.promise.verification import Law
 
@@ -35,9 +37,11 @@ class MechanismRecord:
     basis : matrix, shape (m, r)
         Independent vectors that span the noise; dense or sparse.
     root : matrix, shape (r, p)
-        What makes noise of η; square, unless more noise is drawn and then projected.
-    law : {"gaussian", "laplace"}
-        Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2.
+        What makes noise of η; square, unless more noise is drawn and then projected.  For
+        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.bodies.noise`).
+    law : {"gaussian", "laplace", "knorm"}
+        Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
+        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K).
     guarantee : Guarantee
         What is promised.
     output_names : tuple of str
@@ -49,6 +53,15 @@ class MechanismRecord:
         What a reader should know about the design.
     certificate : array or None
         Weights that prove the guarantee where the circuits could not be listed.
+    rate : float
+        The rate of K-norm noise; 1 for the other laws.
+    integers : bool
+        K-norm noise for whole numbers: the columns of ``basis`` are a basis of the lattice of
+        what F takes on the manifold's whole points, and z is whole.
+    least : LeastPossible or None
+        What no mechanism of any law with this promise can go below; None where it is not known.
+    alternatives : tuple of Alternative
+        The other laws that were compared, with their errors.
     """
 
     adjacency: Adjacency
@@ -61,6 +74,10 @@ class MechanismRecord:
     gap: float | None = None
     notes: tuple[str, ...] = ()
     certificate: FloatArray | None = field(default=None, repr=False)
+    rate: float = 1.0
+    integers: bool = False
+    least: LeastPossible | None = field(default=None, repr=False)
+    alternatives: tuple[Alternative, ...] = field(default=(), repr=False)
 
     @property
     def manifold(self) -> AffineManifold:
@@ -69,35 +86,72 @@ class MechanismRecord:
 
     @property
     def noise_matrix(self) -> Matrix:
-        """Λ, shape (m, p); refused where it would not fit in memory."""
-        size = float(self.basis.shape[0]) * self.root.shape[1]
+        """Λ, shape (m, p); refused where it would not fit in memory.
+
+        For K-norm noise its columns are points of the body, in units in which the rate is 1.
+        """
+        root = body_points(self.root) / self.rate if self.law == "knorm" else self.root
+        size = float(self.basis.shape[0]) * root.shape[1]
         if not is_sparse(self.basis) and size > MOST_NUMBERS:
             raise AffineDPError(
-                f"the noise matrix would have {self.basis.shape[0]:,} × {self.root.shape[1]:,} "
+                f"the noise matrix would have {self.basis.shape[0]:,} × {root.shape[1]:,} "
                 "numbers; use basis and root, or sample"
             )
-        return self.basis @ self.root
+        return self.basis @ root
+
+    @property
+    def noise_range(self) -> Matrix:
+        """Vectors that span the noise, as columns: Λ, or fewer."""
+        if self.law != "knorm":
+            return self.noise_matrix
+        span = noise_span(self.root)
+        return self.basis if span is None else self.basis @ span
+
+    @cached_property
+    def knorm(self) -> KNormNoise:
+        """The bodies of K-norm noise."""
+        if self.law != "knorm":
+            raise AffineDPError(f"{self.law} noise has no body")
+        return KNormNoise(self.root, self.rate, self.integers)
 
     @property
     def covariance(self) -> FloatArray:
         """Covariance of the noise, shape (m, m); refused where it would not fit in memory."""
-        outputs = self.basis.shape[0]
+        return self.covariance_of(np.arange(self.basis.shape[0]))
+
+    def covariance_of(self, shown: IntArray) -> FloatArray:
+        """Return the covariance of the noise of some outputs.
+
+        Parameters
+        ----------
+        shown : array of int
+            Which.
+        """
+        outputs = len(shown)
         if float(outputs) ** 2 > MOST_NUMBERS:
             raise AffineDPError(
                 f"the covariance would have {outputs:,} × {outputs:,} numbers; use basis and root, "
                 "or expected_squared_errors for the variances alone"
             )
-        noise = self.noise_matrix
+        if self.law == "knorm":
+            basis = self.basis[shown]
+            return dense(basis @ (self.knorm.moment @ basis.T))
+        noise = self.noise_matrix[shown]
         return self.variance * dense(noise @ noise.T)
 
     @property
     def variance(self) -> float:
-        """Variance of one entry of η: 1 for Gaussian, 2 for Laplace noise."""
+        """Variance of one entry of η: 1 for Gaussian, 2 for Laplace noise.
+
+        In one dimension K-norm noise is Laplace noise.
+        """
         return 1.0 if self.law == "gaussian" else 2.0
 
     @property
     def expected_squared_errors(self) -> FloatArray:
         """Expected squared error of every output."""
+        if self.law == "knorm":
+            return self.knorm.errors(self.basis)
         noise = self.noise_matrix
         squares = noise.multiply(noise) if is_sparse(noise) else noise * noise
         return self.variance * np.asarray(squares.sum(axis=1)).ravel()
@@ -108,12 +162,26 @@ class MechanismRecord:
         return math.fsum(self.expected_squared_errors)
 
     @property
+    def lower_bound(self) -> float | None:
+        """Squared error (weighted as designed) that no mechanism of any law can go below.
+
+        None where it is not known.  ``least.scope`` says which data it is about.
+        """
+        return self.least.bound if self.least and self.least.bound > 0.0 else None
+
+    @property
+    def excess(self) -> float | None:
+        """How many times ``lower_bound`` this mechanism costs, rounded up; None without one."""
+        return self.least.excess if self.least and self.least.bound > 0.0 else None
+
+    @property
     def equations(self) -> tuple[str, ...]:
         """The equations that every release obeys, in the outputs' names.
 
         The noise lies in the range of F on the manifold, so releases obey what F x obeys.
         """
-        return output_equations(self.manifold, self.query, self.basis, self.output_names)
+        basis = self.noise_range if self.law == "knorm" else self.basis
+        return output_equations(self.manifold, self.query, basis, self.output_names)
 
     @cached_property
     def published_without_noise(self) -> tuple[str, ...]:
@@ -123,16 +191,19 @@ class MechanismRecord:
         is not where neighbours move a part of the data only: given directions, or μ = 0 on
         entries that no equation ties to the others.
         """
-        part = shared_part(self.adjacency, self.query, self.noise_matrix)
+        part = shared_part(self.adjacency, self.query, self.noise_range)
         return () if part is None else shared_combinations(self.manifold, self.query, part)
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything that decides what is released: query, noise, law, neighbours."""
         digest = hashlib.sha256()
-        for matrix in (self.query, self.noise_matrix):
+        parts = (self.basis, self.root) if self.law == "knorm" else (self.noise_matrix,)
+        for matrix in (self.query, *parts):
             digest.update(dense(matrix).tobytes() + repr(matrix.shape).encode())
         digest.update(f"{self.law} {self.adjacency.key}".encode())
+        if self.law == "knorm":
+            digest.update(f"{self.rate.hex()} {self.integers}".encode())
         digest.update(self.manifold.point.tobytes())
         return digest.hexdigest()
 
@@ -159,6 +230,8 @@ class MechanismRecord:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise AffineDPError(f"size must be a number of draws, not {size!r}")
         generator = np.random.default_rng(seed)
+        if self.law == "knorm":
+            return np.asarray((self.basis @ self.knorm.sample(int(size), generator).T).T)
         shape = (int(size), self.root.shape[1])
         if self.law == "gaussian":
             drawn = generator.standard_normal(shape)

@@ -134,16 +134,48 @@ def test_help_and_version(run):
 
 
 @pytest.mark.slow
+def test_design_takes_the_law_with_the_least_error(run, tmp_path):
+    saved = str(tmp_path / "m.json")
+    problem = CELLS.split("[noise]")[0].replace("mu = 1.0", "mu = 1.0\nepsilon = 1.0\ndelta = 1e-6")
+    few, many = (
+        json.loads(run("design", "PROBLEM", "-o", saved, "--json", *more, problem=problem)[1])
+        for more in ((), ("--releases", "50"))
+    )
+    assert few["law"] == "knorm"
+    assert many["law"] == "gaussian"
+    assert {other["law"] for other in few["alternatives"]} >= {"gaussian"}
+    assert few["lower_bound"] <= few["expected_squared_error"] < 15 < many["lower_bound"]
+    code, out, _ = run("report", saved)
+    assert code == 0
+    assert "one of 50 planned releases" in " ".join(out.split())
+    for wrong in (("--law", "cauchy"), ("--releases", "0"), ("--objective", "median")):
+        assert run("design", "PROBLEM", "-o", saved, *wrong, problem=problem)[0] == 2
+    largest = ("--objective", "largest", "--law", "gaussian", "--confined", "--json")
+    answer = json.loads(run("design", "PROBLEM", "-o", saved, *largest, problem=problem)[1])
+    assert 9.69 < answer["excess"] < 9.71
+    assert few["bound_certified"]
+    assert not answer["bound_certified"]
+    whole = ("--integers", "--delta", "0", "--json")
+    answer = json.loads(run("design", "PROBLEM", "-o", saved, *whole, problem=problem)[1])
+    assert answer["law"] == "knorm"
+    assert answer["expected_squared_error"] == pytest.approx(9.48898, abs=1e-5)
+    assert answer["excess"] == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.slow
 def test_design_report_and_release(run, tmp_path):
     pandas = pytest.importorskip("pandas")
     saved, page, budget = tmp_path / "m.json", tmp_path / "m.html", tmp_path / "budget.db"
     problem = CELLS.split("[noise]")[0].replace("mu = 1.0", "mu = 1.0\nepsilon = 1.0\ndelta = 1e-6")
-    code, out, err = run("design", "PROBLEM", "-o", str(saved), problem=problem)
+    design = ("design", "PROBLEM", "-o", str(saved), "--law", "gaussian")
+    code, out, err = run(*design, problem=problem)
     assert code == 0, err
     assert "certified" in out
+    assert "9.70 times the least that any mechanism" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
-    answer = json.loads(run("design", "PROBLEM", "-o", str(saved), "--json", problem=problem)[1])
+    answer = json.loads(run(*design, "--json", problem=problem)[1])
     assert answer["gap"] <= 1e-8
+    assert 9.69 < answer["excess"] < 9.70
     assert run("report", str(saved))[0] == 0
     assert run("report", str(saved), "--html", str(page))[0] == 0
     assert page.read_text().startswith("<!doctype html>")
@@ -227,7 +259,8 @@ def test_a_ledger_asks_about_other_neighbours(run, tmp_path):
     create = ("ledger", "create", budget, "--epsilon", "1", "--delta", "1e-6")
     assert run(*create, "--protects", "one person")[0] == 0
     for name in ("circuits", "cells"):
-        made = run("design", str(tmp_path / f"{name}.toml"), "-o", str(tmp_path / f"{name}.json"))
+        files = (str(tmp_path / f"{name}.toml"), "-o", str(tmp_path / f"{name}.json"))
+        made = run("design", *files, "--law", "gaussian")
         assert made[0] == 0, made[2]
 
     def release(name, *options):
@@ -238,7 +271,7 @@ def test_a_ledger_asks_about_other_neighbours(run, tmp_path):
     assert code == 0, err
     code, _, err = release("cells")
     assert code == 2
-    assert "same_secret=True" in err
+    assert "--same-secret" in err
     assert "one person" in err
     code, _, err = release("cells", "--same-secret")
     assert code == 0, err

@@ -205,11 +205,12 @@ def test_nobody_listens(file, tmp_path):
     invoke("design", file, "-o", tmp_path / "m.json")
     at = ("--broker", f"localhost:{free_port()}")
     noise = ("--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db")
+    now = ("--wait", 0)
     for words in (
-        ("plant", file, *at),
-        ("cloud", file, *at),
+        ("plant", file, *at, *now),
+        ("cloud", file, *at, *now),
         ("eavesdrop", *at, "--log", tmp_path / "seen"),
-        ("gateway", *noise, *at),
+        ("gateway", *noise, "--resolution", 0.1, *at, *now),
     ):
         assert "no broker listens at localhost" in invoke(*words)
 
@@ -231,7 +232,7 @@ def test_nobody_listens(file, tmp_path):
 )
 def test_options_that_do_not_fit(file, options, said, monkeypatch):
     monkeypatch.chdir(file.parent)
-    assert said in invoke("plant", file, "--broker", "localhost:9", *options)
+    assert said in invoke("plant", file, "--broker", "localhost:9", "--wait", 0, *options)
 
 
 def test_paho_is_not_needed_to_design(file, tmp_path, monkeypatch):
@@ -258,6 +259,7 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
         words = (
             "control", "gateway", "--mechanism", tmp_path / "m.json",
             "--state", tmp_path / "s.db", "--ledger", tmp_path / "budget.db", *at,
+            "--resolution", "0.001",
         )  # fmt: skip
         by_file = ("--username", "plant", "--password-file", tmp_path / "password")
         wrong = invoke(*words[1:], "--username", "spy", "--password-file", tmp_path / "password")
@@ -270,7 +272,7 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
             Command(tmp_path, *words, *by_file) as first,
         ):
             first.ready()
-            spy.publish("plant/y", b'{"step": 0, "y": [-20]}')
+            spy.publish("plant/y", b'{"run": "r", "step": 0, "y": [-20]}')
             published = spy.receive(PATIENCE)
             assert published is not None
             assert first.end(signal.SIGINT) == 0, first.said
@@ -279,10 +281,10 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
             more = ("--username", "plant", "--linger", 0.2)
             with Command(tmp_path, *words, *more, environment=environment) as second:
                 second.ready()
-                spy.publish("plant/y", b'{"step": 0, "y": [3]}')
+                spy.publish("plant/y", b'{"run": "r", "step": 0, "y": [-20]}')
                 assert spy.receive(PATIENCE) == published
-                spy.publish("plant/y", b'{"step": 4, "y": [3]}')
-                assert second.wait() == 0, second.said
+                spy.publish("plant/y", b'{"run": "r", "step": 4, "y": [3]}')
+                assert second.wait() == 5, second.said
     assert "beyond the horizon" in second.said
     assert "Traceback" not in first.said + second.said
     assert "right" not in first.said + second.said

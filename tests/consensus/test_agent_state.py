@@ -181,7 +181,7 @@ def test_swapped_states_are_refused(start, tmp_path, ledger):
 
 def test_state_of_a_gateway(start, tmp_path):
     mechanism = design_output_noise(([[1.0]], [[1.0]]), 3, epsilon=1.0, delta=0.01)
-    with Gateway(mechanism, state=tmp_path / "3.db"):
+    with Gateway(mechanism, state=tmp_path / "3.db", resolution="exact"):
         pass
     with pytest.raises(AgentStateError, match="not the state of an agent"):
         start()

@@ -11,7 +11,9 @@ import pytest
 
 import affinedp as adp
 from affinedp.control import design_output_noise
-from affinedp.control.gateway.plan import MOST_SHARE, GatewayPlan, gateway_plan
+from affinedp.control.gateway.plan import GatewayPlan
+from affinedp.control.gateway.plan import gateway_plan as plan_for
+from affinedp.control.sensors.sensor import sensor_of
 from affinedp.control.trajectory.design import UnevenNoiseWarning
 from affinedp.errors import AffineDPError
 
@@ -47,11 +49,16 @@ with warnings.catch_warnings():
     DESIGNS = designs()
 SETTINGS = [
     {},
-    {"resolution": 0.25},
+    {"fresh_noise": 0.25},
     {"measurement_error": 1e-5},
     {"measurement_error": 1e-12},
-    {"resolution": 1e3, "measurement_error": 1e-4},
+    {"fresh_noise": 1e3, "measurement_error": 1e-4},
 ]
+
+
+def gateway_plan(mechanism, fresh_noise=None, measurement_error=None):
+    sensor = sensor_of(mechanism.dynamics.output_names, "exact", measurement_error)
+    return plan_for(mechanism, sensor, fresh_noise)
 
 
 def exact_loadings(mechanism):
@@ -73,8 +80,11 @@ def test_the_stated_promise_covers_everything(name, settings):
     with mpmath.workprec(300):
         s = mpmath.mpf(m.guarantee.sensitivity)
         total = (s / plan.noise_factor) ** 2
-        for exponent, deviation in zip(plan.fresh_exponents, plan.deviation):
-            total += m.horizon * (2 * mpmath.mpf(deviation) / mpmath.mpf(2) ** exponent) ** 2
+        for scale, exponent, deviation in zip(
+            plan.fresh_scales, plan.fresh_exponents, plan.deviation
+        ):
+            fresh = scale * mpmath.mpf(2) ** (exponent - 56)
+            total += m.horizon * (2 * mpmath.mpf(deviation) / fresh) ** 2
         limit = s / (1 + mpmath.mpf(2) ** -30)
         assert mpmath.sqrt(total) <= limit
         # and no more noise than that takes
@@ -117,25 +127,27 @@ def test_default_adds_next_to_nothing():
 
 
 def test_declared_error_is_hidden_at_about_the_least_cost():
-    """Against a search over all powers of two."""
+    """Against a search over all scales."""
     m = DESIGNS["scalar"]
     s, sigma, horizon = m.guarantee.sensitivity, m.noise_by_time[0, 0], m.horizon
 
-    def added(exponent, error):
-        share = horizon * (2 * error / 2.0**exponent) ** 2 / s**2
-        return 1 / (1 - share) - 1 + 4.0**exponent / sigma**2 if share < MOST_SHARE else math.inf
+    def added(fresh, error):
+        share = horizon * (2 * error / fresh) ** 2 / s**2
+        return 1 / (1 - share) - 1 + fresh**2 / sigma**2 if share < 1 else math.inf
 
-    for error in (1e-4, 1e-3, 1e-2):
+    for error in (1e-4, 1e-3, 1e-2, 1.0):
         plan = gateway_plan(m, measurement_error=error)
-        best = min(added(exponent, error) for exponent in range(-30, 10))
-        assert added(plan.fresh_exponents[0], error) <= 1.2 * best
+        best = min(added(2 ** (k / 64), error) for k in range(-20 * 64, 12 * 64))
+        assert added(plan.fresh_noise[0], error) <= (1 + 1e-4) * best
         assert plan.noise_factor**2 - 1 < best
 
 
-def test_resolution_is_rounded_down_to_a_power_of_two():
+def test_fresh_noise_is_what_was_asked_for():
     m = DESIGNS["both"]
-    assert gateway_plan(m, resolution=[0.3, 4.0]).fresh_exponents == (-2, 2)
-    coarse, fine = gateway_plan(m, resolution=1.0), gateway_plan(m, resolution=0.5)
+    plan = gateway_plan(m, fresh_noise=[0.3, 4.0])
+    assert plan.fresh_exponents == (-2, 2)
+    assert plan.fresh_noise.tolist() == [0.3, 4.0]
+    coarse, fine = gateway_plan(m, fresh_noise=1.0), gateway_plan(m, fresh_noise=0.5)
     ratio = np.array(coarse.measurement_error) / np.array(fine.measurement_error)
     np.testing.assert_allclose(ratio, 2, rtol=0.1)
 
@@ -148,30 +160,30 @@ def test_record():
 
 
 @pytest.mark.filterwarnings("ignore::affinedp.control.trajectory.design.UnevenNoiseWarning")
-def test_uneven_noise_is_refused_with_a_resolution_that_works():
+def test_uneven_noise_is_refused_with_fresh_noise_that_works():
     m = design_output_noise(([[0.5]], [[1]]), 44, epsilon=1, delta=1e-6)
     with pytest.raises(AffineDPError, match="differs so much over time.*at least") as refusal:
         gateway_plan(m)
     least = float(str(refusal.value).split("at least ")[1].split(")")[0])
-    assert gateway_plan(m, resolution=least)
+    assert gateway_plan(m, fresh_noise=least)
     with pytest.raises(AffineDPError, match="differs so much"):
-        gateway_plan(m, resolution=least / 8)
+        gateway_plan(m, fresh_noise=least / 8)
     # a declared error says what precision matters
     assert gateway_plan(m, measurement_error=1e-9 * m.noise_by_time.max())
 
 
-def test_public_output_needs_a_resolution():
+def test_public_output_needs_fresh_noise():
     system = (np.diag([1.0, 0.5]), np.eye(2))
     m = design_output_noise(system, 5, epsilon=1, delta=1e-6, mu=[1.0, 0.0])
     if np.any(m.noise_by_time[:, 1] > 0):
         pytest.skip("this design puts noise on everything")
-    with pytest.raises(AffineDPError, match="'y2' has no noise at any time.*resolution"):
+    with pytest.raises(AffineDPError, match="'y2' has no noise at any time.*fresh_noise"):
         gateway_plan(m)
-    assert gateway_plan(m, resolution=0.01).fresh_exponents == (-7, -7)
+    assert gateway_plan(m, fresh_noise=0.01).fresh_exponents == (-7, -7)
     assert gateway_plan(m, measurement_error=1e-6)
 
 
-@pytest.mark.parametrize("name", ["resolution", "measurement_error"])
+@pytest.mark.parametrize("name", ["fresh_noise", "measurement_error"])
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "a", [1, 2, 3], [[1]], 1e300, True])
 def test_refused_settings(name, value):
     with pytest.raises(AffineDPError):
@@ -179,8 +191,8 @@ def test_refused_settings(name, value):
 
 
 def test_too_large_an_error_for_the_resolution():
-    with pytest.raises(AffineDPError, match="larger resolution"):
-        gateway_plan(DESIGNS["scalar"], resolution=1e-3, measurement_error=1e-3)
+    with pytest.raises(AffineDPError, match="larger fresh_noise"):
+        gateway_plan(DESIGNS["scalar"], fresh_noise=1e-3, measurement_error=1e-3)
 
 
 def test_no_promise_no_gateway():

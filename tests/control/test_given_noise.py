@@ -48,7 +48,10 @@ def test_a_design_verified_again_is_the_design(tmp_path):
     again = verify_output_noise(VEHICLE, 20, root=m.root)
     assert again.guarantee.epsilon(0.01) == pytest.approx(1.0, rel=1e-9)
     assert again.fingerprint == m.fingerprint
-    with tempfile.TemporaryDirectory() as folder, Gateway(again, state=f"{folder}/s") as gateway:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Gateway(again, state=f"{folder}/s", resolution="exact") as gateway,
+    ):
         assert gateway.send([1.0]).shape == (1,)
     again.save(tmp_path / "m.json")
     assert TrajectoryMechanism.load(tmp_path / "m.json").fingerprint == m.fingerprint

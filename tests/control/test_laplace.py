@@ -119,7 +119,7 @@ def test_files_reports_and_gateways(tmp_path):
     assert trusted.guarantee.epsilon() == pytest.approx(1.0)
     assert "Laplace" in str(m.report())
     with pytest.raises(adp.AffineDPError, match="Gaussian"):
-        Gateway(m, state=tmp_path / "s")
+        Gateway(m, state=tmp_path / "s", resolution="exact")
     gaussian = verify_output_noise(VEHICLE, 5, root=m.root)
     assert gaussian.fingerprint != m.fingerprint
     trajectory = [0.0, 1.0]

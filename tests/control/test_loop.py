@@ -9,8 +9,8 @@ from scipy.linalg import block_diag, solve_discrete_are
 import control
 from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.loop.sweeps import sweep
+from affinedp.control.trajectory.choose import trajectory_neighbours
 from affinedp.control.trajectory.dynamics import dynamics_of
-from affinedp.control.trajectory.neighbours import trajectory_neighbours
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.control.trajectory.promise import stated_promise
 from affinedp.errors import AffineDPError

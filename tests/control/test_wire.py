@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from affinedp.control import ClosedLoop, Gateway, design_output_noise
-from affinedp.control.processes.cloud import Controller, run_cloud
+from affinedp.control.processes.cloud import run_cloud
+from affinedp.control.processes.controller import Controller
 from affinedp.control.processes.gateway import run_gateway
 from affinedp.control.processes.messages import decode, encode
 from affinedp.control.processes.plant import PlantModel, run_plant
@@ -125,11 +126,11 @@ def by_step(seen, topic):
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False)), st.integers(0, 2**53 - 1))
 def test_doubles_survive(values, step):
-    payload = encode(step, "y", np.array(values, dtype=float))
-    found, numbers = decode(payload, "y", len(values))
-    assert found == step
-    assert numbers.tobytes() == np.array(values, dtype=float).tobytes()
-    assert encode(found, "y", numbers) == payload
+    payload = encode("a", step, "y", np.array(values, dtype=float))
+    found = decode(payload, "y", len(values))
+    assert (found.run, found.step, found.word) == ("a", step, "")
+    assert found.values.tobytes() == np.array(values, dtype=float).tobytes()
+    assert encode("a", found.step, "y", found.values) == payload
 
 
 @pytest.mark.parametrize(
@@ -142,31 +143,35 @@ def test_doubles_survive(values, step):
         b"[]",
         b"17",
         b"{}",
-        b'{"step": 1}',
-        b'{"y": [1]}',
-        b'{"step": 1, "u": [1]}',
-        b'{"step": true, "y": [1]}',
-        b'{"step": 1.0, "y": [1]}',
-        b'{"step": -1, "y": [1]}',
-        b'{"step": "1", "y": [1]}',
-        b'{"step": 9007199254740992, "y": [1]}',
-        b'{"step": ' + b"9" * 5000 + b', "y": [1]}',
-        b'{"step": 1, "y": 1}',
-        b'{"step": 1, "y": []}',
-        b'{"step": 1, "y": [1, 2]}',
-        b'{"step": 1, "y": [true]}',
-        b'{"step": 1, "y": [null]}',
-        b'{"step": 1, "y": ["1"]}',
-        b'{"step": 1, "y": [[1]]}',
-        b'{"step": 1, "y": [NaN]}',
-        b'{"step": 1, "y": [-Infinity]}',
-        b'{"step": 1, "y": [1e999]}',
-        b'{"step": 1, "y": [' + b"9" * 400 + b"]}",
-        b'{"step": 1, "step": 2, "y": [1]}',
-        b'{"step": 1, "y": [1]} x',
+        b'{"run": "a", "step": 1}',
+        b'{"run": "a", "y": [1]}',
+        b'{"step": 1, "y": [1]}',
+        b'{"run": 7, "step": 1, "y": [1]}',
+        b'{"run": "a b", "step": 1, "y": [1]}',
+        b'{"run": "a", "step": 1, "missing": 7}',
+        b'{"run": "a", "step": 1, "u": [1]}',
+        b'{"run": "a", "step": true, "y": [1]}',
+        b'{"run": "a", "step": 1.0, "y": [1]}',
+        b'{"run": "a", "step": -1, "y": [1]}',
+        b'{"run": "a", "step": "1", "y": [1]}',
+        b'{"run": "a", "step": 9007199254740992, "y": [1]}',
+        b'{"run": "a", "step": ' + b"9" * 5000 + b', "y": [1]}',
+        b'{"run": "a", "step": 1, "y": 1}',
+        b'{"run": "a", "step": 1, "y": []}',
+        b'{"run": "a", "step": 1, "y": [1, 2]}',
+        b'{"run": "a", "step": 1, "y": [true]}',
+        b'{"run": "a", "step": 1, "y": [null]}',
+        b'{"run": "a", "step": 1, "y": ["1"]}',
+        b'{"run": "a", "step": 1, "y": [[1]]}',
+        b'{"run": "a", "step": 1, "y": [NaN]}',
+        b'{"run": "a", "step": 1, "y": [-Infinity]}',
+        b'{"run": "a", "step": 1, "y": [1e999]}',
+        b'{"run": "a", "step": 1, "y": [' + b"9" * 400 + b"]}",
+        b'{"run": "a", "step": 1, "step": 2, "y": [1]}',
+        b'{"run": "a", "step": 1, "y": [1]} x',
         b"[" * 60_000,
         b'{"a":' * 10_000,
-        b'{"step": 1, "y": [1]' + b" " * LARGEST_PAYLOAD + b"}",
+        b'{"run": "a", "step": 1, "y": [1]' + b" " * LARGEST_PAYLOAD + b"}",
     ],
     ids=lambda payload: ascii(payload[:30]),
 )
@@ -178,20 +183,20 @@ def test_malformed_messages_are_refused(payload):
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_or_read(payload):
     try:
-        step, values = decode(payload, "y", 1)
+        found = decode(payload, "y", 1)
     except MalformedMessageError:
         return
-    assert step >= 0
-    assert np.isfinite(values).all()
+    assert found.step >= 0
+    assert np.isfinite(found.values).all()
 
 
 def test_other_keys_are_ignored():
-    assert decode(b'{"time": 1.5, "y": [2], "step": 3}', "y", 1)[0] == 3
+    assert decode(b'{"time": 1.5, "y": [2], "step": 3, "run": "a"}', "y", 1).step == 3
 
 
 def test_numbers_that_are_none_are_not_written():
     with pytest.raises(ValueError, match="JSON"):
-        encode(0, "y", np.array([np.nan]))
+        encode("a", 0, "y", np.array([np.nan]))
 
 
 # ---------------------------------------------------------------------- both ends, without network
@@ -225,7 +230,8 @@ def test_controller_and_plant(skipped):
         received = plant.measure() + noise[t]
         answer = controller.answer(t, received)
         assert controller.answer(t, received + 100) is answer
-        assert t == 0 or controller.answer(t - 2, received) is None
+        if t > 2:  # what an earlier step got, or was believed to get
+            np.testing.assert_allclose(controller.answer(t - 2, None), inputs[t - 2], rtol=1e-12)
         np.testing.assert_allclose(answer, inputs[t], rtol=1e-12, atol=1e-12)
         plant.apply(answer)
 
@@ -261,7 +267,7 @@ def gateway(mechanism, shared, start, tmp_path, caplog):
     state = tmp_path / "secret.db"
 
     def run(source, target, stop):
-        with Gateway(mechanism, state=state) as opened:
+        with Gateway(mechanism, state=state, resolution="exact") as opened:
             return run_gateway(opened, source, target, stop, linger=0.3)
 
     def begin(name):
@@ -276,56 +282,72 @@ def gateway(mechanism, shared, start, tmp_path, caplog):
 def test_gateway_with_lost_repeated_late_and_malformed_messages(gateway, client, caplog):
     me = client("a/cloud")
     running = gateway("a")
+
+    def say(step, *y):
+        me.send("a/plant", {"run": "r", "step": step, "y": list(y)})
+
     for payload in GARBAGE:
         me.send("a/plant", payload)
-    me.send("a/plant", {"step": 0, "y": [-20.0]})
+    say(0, -20.0)
     first = me.next()
-    assert first["step"] == 0
-    for y in (-20.0, 99.0):  # a repeated step is not measured again
-        me.send("a/plant", {"step": 0, "y": [y]})
-        assert me.next() == first
-    me.send("a/plant", {"step": 3, "y": [-19.0]})  # steps 1 and 2 were lost
+    assert (first["run"], first["step"]) == ("r", 0)
+    say(0, -20.0)  # a repeated step is not measured again
+    assert me.next() == first
+    say(3, -19.0)  # steps 1 and 2 were lost
     third = me.next()
-    me.send("a/plant", {"step": 1, "y": [-19.0]})  # and one comes after all
-    me.send("a/plant", {"step": 4, "y": [1e308]})  # not covered by the promise
-    me.send("a/plant", {"step": 4, "y": [-18.0]})
+    say(1, -19.0)  # and one comes after all
+    assert me.next() == {"run": "r", "step": 1, "missing": "it was lost for good"}
+    say(4, 1.0, 2.0)
+    assert me.next() == {"run": "r", "step": 4, "missing": "it came malformed"}
+    say(4, 1e308)  # not covered by the promise, which nobody must see
     assert me.next()["step"] == 4
-    me.send("a/plant", {"step": 3, "y": [0.0]})
+    say(3, -19.0)
     assert me.next() == third
-    me.send("a/plant", {"step": HORIZON, "y": [0.0]})
+    me.send("a/plant", {"run": "other", "step": 5, "y": [0.0]})
+    assert me.next()["stop"] == "the gateway's draw belongs to another run"
+    say(HORIZON, 0.0)
+    assert "promise ends after 25 steps" in me.next()["missing"]
     outcome = running.result(PATIENCE)
     assert me.silent
     assert (outcome.steps, outcome.finished) == (5, False)
-    assert outcome.dropped == {"malformed": len(GARBAGE), "late": 1, "refused": 1}
-    assert "beyond the horizon" in caplog.text
+    assert "beyond the horizon" in outcome.reason
+    assert outcome.dropped == {
+        "malformed": len(GARBAGE) + 1, "late": 1, "another run": 1, "past the horizon": 1,
+    }  # fmt: skip
     assert "hello" not in caplog.text, "measurements do not belong into the log"
 
 
 def test_gateway_ends_after_its_last_step(gateway, client):
     me = client("b/cloud")
     running = gateway("b")
-    me.send("b/plant", {"step": HORIZON - 1, "y": [0.0]})
+    me.send("b/plant", {"run": "r", "step": HORIZON - 1, "y": [0.0]})
     assert me.next()["step"] == HORIZON - 1
     assert running.result(PATIENCE).finished
 
 
 def test_a_step_that_was_recorded_but_not_published(mechanism, gateway, client):
-    """The gateway died between the disk and the network, and then y is measured anew."""
-    with Gateway(mechanism, state=gateway.state) as died:
-        recorded = died.send([-20.0], 0)
+    """The gateway died between the disk and the network, and then y comes again."""
+    with Gateway(mechanism, state=gateway.state, resolution="exact") as died:
+        recorded = died.send([-20.0], 0, run="r")
     me = client("c/cloud")
-    gateway("c")
-    me.send("c/plant", {"step": 0, "y": [-3.0]})
-    assert me.next() == {"step": 0, "y": recorded.tolist()}
+    running = gateway("c")
+    me.send("c/plant", {"run": "r", "step": 0, "y": [-20.0]})
+    assert me.next() == {"run": "r", "step": 0, "y": recorded.tolist()}
+    # measured anew: refused loudly, and it ends
+    me.send("c/plant", {"run": "r", "step": 0, "y": [-3.0]})
+    assert "another measurement" in me.next()["stop"]
+    with pytest.raises(AffineDPError, match="another reading"):
+        running.result(PATIENCE)
 
 
 def test_gateway_ends_when_its_state_is_gone(gateway, client):
     me = client("d/cloud")
     running = gateway("d")
     gateway.state.rename(gateway.state.with_name("moved"))
-    me.send("d/plant", {"step": 0, "y": [-20.0]})
+    me.send("d/plant", {"run": "r", "step": 0, "y": [-20.0]})
     with pytest.raises(AffineDPError, match="moved or replaced"):
         running.result(PATIENCE)
+    assert me.next()["stop"] == "the gateway's state cannot be used"
     assert me.silent
 
 
@@ -336,18 +358,19 @@ def test_cloud_with_lost_repeated_late_and_malformed_messages(shared, client, st
     running = start(run_cloud, *words, linger=0.3)
     ready(caplog, "cloud:")
     expected = Controller(LOOP, HORIZON)
-    for payload in [*GARBAGE, b'{"step": %d, "y": [1]}' % HORIZON]:
+    for payload in GARBAGE:
         me.send("e/y", payload)
     for step, y in ((0, -20.0), (0, 5.0), (4, -19.0), (4, -19.0), (HORIZON - 1, 0.0)):
-        me.send("e/y", {"step": step, "y": [y]})
-        me.send("e/y", {"step": max(step - 2, 0), "y": [y]})  # late, or repeated for step 0
+        me.send("e/y", {"run": "r", "step": step, "y": [y]})
         answer = expected.answer(step, np.array([y]))
-        assert me.next() == {"step": step, "u": answer.tolist()}
-        if step == 0:
-            assert me.next() == {"step": 0, "u": answer.tolist()}
+        assert me.next() == {"run": "r", "step": step, "u": answer.tolist()}
+        late = max(step - 2, 0)  # what it got then, or was believed to get
+        me.send("e/y", {"run": "r", "step": late, "y": [y]})
+        answer = expected.answer(late, np.array([y]))
+        assert me.next() == {"run": "r", "step": late, "u": answer.tolist()}
     outcome = running.result(PATIENCE)
     assert outcome.finished
-    assert outcome.dropped == {"malformed": len(GARBAGE), "past the horizon": 1, "late": 3}
+    assert outcome.dropped == {"malformed": len(GARBAGE)}
     assert "steps 1 to 3 were skipped" in caplog.text
     assert "\x1b" not in caplog.text
 
@@ -357,24 +380,45 @@ def test_plant_with_lost_late_and_malformed_answers(shared, client, start, tmp_p
     me = client("f/y")
     log = tmp_path / "plant.jsonl"
     words = (LOOP, 3, Place(shared, "f/u"), Place(shared, "f/y"))
-    running = start(run_plant, *words, log=log, resend=0.2)
+    running = start(run_plant, *words, log=log, resend=0.2, run="r")
     first = me.next()
-    assert first == {"step": 0, "y": [-20.0]}
+    assert first == {"run": "r", "step": 0, "y": [-20.0]}
     assert me.next() == first, "sent again without an answer"
-    for payload in [*GARBAGE, b'{"step": 7, "u": [1]}', b'{"step": 0, "u": [2.0]}']:
+    wrong = [b'{"run": "r", "step": 7, "u": [1]}', b'{"run": "s", "step": 0, "u": [1]}']
+    for payload in [*GARBAGE, *wrong, b'{"run": "r", "step": 0, "u": [2.0]}']:
         me.send("f/u", payload)
     for step in (1, 2):
         while (message := me.next())["step"] < step:
             assert message["step"] == step - 1, "a repeated message was under way"
-        me.send("f/u", {"step": step, "u": [0.5]})
+        me.send("f/u", {"run": "r", "step": step, "u": [0.5]})
     outcome = running.result(PATIENCE)
     assert outcome.finished
-    assert outcome.dropped == {"malformed": len(GARBAGE), "answer to another step": 1}
+    assert outcome.dropped == {
+        "malformed": len(GARBAGE), "answer to another step": 1, "answer to another run": 1,
+    }  # fmt: skip
     found = lines(log)
     assert [line["u"] for line in found] == [[2.0], [0.5], [0.5]]
     np.testing.assert_allclose(found[1]["x"], [-20.0 + 0.005 * 2, 0.2])
     assert log.stat().st_mode & 0o077 == 0, "the log is secret"
     assert "no answer to step 0" in caplog.text
+
+
+def test_plant_that_nobody_answers(shared, client, start, tmp_path):
+    words = (LOOP, 3, Place(shared, "h/u"), Place(shared, "h/y"))
+    ended = start(run_plant, *words, resend=0.05, patience=0.2).result(PATIENCE)
+    assert (ended.steps, ended.finished) == (0, False)
+    assert ended.reason == "no answer to step 0 for 0.2 s"
+    log = tmp_path / "plant.jsonl"
+    held = start(run_plant, *words, resend=0.05, patience=0.1, silence="hold", log=log)
+    outcome = held.result(PATIENCE)
+    assert outcome.finished
+    assert outcome.dropped == {"unanswered": 3}
+    assert [line["u"] for line in lines(log)] == [[0.0]] * 3
+    me = client("h/y")
+    running = start(run_plant, *words, run="r")
+    assert me.next()["step"] == 0
+    me.send("h/u", {"run": "r", "step": 0, "stop": "enough \x1b[31m"})
+    assert running.result(PATIENCE).reason == "enough ?[31m"
 
 
 def test_all_end_when_they_are_stopped(shared, gateway, tmp_path, caplog):
@@ -394,7 +438,7 @@ def test_all_end_when_they_are_stopped(shared, gateway, tmp_path, caplog):
         plant, cloud, count = (future.result(PATIENCE) for future in running)
     assert not plant.finished
     assert not cloud.finished
-    assert count <= 1
+    assert count <= 2  # a measurement, and the claim of the gateway
     assert not waiting.done()
 
 
@@ -405,7 +449,7 @@ def check_run(plant_log, seen_log, topics):
     """Compare a run with the recursion, given the noise that was published."""
     truth, seen = lines(plant_log), lines(seen_log)
     assert [line["step"] for line in truth] == list(range(HORIZON))
-    assert {message["topic"] for message in seen} == topics
+    assert {message["topic"] for message in seen} - {"cloud/y/claim"} == topics
     published = by_step(seen, "cloud/y")
     assert sorted(published) == list(range(HORIZON))
     assert all(len(values) == 1 for values in published.values()), "a step had two values"
@@ -431,7 +475,14 @@ def test_whole_loop_in_processes_with_two_brokers(mechanism, tmp_path):
         PrivateBroker(tmp_path / "public") as public,
     ):
         at = ("--broker", public.address)
-        noise = ("--mechanism", tmp_path / "m.json", "--state", tmp_path / "secret.db")
+        noise = (
+            "--mechanism",
+            tmp_path / "m.json",
+            "--state",
+            tmp_path / "secret.db",
+            "--resolution",
+            "exact",
+        )
         with (
             Command(tmp_path, "control", "eavesdrop", *at, "--log", seen) as spy,
             Command(tmp_path, "control", "cloud", file, *at, "--linger", 0.3) as cloud,
@@ -461,7 +512,7 @@ def test_brokers_die_and_come_back(mechanism, tmp_path, start, caplog):
     with (
         PrivateBroker(tmp_path / "plant") as own,
         PrivateBroker(tmp_path / "public") as public,
-        Gateway(mechanism, state=tmp_path / "secret.db") as opened,
+        Gateway(mechanism, state=tmp_path / "secret.db", resolution="exact") as opened,
     ):
         inside, outside = Broker.parse(own.address), Broker.parse(public.address)
         measured, noisy = Place(inside, "plant/y"), Place(outside, "cloud/y")
@@ -496,7 +547,7 @@ def test_gateway_is_killed_and_started_again(mechanism, tmp_path, start, shared,
     mechanism.save(tmp_path / "m.json")
     words = (
         "control", "gateway", "--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
-        "--broker", shared.address, "--linger", 0.5,
+        "--resolution", "exact", "--broker", shared.address, "--linger", 0.5,
     )  # fmt: skip
     processes = [Command(tmp_path, *words).ready()]
 

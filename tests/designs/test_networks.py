@@ -29,7 +29,7 @@ def unlisted(M, mu=1.0, query=None, weights=None, imbalance=None):
     F = sparse.csr_array(sparse.eye_array(M.n)) if query is None else query
     names = tuple(f"y{i}" for i in range(F.shape[0]))
     checked = checked_weights(weights, F.shape[0])
-    return design_unlisted(adjacency, F, names, LIMIT, checked, imbalance)
+    return design_unlisted(adjacency, F, names, LIMIT, checked, imbalance)[0]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from affinedp.control import Gateway, design_output_noise
 from affinedp.control.gateway.plan import gateway_plan
+from affinedp.control.sensors.sensor import sensor_of
 from fuzz.effort import QUICK, alarm, examples, only_long
 from fuzz.exact import is_double
 from fuzz.noise import seeded
@@ -92,8 +93,10 @@ class Recording:
     fresh: list[int] = field(default_factory=list)
     totals: list[int] = field(default_factory=list)
 
-    def take(self, count):
-        return [_Fresh(self) for _ in range(count)]
+    outputs: int = 0
+
+    def take(self):
+        return [_Fresh(self) for _ in range(self.outputs)]
 
 
 class _Fresh(int):
@@ -115,10 +118,16 @@ def sent(mechanism, rows, recording, error):
     """Everything that a gateway sends, with known noise."""
     with (
         tempfile.TemporaryDirectory(dir=QUICK) as folder,
-        mock.patch(f"{MODULE}.state.drawn_once", return_value=recording.draw),
-        mock.patch(f"{MODULE}.gateway.FreshNoise", return_value=recording),
-        Gateway(mechanism, state=Path(folder) / "run.db", measurement_error=error) as gateway,
+        mock.patch(f"{MODULE}.kinds.drawn_once", return_value=recording.draw),
+        mock.patch(f"{MODULE}.one_draw.FreshNoise", return_value=recording),
+        Gateway(
+            mechanism,
+            state=Path(folder) / "run.db",
+            resolution="exact",
+            measurement_error=error,
+        ) as gateway,
     ):
+        recording.outputs = mechanism.outputs
         return np.array([gateway.send(row) for row in rows])
 
 
@@ -155,7 +164,9 @@ def test_what_a_gateway_sends(data, drive):
         event(f"design refused: {refusal[1][:50]}")
         return
     error = None if drive.error is None else drive.error * max(drive.mu)
-    plan, refusal = attempted(gateway_plan, mechanism, None, error)
+    plan, refusal = attempted(
+        gateway_plan, mechanism, sensor_of(mechanism.dynamics.output_names, "exact", error)
+    )
     if refusal:
         event(f"plan refused: {refusal[1][:50]}")
         return
@@ -164,7 +175,7 @@ def test_what_a_gateway_sends(data, drive):
         return
     (rows, rows_too), move = found
     r = mechanism.root.shape[1]
-    tau = [Fraction(2) ** e for e in plan.fresh_exponents]
+    tau = [Fraction(float(scale)) for scale in plan.fresh_noise]
     values = [[[float(v) for v in row] for row in part] for part in (rows, rows_too)]
     zero = (0,) * r
     still, refusal = attempted(sent, mechanism, values[0], Recording(zero), error)
@@ -236,7 +247,10 @@ def _near(drive, mechanism, plan, values, move, tau, error):
     sent(mechanism, values[0], one, error)
     sent(mechanism, values[1], other, error)
     outputs = len(tau)
-    left = [Fraction(b - a, GRID) for a, b in zip(one.totals, other.totals)]
+    left = [
+        Fraction(b - a, plan.fresh_scales[k % outputs])
+        for k, (a, b) in enumerate(zip(one.totals, other.totals))
+    ]
     demand(len(left) == len(values[0]) * outputs, "fresh noise is added once to every number")
     correlated = sum(Fraction(v, GRID) ** 2 for v in shift) / Fraction(plan.noise_factor) ** 2
     fresh = sum(v**2 for v in left)
@@ -303,6 +317,6 @@ def _dither(seed, runs, fresh):
 def _really_sent(mechanism, values):
     with (
         tempfile.TemporaryDirectory(dir=QUICK) as folder,
-        Gateway(mechanism, state=Path(folder) / "run.db") as gateway,
+        Gateway(mechanism, state=Path(folder) / "run.db", resolution="exact") as gateway,
     ):
         return np.concatenate([gateway.send(row) for row in values])

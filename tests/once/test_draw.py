@@ -29,7 +29,7 @@ class OfGateway:
 
     @staticmethod
     def open(path, **more):
-        return Gateway(HOLD, state=path, **more)
+        return Gateway(HOLD, state=path, resolution="exact", **more)
 
 
 class OfAgent:

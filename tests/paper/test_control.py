@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
-from affinedp.control.trajectory.design import design_output_noise
+from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.errors import AffineDPError
 from affinedp.paper import vehicle
 from affinedp.paper.control import claims as all_claims

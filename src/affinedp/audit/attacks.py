@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array
+from affinedp.bodies.noise import KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency
 from affinedp.promise.curves import laplace_delta
-from affinedp.promise.verification import whiten
+from affinedp.promise.knorm import Coordinates
+from affinedp.promise.whitening import whiten
 
 if TYPE_CHECKING:
     from affinedp.mechanism import Mechanism
@@ -82,7 +84,7 @@ class Target:
     neighbours : Adjacency
         Whom the claim is about.
     inverse : matrix, shape (p, m)
-        Λ⁺ of the assumed noise.
+        Λ⁺ of the assumed noise; for K-norm noise what takes outputs to coordinates.
     """
 
     mechanism: Mechanism
@@ -101,7 +103,10 @@ class Target:
                 "that is to be attacked"
             )
         identity = sparse.csr_array(sparse.eye_array(mechanism.query.shape[0]))
-        inverse = whiten(mechanism.noise_matrix, identity).query
+        if mechanism.law == "knorm":
+            inverse = Coordinates.of(identity, mechanism.basis, mechanism.knorm).matrix
+        else:
+            inverse = whiten(mechanism.noise_matrix, identity).query
         return cls(mechanism, release or mechanism.release, neighbours, inverse)
 
     @property
@@ -159,10 +164,15 @@ class _LikelihoodRatio:
     inverse: Matrix
     origin: FloatArray
     shift: FloatArray
+    body: KNormNoise | None = None
 
     def __call__(self, published: FloatArray) -> FloatArray:
         a = self.shift
-        if self.law == "gaussian":
+        if self.body is not None:
+            z = np.asarray((published - self.origin) @ self.inverse.T).T
+            ahead = self.body.gauges(z - a[:, None])
+            score = (self.body.gauges(z) - ahead) / self.body.gauges(a[:, None])[0]
+        elif self.law == "gaussian":
             score = (published - self.origin) @ (self.inverse.T @ a) / (a @ a)
         else:
             z = (published - self.origin) @ self.inverse.T
@@ -188,15 +198,29 @@ def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
         direction = _worst_for_laplace(target.neighbours, whitened, epsilon)
     elif target.neighbours is mechanism.adjacency:
         direction = mechanism.guarantee.worst_direction
+    if direction is None and mechanism.law == "knorm":
+        direction = _worst_for_body(target, whitened)
     if direction is None:
         direction = target.worst_direction(whitened, 1 if mechanism.law == "laplace" else 2)
     shift = dense(whitened @ direction).ravel()
     if not shift.any():
         raise AffineDPError("neighbours do not differ in the outputs: there is nothing to attack")
     origin = dense(mechanism.query @ target.start).ravel()
-    score = _LikelihoodRatio(mechanism.law, target.inverse, origin, shift)
-    words = f"the likelihood ratio of {mechanism.law.capitalize()} noise"
+    body = mechanism.knorm if mechanism.law == "knorm" else None
+    score = _LikelihoodRatio(mechanism.law, target.inverse, origin, shift, body)
+    law = "K-norm" if body is not None else mechanism.law.capitalize()
+    words = f"the likelihood ratio of {law} noise"
     return Attack(target.start, direction, score, words)
+
+
+def _worst_for_body(target: Target, whitened: Matrix) -> FloatArray | None:
+    """The move with the largest gauge, where they can be listed."""
+    try:
+        directions = target.neighbours.directions(LISTED_DIRECTIONS)
+    except TooManyCircuitsError:
+        return None
+    gauges = target.mechanism.knorm.gauges(dense(whitened @ directions))
+    return directions[:, int(np.argmax(gauges))]
 
 
 def _worst_for_laplace(

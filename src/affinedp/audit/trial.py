@@ -227,7 +227,10 @@ def low_bits_attack(
     else:
         end = _on_manifold(mechanism, x1, "x1")
     apart = dense(target.inverse @ (mechanism.query @ (end - start)))
-    distance = float(np.linalg.norm(apart, 1 if mechanism.law == "laplace" else 2))
+    if mechanism.law == "knorm":
+        distance = mechanism.rate * float(mechanism.knorm.gauges(apart[:, None])[0])
+    else:
+        distance = float(np.linalg.norm(apart, 1 if mechanism.law == "laplace" else 2))
     if distance > mechanism.guarantee.sensitivity * (1 + 1e-6):
         raise AffineDPError("x0 and x1 are further apart than neighbours are")
     return _run(target, low_bits(mechanism, start, end), trial)

@@ -13,6 +13,7 @@ from scipy import special
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon
 from affinedp.promise.curves import EPS, ComposedCurve
+from affinedp.promise.pure_pairs import dominating_gaussian, is_pure, pair_of
 
 # Privacy-loss accounting takes seconds beyond these; the other bounds serve then.
 MOST_ACCOUNTED, MOST_ACCOUNTED_LOSS = 100, 20.0
@@ -26,8 +27,8 @@ class LedgerWarning(UserWarning):
 
 
 def _pure_and_gaussian(losses: Losses) -> tuple[Fraction, float]:
-    """Σε of the Laplace parts, without rounding, and √Σs² of the Gaussian ones, rounded up."""
-    pure = sum((Fraction(s) * k for (law, s), k in losses.items() if law == "laplace"), Fraction())
+    """Σε of the pure parts, without rounding, and √Σs² of the Gaussian ones, rounded up."""
+    pure = sum((Fraction(s) * k for (law, s), k in losses.items() if is_pure(law)), Fraction())
     return pure, _root_of_squares({s: k for (law, s), k in losses.items() if law == "gaussian"})
 
 
@@ -35,7 +36,11 @@ def _as_gaussian(losses: Losses) -> float:
     """The sensitivity of one Gaussian mechanism that dominates them all, rounded up."""
     parts: Counter[float] = Counter()
     for (law, s), count in losses.items():
-        parts[_dominating_gaussian(s) if law == "laplace" else s] += count
+        pair = pair_of(law, s)
+        if pair is not None:
+            parts[dominating_gaussian(pair)] += count
+        else:
+            parts[_dominating_gaussian(s) if law == "laplace" else s] += count
     return _root_of_squares(parts)
 
 
@@ -101,11 +106,10 @@ def spent_epsilon(losses: Losses, delta: float, adaptive: bool) -> float:
 def _accounted(losses: Losses, ask: Callable[[ComposedCurve], float]) -> float:
     """What privacy-loss accounting answers; inf where it cannot."""
     pure, gaussian = _pure_and_gaussian(losses)
-    laplace = [s for (law, s), k in losses.items() if law == "laplace" and s > 0.0]
-    count = sum(losses["laplace", s] for s in laplace)
-    if not laplace or count > MOST_ACCOUNTED or pure > MOST_ACCOUNTED_LOSS:
+    chosen = {loss: count for loss, count in losses.items() if is_pure(loss[0]) and loss[1] > 0.0}
+    if not chosen or sum(chosen.values()) > MOST_ACCOUNTED or pure > MOST_ACCOUNTED_LOSS:
         return math.inf
-    parts = [("laplace", s) for s in laplace for _ in range(losses["laplace", s])]
+    parts = [loss for loss, count in chosen.items() for _ in range(count)]
     try:
         return ask(ComposedCurve((("gaussian", gaussian), *parts)))
     except MissingExtraError as error:
@@ -127,7 +131,7 @@ def multiplied(losses: list[tuple[str, float]], releases: int) -> Losses:
     """Count each loss once per release; what cannot be a loss is refused."""
     total: Losses = Counter()
     for law, s in losses:
-        if law not in ("gaussian", "laplace") or not 0.0 <= s < math.inf:
+        if not (law == "gaussian" or is_pure(law)) or not 0.0 <= s < math.inf:
             raise AffineDPError(f"a loss of law {law!r} and sensitivity {s!r} cannot be charged")
         total[law, s] += releases
     return total

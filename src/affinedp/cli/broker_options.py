@@ -24,6 +24,9 @@ Tls = Annotated[bool, typer.Option("--tls", help="Encrypt, and check the broker'
 CaFile = Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")]
 CertFile = Annotated[Path | None, typer.Option(help="Our own certificate, PEM.")]
 KeyFile = Annotated[Path | None, typer.Option(help="Its key, PEM.")]
+Wait = Annotated[
+    float, typer.Option("--wait", help="Seconds to wait for brokers at the start.", min=0.0)
+]
 
 
 def public_broker(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,12 @@ from affinedp.cli.output import say, say_json
 def design(
     problem: ProblemFile,
     output: NewMechanism,
-    law: Annotated[str, typer.Option(help="gaussian or laplace (default: from the problem).")] = "",
+    law: Annotated[
+        str,
+        typer.Option(
+            help="gaussian, laplace, knorm or auto: the least error (default: problem's, or auto)."
+        ),
+    ] = "",
     epsilon: KeptEpsilon = None,
     delta: KeptDelta = None,
     method: Annotated[
@@ -28,28 +34,46 @@ def design(
     covariance: Annotated[
         Path | None, typer.Option(help="CSV file with Σ of algorithm1, in coordinates of Λ̄.")
     ] = None,
+    releases: Annotated[
+        int, typer.Option(help="Planned releases that keep the promise together.")
+    ] = 1,
+    objective: Annotated[
+        str, typer.Option(help="What is least: sum of squared errors, or largest variance.")
+    ] = "sum",
+    integers: Annotated[
+        bool, typer.Option("--integers", help="Data is whole, and published so.")
+    ] = False,
+    confined: Annotated[
+        bool,
+        typer.Option("--confined", help="Data is bounded, as counts ≥ 0 with a public total are."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Design the least noise that keeps the promise in PROBLEM, and save it.
 
-    ε and δ come from the problem's privacy section, or from the options.  Without a law, Gaussian
-    noise is designed when there is a δ, Laplace noise otherwise.
+    ε and δ come from the problem's privacy section, or from the options.  Without a law, the one
+    with the least error for the promise and the planned releases is taken, and the report says why.
 
     The paper's algorithms take a basis Λ̄ of one's own, and algorithm1 a Σ; without them an
     orthonormal basis and a multiple of the identity are taken.
     """
-    from affinedp.cli.problems import algorithm_of, design_problem
+    from affinedp.cli.problems import Plan, algorithm_of, design_problem
     from affinedp.cli.verify import promise_as_json
     from affinedp.files.problem import read_problem
 
     read = read_problem(problem)
     chosen = algorithm_of(method, law, basis, covariance)
-    mechanism = design_problem(read, law or chosen.law or read.law, epsilon, delta, chosen)
+    plan = Plan(releases, objective, integers, confined)
+    mechanism = design_problem(read, law or chosen.law or read.law, epsilon, delta, chosen, plan)
     mechanism.save(output)
     if as_json:
         answer = promise_as_json(mechanism.guarantee)
         answer["expected_squared_error"] = mechanism.expected_squared_error
         answer["gap"] = mechanism.gap
+        answer["lower_bound"] = mechanism.lower_bound
+        answer["excess"] = mechanism.excess
+        answer["bound_certified"] = mechanism.least is not None and not confined
+        answer["alternatives"] = [asdict(other) for other in mechanism.alternatives]
         answer["notes"] = list(mechanism.notes)
         say_json(answer)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,6 +18,7 @@ NOT_KEPT = 1
 BAD_INPUT = 2
 BUDGET_REFUSED = 3
 UNEXPECTED = 4
+LOOP_ENDED = 5  # a run ended before its time, and said why
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # what the shell says of a program that SIGPIPE ended
 
@@ -44,7 +46,7 @@ def _answer(commands: Callable[[], object]) -> int:
     except SystemExit as stop:
         return _code_of(stop)
     except AffineDPError as error:
-        complain(error)
+        complain(with_flags(str(error)))
         return _code_of_refusal(error)
     except OSError as error:
         complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
@@ -61,6 +63,29 @@ def _answer(commands: Callable[[], object]) -> int:
             traceback.print_exc()
         return UNEXPECTED
     return KEPT
+
+
+def with_flags(text: str) -> str:
+    """Return a message about arguments of Python as one about options: ``moved=True``: --moved.
+
+    Parameters
+    ----------
+    text : str
+        A refusal.
+
+    Examples
+    --------
+    >>> with_flags("it was moved: give moved=True, or reach=Reach(…)")
+    'it was moved: give --moved, or --limits FILE'
+    """
+    for before, after in _FLAGS:
+        text = re.sub(before, after, text)
+    return re.sub(
+        r"\b([a-z_]+)=(True\b|)(?=[\s,.):;]|$)", lambda m: "--" + m[1].replace("_", "-"), text
+    )
+
+
+_FLAGS = ((r"\breach=Reach\([^)]*\)", "--limits FILE"),)
 
 
 def _code_of(stop: SystemExit) -> int:

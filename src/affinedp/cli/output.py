@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -75,7 +75,9 @@ def say_table(
     table = Table(title=title, box=box.SIMPLE)
     numbers = set(right)
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in numbers else "left")
+        # a long name is told in full, over several lines
+        justify: Literal["left", "right"] = "right" if heading in numbers else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
     Console().print(table)

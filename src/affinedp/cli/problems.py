@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from affinedp.designs.choose import LAW_NAMES, LAWS, AnyLaw, design
 from affinedp.designs.gaussian import design_gaussian
 from affinedp.designs.laplace import design_laplace
 from affinedp.equations.manifold import AffineManifold
@@ -18,6 +19,7 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.least_possible import Objective
 from affinedp.promise.verification import verify as verify_noise
 
 
@@ -127,12 +129,35 @@ def algorithm_of(method: str, law: str, basis: Path | None, covariance: Path | N
     return Algorithm(laws[method], options)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What the noise is for.
+
+    Attributes
+    ----------
+    releases : int
+        How many releases are planned.
+    objective : str
+        ``sum`` or ``largest``.
+    integers : bool
+        Whether the data is whole, and published so.
+    confined : bool
+        Whether the data lies in a bounded region, so that no bound below all laws is certified.
+    """
+
+    releases: int = 1
+    objective: str = "sum"
+    integers: bool = False
+    confined: bool = False
+
+
 def design_problem(
     problem: Problem,
     law: str | None,
     epsilon: float | None,
     delta: float | None,
     algorithm: Algorithm | None = None,
+    plan: Plan | None = None,
 ) -> Mechanism:
     """Design the noise that a problem asks for.
 
@@ -141,32 +166,43 @@ def design_problem(
     problem : Problem
         What the file says.
     law, epsilon, delta : optional
-        Instead of the file's.
+        Instead of the file's; without a law the one with the least error.
     algorithm : Algorithm, optional
         How; by default the optimum.
+    plan : Plan, optional
+        What for; by default one release with the least sum of squared errors.
     """
-    options = algorithm.options if algorithm else {}
+    algorithm, plan = algorithm or Algorithm(), plan or Plan()
     epsilon = problem.epsilon if epsilon is None else epsilon
-    delta = problem.delta if delta is None else delta
+    delta = (problem.delta if delta is None else delta) or 0.0
     if epsilon is None:
         raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
-    law = law or ("gaussian" if delta else "laplace")
+    law = law or "auto"
+    if law not in ("auto", *LAWS):
+        raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
+    if law == "gaussian" and not delta:
+        raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
+    if law not in ("auto", "gaussian") and delta:
+        name = LAW_NAMES[law]
+        raise AffineDPError(f"{name} noise is designed for δ = 0; leave delta out")
     manifold = manifold_of(problem)
     shared: dict[str, Any] = {
         "epsilon": epsilon,
         "query": problem.query,
         "adjacency": adjacency_of(problem, manifold),
     }
-    if law == "gaussian":
-        if not delta:
-            raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
-        designed = design_gaussian(manifold, delta=delta, **shared, **options)
-    elif law == "laplace":
-        if delta:
-            raise AffineDPError("Laplace noise is designed for δ = 0; leave delta out")
-        designed = design_laplace(manifold, **shared, **options)
+    if not algorithm.options:
+        designed = design(
+            manifold, delta=delta, law=cast(AnyLaw, law), releases=plan.releases,
+            objective=cast(Objective, plan.objective), integers=plan.integers,
+            confined=plan.confined, **shared,
+        )  # fmt: skip
+    elif plan != Plan():
+        raise AffineDPError("planned releases, objectives and integers go with --method optimal")
+    elif algorithm.law == "gaussian":
+        designed = design_gaussian(manifold, delta=delta, **shared, **algorithm.options)
     else:
-        raise AffineDPError(f"law must be gaussian or laplace, not {law!r}")
+        designed = design_laplace(manifold, **shared, **algorithm.options)
     named = designed.guarantee.with_output_names(problem.output_names)
     return replace(designed, guarantee=named, output_names=problem.output_names)
 

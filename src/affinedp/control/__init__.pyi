@@ -1,8 +1,18 @@
 from .gateway.gateway import Gateway as Gateway
+from .gateway.observer import ObserverShares as ObserverShares
+from .gateway.observer import observer_shares as observer_shares
+from .gateway.predict_once import PredictOnce as PredictOnce
 from .loop.closed_loop import ClosedLoop as ClosedLoop
+from .loop.controllers import ControlledPlant as ControlledPlant
+from .loop.controllers import LoopErrors as LoopErrors
+from .loop.controllers import aware_controller as aware_controller
 from .loop.simulation import Simulation as Simulation
 from .loop.sweeps import sweep as sweep
-from .trajectory.design import design_output_noise as design_output_noise
+from .sensors.dither import Dither as Dither
+from .sensors.reach import Reach as Reach
+from .stationary.design import design_input_noise as design_input_noise
+from .stationary.noise import StationaryMechanism as StationaryMechanism
+from .stationary.output_noise import design_output_noise as design_output_noise
 from .trajectory.design import independent_output_noise as independent_output_noise
 from .trajectory.dynamics import Dynamics as Dynamics
 from .trajectory.dynamics import dynamics_of as dynamics_of
@@ -10,3 +20,5 @@ from .trajectory.given_noise import verify_output_noise as verify_output_noise
 from .trajectory.given_noise import verify_trajectory_noise as verify_trajectory_noise
 from .trajectory.noise import IndependentOutputNoise as IndependentOutputNoise
 from .trajectory.noise import TrajectoryMechanism as TrajectoryMechanism
+from .trajectory.predict import OnceThenPredict as OnceThenPredict
+from .trajectory.predict import once_then_predict as once_then_predict

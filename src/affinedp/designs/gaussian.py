@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, real_array, within_range
+from affinedp.designs.bounds import COORDINATES, with_least
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import (
     Block,
@@ -113,18 +114,69 @@ def design_gaussian(
         raise AffineDPError("basis and covariance go with method='algorithm1'")
     checked = checked_weights(weights, matrix.shape[0])
     tol = float(real_array(tol, "tol", 0))
+    found = least_gaussian(neighbours, matrix, names, limit, checked, tol, imbalance)
+    return with_least(found.mechanism, checked, found.dual, epsilon, delta)
+
+
+@dataclass(frozen=True)
+class LeastGaussian:
+    """The least Gaussian noise at a sensitivity.
+
+    Attributes
+    ----------
+    mechanism : Mechanism
+        The noise.
+    dual : float or None
+        What Gaussian noise costs at least at sensitivity 1; None where nothing is certified.
+    """
+
+    mechanism: Mechanism
+    dual: float | None
+
+
+def least_gaussian(
+    adjacency: Adjacency,
+    query: Matrix,
+    names: tuple[str, ...],
+    limit: float,
+    weights: Matrix,
+    tol: float = 1e-8,
+    imbalance: float | None = None,
+) -> LeastGaussian:
+    """Return the least Gaussian noise whose sensitivity is at most ``limit``.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whom it protects.
+    query : matrix, shape (m, n)
+        F.
+    names : tuple of str
+        Names of the outputs.
+    limit : float
+        The sensitivity that the promise allows.
+    weights : matrix, shape (m, m)
+        What squared error costs.
+    tol : float
+        Relative gap to certify.
+    imbalance : float, optional
+        As for :func:`design_gaussian`.
+    """
+    cause = None
     if imbalance is not None:
         imbalance = float(real_array(imbalance, "imbalance", 0))
-        from affinedp.designs.without_list import design_unlisted
+    else:
+        try:
+            return _optimal(
+                adjacency, query, names, limit, list(split(adjacency, query, weights)), tol
+            )
+        except TooManyCircuitsError as error:
+            cause = error
+    from affinedp.designs.without_list import design_unlisted
 
-        return design_unlisted(neighbours, matrix, names, limit, checked, imbalance)
-    try:
-        blocks = list(split(neighbours, matrix, checked))
-    except TooManyCircuitsError as error:
-        from affinedp.designs.without_list import design_unlisted
-
-        return design_unlisted(neighbours, matrix, names, limit, checked, None, error)
-    return _optimal(neighbours, matrix, names, limit, blocks, tol)
+    return LeastGaussian(
+        *design_unlisted(adjacency, query, names, limit, weights, imbalance, cause)
+    )
 
 
 def largest_sensitivity(epsilon: float, delta: float) -> float:
@@ -141,7 +193,7 @@ def _optimal(
     limit: float,
     blocks: list[Block],
     tol: float,
-) -> Mechanism:
+) -> LeastGaussian:
     if not blocks:
         raise AffineDPError(
             "the query does not depend on what neighbours differ in: no noise needed"
@@ -167,13 +219,16 @@ def _optimal(
             value += solved[key].value
             lower_bound += solved[key].lower_bound
     basis, root = assemble(blocks, roots, query.shape[0])
-    return at_the_limit(
+    mechanism = at_the_limit(
         build(
             adjacency, query, basis, root, "gaussian", names,
             gap=max(0.0, value / lower_bound - 1), notes=tuple(notes),
         ),
         limit,
     )  # fmt: skip
+    # a floor on the weights is not what the user's weights cost
+    dual = None if notes else lower_bound * limit**2 * COORDINATES
+    return LeastGaussian(mechanism, dual)
 
 
 def floor_note(floor: float) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, real_array, within_range
+from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.gaussian import (
     assemble,
     at_the_limit,
@@ -143,9 +144,10 @@ def design_laplace(
         + (f" (first of {len(solved)} different blocks)" if len(solved) > 1 else "")
     )
     basis_matrix, root = assemble(blocks, roots, matrix.shape[0])
-    return at_the_limit(
+    mechanism = at_the_limit(
         build(neighbours, matrix, basis_matrix, root, "laplace", names, notes=tuple(notes)), limit
     )
+    return with_least(mechanism, checked, dual_value(blocks), limit)
 
 
 @within_range

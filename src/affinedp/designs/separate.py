@@ -74,7 +74,7 @@ def checked_weights(weights: object, outputs: int) -> Matrix:
     if matrix.shape != (outputs, outputs):
         raise AffineDPError(f"weights has shape {matrix.shape}, but there are {outputs} outputs")
     if abs(matrix - matrix.T).max() > 1e-12 * abs(matrix).max():
-        raise AffineDPError("weights is not symmetric")
+        raise AffineDPError("weights is not symmetric: pass (W + W.T) / 2")
     if outputs <= 5_000:
         values = np.linalg.eigvalsh(dense(matrix))
         if values[0] < -1e-12 * max(values[-1], 0.0) or values[-1] <= 0:

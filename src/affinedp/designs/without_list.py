@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.designs.bounds import COORDINATES
 from affinedp.designs.circuit_weights import certified_weights
 from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import NOTHING_TO_HIDE, range_basis, with_floor
@@ -35,8 +36,10 @@ def design_unlisted(
     weights: Matrix,
     imbalance: float | None,
     cause: TooManyCircuitsError | None = None,
-) -> Mechanism:
-    """Return a Gaussian mechanism with certified sensitivity at most ``limit``.
+) -> tuple[Mechanism, float | None]:
+    """Return a Gaussian mechanism with certified sensitivity at most ``limit``, and a bound.
+
+    The bound is on what Gaussian noise of sensitivity 1 costs; None where there is none.
 
     Parameters
     ----------
@@ -94,7 +97,7 @@ def design_unlisted(
 
 def _compared(
     mechanism: Mechanism, parts: list[UnlistedPart], limit: float, weights: Matrix
-) -> Mechanism:
+) -> tuple[Mechanism, float | None]:
     """Say how far from the least possible this can be, against some of the circuits.
 
     Least noise for some of the neighbours is a lower bound for all of them.  Circuits of many
@@ -105,8 +108,8 @@ def _compared(
     note = "a promise for circuits that were not listed: conservative"
     basis = mechanism.basis
     if basis.shape[1] > MOST_COMPARED:
-        return replace(mechanism, notes=(f"{note} (too large to say by how much)",))
-    weight, _ = with_floor(basis.T @ dense(weights @ basis))
+        return replace(mechanism, notes=(f"{note} (too large to say by how much)",)), None
+    weight, floor = with_floor(basis.T @ dense(weights @ basis))
     generator = np.random.default_rng(0)  # a fixed choice: the same design every time
     inverse: FloatArray = np.asarray(np.linalg.inv(mechanism.root))
     chosen = np.zeros((0, basis.shape[1]))
@@ -134,11 +137,12 @@ def _compared(
             "the imbalance is too small: some circuits have entries that differ by more, and the "
             "noise would not protect them"
         )
-    return replace(
+    compared = replace(
         mechanism,
         gap=cost / below - 1,
         notes=(f"{note}, at most {cost / below:.2f} times the least possible squared error",),
     )
+    return compared, None if floor else below * limit**2 * COORDINATES
 
 
 def _fundamental_circuits(

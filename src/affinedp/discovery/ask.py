@@ -116,6 +116,7 @@ def discover(
     if not len(terms):
         labels = tuple(label.name for label in read.labels)
         return Discovery((), notes=tuple(notes), rows=read.rows, labels=labels)
+    _check_moves(mu, read, given)
     known, rows = _given(given, meant, read, terms, notes)
     promise = replace(promise, given=tuple(rows))
     laws = field_laws(terms, limit, known, graph, injections, formulas)
@@ -128,19 +129,23 @@ def discover(
         certain[i] = replace(certain[i], pattern=name)
     cost_of_all = _cost_of_all(certain, promise)
     levels: tuple[str, ...] = ()
+    changes: tuple[tuple[str, str], ...] = ()
     totals: tuple[tuple[str, tuple[str, ...]], ...] = ()
     if between_rows:
         _check_labels(by, read)
         later: list[DiscoveredEquation] = []
+        time = _order(order, read)
         for lag in _lags(lags, read.rows):
             later += between_times(
-                read, terms, within, known, lag, by, _order(order, read), rng, limit, promise, notes
+                read, terms, within, known, lag, by, time, rng, limit, promise, notes
             )
         counted = independent_columns(within, terms)
         sums, levels, totals = tie_rows(
-            read, terms, within, counted, by, rng, limit, promise, notes
+            read, terms, within, known, counted, by, rng, limit, promise, notes
         )
         certain += [*later, *sums]
+        # a table file means the row above
+        changes = changes_of(later) if bool((time == np.arange(read.rows)).all()) else ()
     certain.sort(key=lambda one: -math.inf if one.cost is None else one.cost, reverse=True)
     return Discovery(
         tuple(certain),
@@ -152,7 +157,7 @@ def discover(
         tuple(label.name for label in read.labels),
         cost_of_all,
         levels,
-        changes_of(certain),
+        changes,
         totals,
     )
 
@@ -181,7 +186,8 @@ def _promise(
             raise AffineDPError(f"design must be a Mechanism, not {type(design).__name__}")
         delta = delta or (USUAL_DELTA if record.law == "gaussian" else 0.0)
         kept = record.guarantee.epsilon(delta)
-        return Promise(record.law, kept, delta, mu, design=record), record.manifold.equations()
+        kind: Literal["gaussian", "laplace"] = "gaussian" if record.law == "gaussian" else "laplace"
+        return Promise(kind, kept, delta, mu, design=record), record.manifold.equations()
     chosen = law or ("gaussian" if delta else "laplace")
     if chosen not in ("gaussian", "laplace"):
         raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
@@ -203,6 +209,13 @@ def chance_of(mu: float | Mapping[str, float]) -> float:
     return min(mu.values(), default=1.0) if isinstance(mu, Mapping) else mu
 
 
+def _check_moves(mu: float | Mapping[str, float], table: ExactTable, given: Sequence[str]) -> None:
+    names = {*table.names, *parse_equations(_texts(given)).names}
+    for name in mu if isinstance(mu, Mapping) else ():
+        if name not in names:
+            raise AffineDPError(f"mu names {name!r}, but the table has no such column of numbers")
+
+
 def _limit(chance: float) -> float:
     if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 < chance <= 1:
         raise AffineDPError(f"chance must lie in (0, 1], not {chance!r}")
@@ -216,6 +229,8 @@ def _seed(seed: int) -> int:
 
 
 def _lags(lags: Sequence[int], rows: int) -> list[int]:
+    if not isinstance(lags, Sequence):
+        raise AffineDPError("lags must be a list of whole numbers: write (...,) around it")
     chosen = list(lags)
     for lag in chosen:
         if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:

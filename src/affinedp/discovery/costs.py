@@ -25,7 +25,7 @@ Row = tuple[Mapping[str, Fraction], Fraction]
 
 # Entries over which equations that tie rows are verified together.
 MOST_ENTRIES = 240
-# Columns that given equations may add to those of the one in question.
+# Numbers of one column over which sums of rows are verified together.
 MOST_COMPONENT = 60
 
 
@@ -89,8 +89,9 @@ class Promise:
         """
         if not isinstance(self.mu, Mapping):
             return np.full(len(names), float(self.mu))
+        mu = self.mu
         return np.array(
-            [float(self.mu.get(name.rpartition("@")[0] or name, 1.0)) for name in names]
+            [float(mu.get(name, mu.get(name.rpartition("@")[0], 1.0))) for name in names]
         )
 
     def cost(self, rows: Sequence[Row]) -> Cost:
@@ -132,7 +133,7 @@ class Promise:
         else:
             note = "for the neighbours of Definition 4 with μ = 1"
         kept = verify(
-            manifold, self.design.noise_matrix, law=self.law, mu=mu, query=self.design.query
+            manifold, self.design.noise_matrix, law=self.design.law, mu=mu, query=self.design.query
         )
         return Cost(kept.epsilon(self.delta), note)
 
@@ -162,13 +163,14 @@ class Promise:
         """The given equations that touch these columns, also through others, and all columns."""
         found: list[Row] = []
         waiting = list(self.given)
-        while True:
-            near = [row for row in waiting if set(row[0]) & names]
-            if not near or len(names) > MOST_COMPONENT:
-                return sorted(names), found
+        while near := [row for row in waiting if set(row[0]) & names]:
             found += near
             waiting = [row for row in waiting if row not in near]
             names = names | {name for row, _ in near for name in row}
+        # leaving some out would make the cost too small
+        if found and len(names) > MOST_ENTRIES:
+            raise AffineDPError(f"given equations tie {len(names)} columns together: too many")
+        return sorted(names), found
 
 
 def _rows_of(manifold: AffineManifold) -> list[Row]:
@@ -217,6 +219,21 @@ def lagged_rows(now: Row, lag: int, steps: int) -> list[Row]:
     return out
 
 
+def cost_between_rows(promise: Promise, rows: Sequence[Row]) -> Cost:
+    """Return the cost of equations between rows; a design and given equations are about one row.
+
+    Parameters
+    ----------
+    promise : Promise
+        The promise.
+    rows : sequence of Row
+        Equations between numbers, named ``column@row``.
+    """
+    if promise.design is not None:
+        return Cost(None, "the design is for one row; this equation ties rows")
+    return Promise(promise.law, promise.epsilon, promise.delta, promise.mu).cost(rows)
+
+
 def cost_over_rows(promise: Promise, now: Row, lag: int, rows: int) -> Cost:
     """Return the cost of an equation between rows when all its rows are published together.
 
@@ -229,20 +246,14 @@ def cost_over_rows(promise: Promise, now: Row, lag: int, rows: int) -> Cost:
     lag : int
         How many rows lie between.
     rows : int
-        How many rows the table has.
+        How many rows follow each other.
     """
-    if promise.design is not None:
-        return Cost(None, "the design is for one row; this equation ties rows")
     columns = len({name[:-2] for name in now[0]})
     steps = min(rows, max(MOST_ENTRIES // columns, lag + 1))
-    found = Promise(promise.law, promise.epsilon, promise.delta, promise.mu).cost(
-        lagged_rows(now, lag, steps)
-    )
+    found = cost_between_rows(promise, lagged_rows(now, lag, steps))
     if found.epsilon is None and steps > lag + 1:
         steps = lag + 1
-        found = Promise(promise.law, promise.epsilon, promise.delta, promise.mu).cost(
-            lagged_rows(now, lag, steps)
-        )
+        found = cost_between_rows(promise, lagged_rows(now, lag, steps))
     if steps < rows and found.epsilon is not None:
         return Cost(found.epsilon, f"at least: for {steps} rows in a row, of {rows}")
     return Cost(found.epsilon, found.note or f"for all {rows} rows together")
@@ -260,8 +271,6 @@ def cost_of_sums(promise: Promise, sums: Sequence[tuple[int, Sequence[int]]], co
     column : str
         The column.
     """
-    if promise.design is not None:
-        return Cost(None, "the design is for one row; this equation ties rows")
     rows: list[Row] = []
     entries: set[int] = set()
     for total, parts in sums:
@@ -272,10 +281,9 @@ def cost_of_sums(promise: Promise, sums: Sequence[tuple[int, Sequence[int]]], co
         values = {f"{column}@{total}": Fraction(1)}
         values |= {f"{column}@{part}": Fraction(-1) for part in parts}
         rows.append((values, Fraction(0)))
-    alone = Promise(promise.law, promise.epsilon, promise.delta, promise.mu)
-    found = alone.cost(rows)
+    found = cost_between_rows(promise, rows)
     if found.epsilon is None:
-        found, rows = alone.cost(rows[:1]), rows[:1]
+        found, rows = cost_between_rows(promise, rows[:1]), rows[:1]
     if len(rows) < len(sums) and found.epsilon is not None:
         return Cost(found.epsilon, f"at least: for {len(rows)} of {len(sums)} sums")
     return found

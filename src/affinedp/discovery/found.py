@@ -85,14 +85,14 @@ class Discovery:
         if within:
             lines.append("equations = [")
             for one in within:
-                remark = f"  # {self._remark(one)}" if one.kind != "exact" else ""
+                remark = f"  {_comment(self._remark(one))}" if one.kind != "exact" else ""
                 lines.append(f"    {_text(one.text)},{remark}")
             lines.append("]")
         if self.hierarchy:
             lines.append(f"hierarchy = [{', '.join(map(_text, self.hierarchy))}]")
         for one in self.equations:
             if one.scope != "row" and not self._has_a_key(one):
-                lines.append(f"# between rows: {one.text}")
+                lines.append(_comment(f"between rows: {one.text}"))
         if self.changes:
             lines += ["", "[changes]"]
             lines += [f"{_text(column)} = {_text(of)}" for column, of in self.changes]
@@ -190,7 +190,7 @@ class Discovery:
 
     def _public_lines(self) -> list[str]:
         fixed = [one for one in self.equations if one.scope == "row" and len(one.columns) == 1]
-        return [f"# {one.text} in every row: there is nothing to protect" for one in fixed]
+        return [_comment(f"{one.text} in every row: there is nothing to protect") for one in fixed]
 
     def _has_a_key(self, one: DiscoveredEquation) -> bool:
         """Whether a table file has a key of its own for this equation."""
@@ -209,6 +209,11 @@ class Discovery:
 
 def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def _comment(text: str) -> str:
+    """One line, whatever names of columns and rows hold."""
+    return "# " + " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _number(value: float | None) -> float | str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -267,7 +268,7 @@ def _lagged(
     named = {
         f"{part.names[j // 2]}@{j % 2}": value for j, value in one.relation.coefficients.items()
     }
-    cost = cost_over_rows(promise, (named, one.relation.offset), lag, one.rows + lag)
+    cost = cost_over_rows(promise, (named, one.relation.offset), lag, way.longest)
     return replace(said, cost=cost.epsilon, cost_note=cost.note)
 
 
@@ -297,13 +298,11 @@ def changes_of(found: Sequence[DiscoveredEquation]) -> tuple[tuple[str, str], ..
     """
     out = []
     for one in found:
-        if one.pattern != "change" or "(t-1)" not in one.text:
-            continue
-        of = next(name for name in one.columns if f"{name}(t-1)" in one.coefficients)
-        column = next(name for name in one.columns if name != of)
-        unit = one.coefficients[f"{of}(t)"]
-        if one.coefficients[f"{column}(t)"] == -unit and not one.offset:
-            out.append((column, of))
+        for column, of in itertools.permutations(one.columns, 2):
+            level = quoted(of)
+            # as it stands: not within groups, which a table file has no word for
+            if one.text == f"{quoted(column)}(t) = {level}(t) - {level}(t-1)":
+                out.append((column, of))
     return tuple(out)
 
 

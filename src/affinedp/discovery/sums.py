@@ -8,7 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.discovery.costs import MOST_COMPONENT, Cost, Promise, cost_of_sums
+from affinedp.discovery.costs import (
+    MOST_COMPONENT,
+    Cost,
+    Promise,
+    cost_between_rows,
+    cost_of_sums,
+)
 from affinedp.discovery.equation import DiscoveredEquation, kind_of
 from affinedp.discovery.gather import equation_of, zero_offset
 from affinedp.relations.columns import ExactTable, Labels
@@ -30,6 +36,7 @@ def between_rows(
     table: ExactTable,
     terms: Terms,
     within: Search,
+    known: Sequence[Relation],
     counted: frozenset[str],
     by: Sequence[str] | None,
     rng: np.random.Generator,
@@ -46,7 +53,9 @@ def between_rows(
     terms : Terms
         Its columns.
     within : Search
-        What is known within rows.
+        What was found within rows.
+    known : sequence of Relation
+        What else is known within rows.
     counted : frozenset of str
         Columns that no equation makes of others.
     by : sequence of str, optional
@@ -82,7 +91,7 @@ def between_rows(
     out += [_mirror(table, one, promise) for one in mirrors(table, limit)]
     for label in table.labels:
         if len(label.values) >= FEWEST_GROUPS and len(label.values) * 1.5 <= table.rows:
-            out += _balances(table, terms, within, label, rng, limit, promise)
+            out += _balances(table, terms, [*known, *within.relations], label, rng, limit, promise)
     return out, _levels(families), tuple(totals)
 
 
@@ -172,7 +181,7 @@ def _subtotal(table: ExactTable, one: Subtotal, promise: Promise) -> DiscoveredE
 def _row_relation(table: ExactTable, one: RowRelation, promise: Promise) -> DiscoveredEquation:
     names = [f"[{table.row_name(i)}]" for i in range(table.rows)]
     values = {f"{one.columns[0]}@{i}": c for i, c in one.found.relation.coefficients.items()}
-    cost = _alone(promise).cost([(values, Fraction(0))])
+    cost = cost_between_rows(promise, [(values, Fraction(0))])
     signs = sum(value > 0 for value in values.values())
     said = _sum_equation(
         written_equation(one.found.relation, names) + ", in every column of numbers",
@@ -189,7 +198,9 @@ def _row_relation(table: ExactTable, one: RowRelation, promise: Promise) -> Disc
 def _mirror(table: ExactTable, one: Mirror, promise: Promise) -> DiscoveredEquation:
     here = f"[{table.row_name(one.row)}]"
     text = f"{quoted(one.column)} of each {quoted(one.label)} = {here} in the column of that name"
-    cost = _alone(promise).cost([({f"{one.column}@0": ONE, f"{one.column}@1": -ONE}, Fraction(0))])
+    cost = cost_between_rows(
+        promise, [({f"{one.column}@0": ONE, f"{one.column}@1": -ONE}, Fraction(0))]
+    )
     count = len(one.entries)
     worst = Checked(Relation({}), count, count, count, Fraction(0), Fraction(0), ())
     columns = (one.column, *one.entries)
@@ -199,7 +210,7 @@ def _mirror(table: ExactTable, one: Mirror, promise: Promise) -> DiscoveredEquat
 def _balances(
     table: ExactTable,
     terms: Terms,
-    within: Search,
+    inside: Sequence[Relation],
     label: Labels,
     rng: np.random.Generator,
     limit: float,
@@ -210,7 +221,7 @@ def _balances(
     if grouped is None:
         return []
     size = len(terms)
-    known = [zero_offset(one, size) for one in within.relations]
+    known = [zero_offset(one, size) for one in inside]
     out = []
     for found, chance in search_within(grouped, rng, limit, known).found:
         support = [j for j in found.relation.support if j < size]
@@ -221,7 +232,7 @@ def _balances(
             for j in support
             for i in range(2)
         }
-        cost = _alone(promise).cost([(group, Fraction(0))])
+        cost = cost_between_rows(promise, [(group, Fraction(0))])
         columns = [terms.names[j] for j in support]
         written = [f"sum of {quoted(name)}" for name in terms.names]
         said = equation_of(
@@ -237,8 +248,3 @@ def _balances(
         )
         out.append(replace(said, cost=cost.epsilon, cost_note=cost.note))
     return out
-
-
-def _alone(promise: Promise) -> Promise:
-    """The same noise without a design or given equations, which are about one row."""
-    return Promise(promise.law, promise.epsilon, promise.delta, promise.mu)

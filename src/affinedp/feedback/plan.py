@@ -142,6 +142,11 @@ def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | N
         A public bound on |x|, as for :meth:`affinedp.Mechanism.release`.
     """
     guarantee, law = mechanism.guarantee, mechanism.law
+    if law == "knorm":
+        raise AffineDPError(
+            "K-norm noise is not released in steps: later steps would depend on the noise of "
+            "earlier ones. Use Gaussian or Laplace noise, or release all at once"
+        )
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
         raise AffineDPError("this mechanism promises nothing; nothing is released with it")
     read, follow = _what_is_read(mechanism, order)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import AffineDPError
 from affinedp.files import documents, writing
+from affinedp.files.comparisons import checked_alternatives, checked_least
 from affinedp.files.packing import StorageError as StorageError
 from affinedp.files.packing import exact_number, product
 from affinedp.files.packing import packed as packed
@@ -30,8 +31,10 @@ from affinedp.files.values import shown
 from affinedp.files.visible import check_names, check_texts
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.promise.curves import GaussianCurve, LaplaceCurve
+from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.knorm import knorm_promise, neighbours_key_of, neighbours_of
+from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve
 from affinedp.promise.verification import promise_of
 from affinedp.promise.without_list import certified_promise
 from affinedp.record import MechanismRecord
@@ -40,6 +43,7 @@ Kind = TypeVar("Kind", bound=MechanismRecord)
 
 FORMAT = "affinedp mechanism"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
+STATIONARY_FORMAT = "affinedp stationary mechanism"
 STRUCTURED_FORMAT = "affinedp structured mechanism"
 VERSION = 1
 MOST_BYTES = 1_000_000_000  # nearly all of it base64, which takes about as much memory again
@@ -74,6 +78,8 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
         "certificate": None if mechanism.certificate is None else packed(mechanism.certificate),
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
+        "least": None if mechanism.least is None else asdict(mechanism.least),
+        "alternatives": [asdict(other) for other in mechanism.alternatives],
         "guarantee": {
             "sensitivity": guarantee.sensitivity,
             "exact": guarantee.exact,
@@ -82,6 +88,8 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
             "method": guarantee.method,
         },
     }
+    if mechanism.law == "knorm":
+        document |= {"rate": mechanism.rate, "integers": mechanism.integers}
     write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
 
 
@@ -126,33 +134,47 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     most = max(len(names), manifold.n)
     query, basis, root = (unpacked(document[key], most) for key in ("query", "basis", "root"))
     law = document["law"]
-    if law not in ("gaussian", "laplace"):
+    if law not in ("gaussian", "laplace", "knorm"):
         raise StorageError(f"the law {law!r} is not known")
+    rate, integers = _rate(document) if law == "knorm" else (1.0, False)
     outputs = len(names)
     if query.shape != (outputs, manifold.n) or basis.shape[0] != outputs:
         raise StorageError("the query and the noise do not fit the names of the outputs")
     if basis.ndim != 2 or root.ndim != 2 or root.shape[0] != basis.shape[1]:
         raise StorageError("the noise matrices do not fit together")
-    noise = product(basis, root)
     weights = document["certificate"]
     certificate = None if weights is None else unpacked(weights)
     stated = document["guarantee"]
     sensitivity = float(stated["sensitivity"])
     if not reverify:
-        guarantee = promise_on_trust(adjacency, law, names, stated)
+        guarantee = promise_on_trust(adjacency, law, names, stated, integers)
     elif certificate is not None:
         if law != "gaussian":
             raise StorageError("a certificate proves Gaussian noise only")
-        guarantee = certified_promise(adjacency, noise, query, names, certificate)
+        guarantee = certified_promise(adjacency, product(basis, root), query, names, certificate)
+    elif law == "knorm":
+        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names)
     else:
-        guarantee = promise_of(adjacency, noise, query, law, names)
+        guarantee = promise_of(adjacency, product(basis, root), query, law, names)
     check_stated(sensitivity, guarantee)
     gap = checked_gap(document["gap"])
     notes = tuple(str(note) for note in document["notes"])
     return kind(
         adjacency, query, basis, root, law, guarantee, names,
-        gap, notes, certificate,
+        gap, notes, certificate, rate, integers,
+        checked_least(document.get("least")),
+        checked_alternatives(document.get("alternatives", [])),
     )  # fmt: skip
+
+
+def _rate(document: Mapping[str, Any]) -> tuple[float, bool]:
+    """The rate of K-norm noise, and whether it is for whole numbers."""
+    rate, integers = document["rate"], document["integers"]
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < np.inf:
+        raise StorageError(f"a rate of {shown(rate)} is not possible")
+    if not isinstance(integers, bool):
+        raise StorageError("integers must be true or false")
+    return float(rate), integers
 
 
 def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
@@ -188,24 +210,32 @@ def checked_gap(gap: Any) -> float | None:
 
 
 def promise_on_trust(
-    adjacency: Adjacency, law: str, names: tuple[str, ...], stated: Mapping[str, Any]
+    adjacency: Adjacency,
+    law: str,
+    names: tuple[str, ...],
+    stated: Mapping[str, Any],
+    integers: bool = False,
 ) -> Guarantee:
     """Return the guarantee that a file states, marked as not verified here."""
     sensitivity = float(stated["sensitivity"])
     if not sensitivity >= 0:
         raise StorageError("the stated sensitivity is not a number")
-    curve = GaussianCurve(sensitivity) if law == "gaussian" else LaplaceCurve(sensitivity)
+    curve: Curve = GaussianCurve(sensitivity)
+    if law == "laplace":
+        curve = LaplaceCurve(sensitivity)
+    elif law == "knorm":
+        curve = LatticeCurve(sensitivity) if integers else KNormCurve(sensitivity)
     guarantee = Guarantee(
         law=law,
         sensitivity=sensitivity,
         exact=False,
-        neighbours=adjacency.neighbours,
+        neighbours=neighbours_of(adjacency, integers),
         basis=str(stated["basis"]),
         curve=curve,
         names=adjacency.manifold.names,
         output_names=names,
         method=str(stated["method"]),
-        neighbours_key=adjacency.key,
+        neighbours_key=neighbours_key_of(adjacency, integers),
         unit=adjacency.unit,
     )
     warning = "read from a file and NOT verified again: it is as good as the file"
@@ -332,6 +362,7 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
     if document.get("format") != form:
         other = {
             TRAJECTORY_FORMAT: "TrajectoryMechanism.load",
+            STATIONARY_FORMAT: "StationaryMechanism.load",
             STRUCTURED_FORMAT: "load_structured",
             FORMAT: "Mechanism.load",
         }

@@ -144,6 +144,23 @@ class DrawnState:
             raise self.owner.damaged(f"{self.path}: what it holds about step {step} was altered")
         return outputs
 
+    def last(self) -> int | None:
+        """Return the last step of which something was sent, or None."""
+        with self._use() as connection:
+            (found,) = connection.execute("SELECT MAX(step) FROM sent").fetchone()
+        return None if found is None else int(found)
+
+    def forget(self, before: int) -> None:
+        """Remove what was sent before a step; it cannot be sent again.
+
+        Parameters
+        ----------
+        before : int
+            The first step that is kept.
+        """
+        with self._use() as connection:
+            connection.execute("DELETE FROM sent WHERE step < ?", (before,))
+
     def record(self, step: int, outputs: bytes, head: Head, *, wait: bool = False) -> None:
         """Put a step on the disk; send it only afterwards.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from affinedp.control.trajectory.design import design_output_noise
+from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.given_noise import verify_trajectory_noise
 from affinedp.paper.claims import Claim, verdict_of
 from affinedp.paper.vehicle import (

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.loop.closed_loop import ClosedLoop, Noise
+from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.loop.simulation import Simulation
 from affinedp.control.loop.sweeps import sweep
-from affinedp.control.trajectory.design import design_output_noise, independent_output_noise
+from affinedp.control.stationary.output_noise import design_output_noise
+from affinedp.control.trajectory.design import independent_output_noise
 from affinedp.control.trajectory.neighbours import Neighbours
+from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.promise.calibration import gaussian_sigma, gaussian_sigma_bound
+
+Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise
 
 PERIOD = 0.1
 VEHICLE = (

@@ -16,6 +16,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon
+from affinedp.promise.pure_pairs import is_pure, loss_distribution, pair_of
 
 EPS = float(np.finfo(float).eps)
 # More noise coordinates than this are merged: the exact sum has 2^r terms.
@@ -154,7 +155,7 @@ class ComposedCurve:
 
     def epsilon(self, delta: float) -> float:
         """Return an upper bound on ε."""
-        simple = math.fsum(s if law == "laplace" or s == 0 else math.inf for law, s in self.parts)
+        simple = math.fsum(s if s == 0 or is_pure(law) else math.inf for law, s in self.parts)
         simple *= 1 + 4 * EPS
         if delta == 0.0 or simple == 0.0:
             return simple
@@ -188,8 +189,13 @@ class ComposedCurve:
         for (law, s), count in Counter(self.parts).items():
             if s == 0.0:
                 continue
-            make = pld.from_laplace_mechanism if law == "laplace" else pld.from_gaussian_mechanism
-            one = make(1 / s, pessimistic_estimate=True)
+            pair = pair_of(law, s)
+            if pair is not None:
+                one = loss_distribution(pair)
+            elif law == "laplace":
+                one = pld.from_laplace_mechanism(1 / s, pessimistic_estimate=True)
+            else:
+                one = pld.from_gaussian_mechanism(1 / s, pessimistic_estimate=True)
             many = one.self_compose(count) if count > 1 else one
             total = many if total is None else total.compose(many)
         return total
@@ -313,6 +319,9 @@ def _laplace_renyi(shifts: FloatArray, alpha: float) -> float:
 
 
 def _scalar(law: str, sensitivity: float) -> Curve:
+    pair = pair_of(law, sensitivity)
+    if pair is not None:
+        return pair
     return LaplaceCurve(sensitivity) if law == "laplace" else GaussianCurve(sensitivity)
 
 

@@ -29,10 +29,11 @@ class Guarantee:
     Attributes
     ----------
     law : str
-        ``"gaussian"``, ``"laplace"`` or ``"composed"``.
+        ``"gaussian"``, ``"laplace"``, ``"knorm"`` or ``"composed"``.
     sensitivity : float
         How far neighbours are apart at most, in units of the noise: the 2-norm for
-        Gaussian noise, the 1-norm (which is ε at δ = 0) for Laplace noise.
+        Gaussian noise, the 1-norm (which is ε at δ = 0) for Laplace noise, the gauge of the
+        body times the rate (which is ε too) for K-norm noise.
     sensitivity_lower : float
         What it is certainly at least: the truth lies between the two.  0 where nothing is known.
     exact : bool
@@ -228,6 +229,7 @@ class Guarantee:
 _LAWS = {
     "gaussian": "Gaussian",
     "laplace": "Laplace",
+    "knorm": "K-norm",
     "composed": "several releases with independent noise",
 }
 

@@ -22,7 +22,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import format_equation
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.promise.verification import covers, output_units, whiten
+from affinedp.promise.whitening import covers, output_units, whiten
 
 # Numbers that are still eliminated in rational arithmetic.
 MOST_EXACT = 2_000_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,10 +11,8 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import (
     FloatArray,
-    IntArray,
     Matrix,
     Norm,
-    dense,
     is_sparse,
     real_array,
     real_matrix,
@@ -25,50 +22,29 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.norms import column_norms, first_largest
+from affinedp.neighbours.norms import column_norms
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.knorm import knorm_promise, points_on_outputs
+from affinedp.promise.whitening import (
+    ROUNDINGS,
+    Whitened,
+    find_leak,
+    normalised,
+    output_units,
+    whiten,
+)
 from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-Law = Literal["gaussian", "laplace"]
+Law = Literal["gaussian", "laplace", "knorm"]
 
-# What is left of F x outside the noise's range counts as a leak above this share.
-LEAK = 1e-12
 # Up to this many directions the Laplace curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000
 MOST_SIGN_VECTORS = 1e6
-MOST_DENSE = 1e8
-# Λ⁺F from a singular value decomposition is off by this many eps times the condition of Λ.
-ROUNDINGS = 32
-# Beyond this error a leak could hide in rounding.
-MOST_ERROR = 1e-8
-
-
-@dataclass(frozen=True)
-class Whitened:
-    """The query in units of the noise, and what the noise does not cover.
-
-    Attributes
-    ----------
-    query : matrix, shape (r, n)
-        Λ⁺F.
-    error : float
-        Its relative rounding error.
-    full_column_rank : bool
-        Whether Λ has independent columns.
-    ranges : list of (outputs, basis)
-        For each block of outputs that share noise and are not all covered, an orthonormal basis
-        of what the noise covers.
-    """
-
-    query: Matrix
-    error: float
-    full_column_rank: bool
-    ranges: list[tuple[IntArray, FloatArray]]
 
 
 @within_range
@@ -94,11 +70,12 @@ def verify(
         The public equations.
     noise_matrix : float or array_like, shape (m, r), optional
         Λ; η is i.i.d. standard Gaussian, or Laplace L(0, 1), which has variance 2.  A
-        number is i.i.d. noise of that scale on every output.
+        number is i.i.d. noise of that scale on every output.  For K-norm noise the columns are
+        points whose hull with their negatives is K, and the density is ∝ e^(−‖z‖_K).
     covariance : array_like, shape (m, m), optional
         Covariance of Gaussian noise, in place of ``noise_matrix``.
-    law : {"gaussian", "laplace"}
-        The law of η.
+    law : {"gaussian", "laplace", "knorm"}
+        The law of the noise.
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, optional
@@ -128,8 +105,8 @@ def verify(
     >>> adp.verify(M, [[1], [1]]).leak
     array([-1.,  1.])
     """
-    if law not in ("gaussian", "laplace"):
-        raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
+    if law not in ("gaussian", "laplace", "knorm"):
+        raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'knorm', not {law!r}")
     neighbours = resolve_adjacency(manifold, mu, adjacency)
     matrix, output_names = resolve_query(manifold, query)
     noise, error = _noise(noise_matrix, covariance, law, matrix.shape[0])
@@ -148,6 +125,8 @@ def promise_of(
 ) -> Guarantee:
     """Return the guarantee of ``F x + Λ η`` from checked arguments.
 
+    For K-norm noise the columns of Λ are points of the body, and the rate is 1.
+
     Parameters
     ----------
     adjacency : Adjacency
@@ -163,6 +142,9 @@ def promise_of(
     """
     if not np.all(np.isfinite(noise.data if is_sparse(noise) else noise)):
         raise AffineDPError("the noise is too large for double precision: choose another unit")
+    if law == "knorm":
+        basis, points = points_on_outputs(noise)
+        return knorm_promise(adjacency, query, basis, points, 1.0, False, output_names)
     unit = output_units(query, adjacency)
     whitened = whiten(unit @ noise, unit @ query)
     leak = find_leak(whitened, unit @ query, adjacency)
@@ -185,7 +167,7 @@ def promise_of(
             exact=True,
             basis=f"{theorem}: the noise does not cover the range of the query",
             curve=NoPromise(),
-            leak=_normalised(leak @ unit),
+            leak=normalised(leak @ unit),
             **shared,
         )
     norm: Norm = 2 if law == "gaussian" else 1
@@ -327,189 +309,10 @@ def _root(covariance: FloatArray, outputs: int) -> tuple[FloatArray, float]:
     return unit[:, None] * vectors[:, kept] * np.sqrt(values[kept]), error
 
 
-def moved_outputs(query: Matrix, adjacency: Adjacency) -> FloatArray:
-    """Return ``F`` on vectors that span the neighbour directions, without rounding dust.
-
-    An output that the equations fix moves by 0; floating point leaves a little.
-    """
-    return dense(_moved(query, adjacency))
-
-
-def _moved(query: Matrix, adjacency: Adjacency) -> Matrix:
-    """The same, sparse where the query and the manifold are."""
-    import scipy.sparse as sparse
-
-    span = adjacency.span()
-    moved, terms = query @ span, abs(query) @ abs(span)
-    share = 64 * EPS + adjacency.manifold.kernel_error
-    if not is_sparse(moved):
-        return np.where(np.abs(moved) <= share * terms, 0.0, moved)
-    clear = sparse.csr_array(abs(moved) > share * terms)
-    return sparse.csr_array(moved * clear)
-
-
-def output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
-    """Return diagonal powers of two that make neighbours move every output by about 1.
-
-    The promise does not change, and an output in small units cannot hide a leak.
-    """
-    import scipy.sparse as sparse
-
-    moved = abs(_moved(query, adjacency))
-    size = dense(moved.max(axis=1)).ravel() if moved.shape[1] else np.zeros(moved.shape[0])
-    # a power of two that is itself a number, also for moves that are not normal numbers
-    exponent = np.clip(np.where(size > 0, np.frexp(size)[1], 0), -1000, 1000)
-    return sparse.csr_array(sparse.diags_array(np.ldexp(1.0, -exponent)))
-
-
-def whiten(noise: Matrix, query: Matrix) -> Whitened:
-    """Return the query in units of the noise, block by block of outputs that share noise."""
-    import scipy.sparse as sparse
-
-    diagonal = _positive_diagonal(noise)
-    if diagonal is not None:
-        inverse = sparse.dia_array((1 / diagonal[None], [0]), shape=noise.shape)
-        powers_of_two = np.all(np.frexp(diagonal)[0] == 0.5)
-        return Whitened(inverse @ query, 0.0 if powers_of_two else 4 * EPS, True, [])
-    blocks = _noise_blocks(noise)
-    parts, ranges, places = [], [], []
-    error, full_column_rank = 0.0, True
-    for rows, columns in blocks:
-        if len(columns) == 0:
-            ranges.append((rows, np.zeros((len(rows), 0))))
-            continue
-        part = _whiten_block(dense(noise[rows][:, columns]), query[rows])
-        parts.append(part.query)
-        places.append(columns)
-        ranges.extend((rows, covered) for _, covered in part.ranges)
-        error = max(error, part.error)
-        full_column_rank &= part.full_column_rank
-    if not parts:
-        raise AffineDPError("noise_matrix is zero: there is no noise")
-    if len(blocks) == 1:
-        return Whitened(parts[0], error, full_column_rank, ranges)
-    stacked = sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
-    order = np.argsort(np.concatenate(places))
-    return Whitened(stacked[order], error, full_column_rank, ranges)
-
-
-def _noise_blocks(noise: Matrix) -> list[tuple[IntArray, IntArray]]:
-    """Outputs and noises that are connected through Λ; one block when Λ is dense."""
-    from scipy.sparse.csgraph import connected_components
-
-    m, r = noise.shape
-    if not is_sparse(noise):
-        return [(np.arange(m), np.arange(r))]
-    import scipy.sparse as sparse
-
-    links = sparse.block_array([[None, noise], [noise.T, None]], format="csr")
-    label = connected_components(links, directed=False)[1]
-    order = np.argsort(label, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
-    return [(group[group < m], group[group >= m] - m) for group in groups if group[0] < m]
-
-
-def _whiten_block(noise: FloatArray, query: Matrix) -> Whitened:
-    """Whiten by singular values; columns are scaled first, so that small noise counts too."""
-    if noise.shape[0] * float(max(noise.shape[1], query.shape[1])) > MOST_DENSE:
-        raise AffineDPError(
-            f"a noise matrix of shape {noise.shape} on {query.shape[1]} entries is too large to "
-            "factor; noise in blocks (a sparse matrix) has no such limit"
-        )
-    rows = np.arange(noise.shape[0])
-    largest = np.abs(noise).max(axis=0)
-    if not largest.any():
-        raise AffineDPError("noise_matrix is zero: there is no noise")
-    # squares of tiny or huge noise must not leave the range of floating point
-    with np.errstate(over="ignore"):
-        size = largest * np.linalg.norm(noise / np.where(largest > 0, largest, 1.0), axis=0)
-    if not math.isfinite(float(size.sum())):  # LAPACK might never return
-        raise AffineDPError("the noise is too large for double precision: choose another unit")
-    full = bool(np.all(size > 0))
-    if full:
-        left, values, right = _singular_values(noise / size)
-        full = len(values) == noise.shape[1]
-        right = right / size
-    if not full:
-        # for Gaussian noise any root of the same covariance will do, and the pseudo-inverse
-        # bounds the 1-norm of Laplace noise too
-        left, values, right = _singular_values(noise)
-    covered = left.T @ query
-    inverse = right.T @ (covered / values[:, None])
-    error = ROUNDINGS * EPS * float(values[0] / values[-1])
-    if error > MOST_ERROR:
-        raise AffineDPError(
-            "the noise matrix is too ill-conditioned to tell what it promises (singular values "
-            f"{values[0]:.1e} to {values[-1]:.1e}). Leave out noise that is huge or tiny"
-        )
-    if len(values) == noise.shape[0]:  # noise in every direction covers everything
-        return Whitened(inverse, error, full, [])
-    return Whitened(inverse, error, full, [(rows, left)])
-
-
-def _singular_values(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The singular value decomposition without what is zero up to rounding."""
-    left, values, right = np.linalg.svd(matrix, full_matrices=False)
-    kept = values > 16 * max(matrix.shape) * EPS * values[0]
-    return left[:, kept], values[kept], right[kept]
-
-
-def _positive_diagonal(noise: Matrix) -> FloatArray | None:
-    """The diagonal, if the noise is independent on every output."""
-    if noise.shape[0] != noise.shape[1]:
-        return None
-    diagonal = np.asarray(noise.diagonal())
-    entries = noise.count_nonzero() if is_sparse(noise) else np.count_nonzero(noise)
-    return np.abs(diagonal) if np.all(diagonal != 0) and entries == len(diagonal) else None
-
-
-def find_leak(whitened: Whitened, query: Matrix, adjacency: Adjacency) -> FloatArray | None:
-    """Return a combination of outputs with no noise in which neighbours differ, or None."""
-    if not whitened.ranges:
-        return None
-    return _uncovered(whitened, moved_outputs(query, adjacency))
-
-
-def _uncovered(whitened: Whitened, moved: FloatArray) -> FloatArray | None:
-    """A combination of outputs without noise in which some of these vectors are not zero."""
-    for rows, covered in whitened.ranges:
-        whole = moved[rows]
-        bare = whole - covered @ (covered.T @ whole)
-        size = np.abs(whole).max(axis=0, initial=0.0)
-        relative = bare[:, size > 0] / size[size > 0]
-        if relative.size == 0 or np.abs(relative).max() <= max(LEAK, 32 * whitened.error):
-            continue
-        combination = np.zeros(len(moved))
-        # what is bare has no noise in it; of equally large parts, the first movement's
-        combination[rows] = relative[:, first_largest(column_norms(relative, 2))]
-        combination[np.abs(combination) < 1e-9 * np.abs(combination).max()] = 0.0
-        return combination
-    return None
-
-
-def covers(whitened: Whitened, outputs: FloatArray) -> bool:
-    """Whether the noise reaches every combination of outputs that these vectors span.
-
-    Parameters
-    ----------
-    whitened : Whitened
-        The query in units of the noise.
-    outputs : array, shape (m, k)
-        Vectors of outputs, in the units in which the noise was whitened.
-    """
-    return _uncovered(whitened, outputs) is None
-
-
 def _inverse(diagonal: Matrix) -> Matrix:
     import scipy.sparse as sparse
 
     return sparse.csr_array(sparse.diags_array(1 / diagonal.diagonal()))
-
-
-def _normalised(vector: FloatArray) -> FloatArray:
-    """Scale to a largest entry of 1, the last nonzero one positive."""
-    last = vector[np.flatnonzero(vector)[-1]]
-    return np.asarray(vector / math.copysign(np.abs(vector).max(), last)) + 0.0
 
 
 def _shifts(adjacency: Adjacency, whitened: Whitened, upper: float) -> FloatArray | None:

@@ -25,7 +25,7 @@ from affinedp.neighbours.circuits.ask import WAYS_OUT
 from affinedp.promise.curves import GaussianCurve
 from affinedp.promise.domination import domination_factor, top_sum
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import find_leak, output_units, whiten
+from affinedp.promise.whitening import find_leak, output_units, whiten
 
 ROUNDING = 1e-10
 

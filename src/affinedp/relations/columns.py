@@ -260,7 +260,9 @@ def _distinct(names: list[str], notes: list[str]) -> list[str]:
     used: set[str] = set()
     out = []
     for place, given in enumerate(names):
-        name = unicodedata.normalize("NFC", given).strip() or f"column {place + 1}"
+        # spaces around a name belong to it: whoever gives equations must write them too
+        name = unicodedata.normalize("NFC", given)
+        name = name if name.strip() else f"column {place + 1}"
         fresh, count = name, 1
         while fresh in used:
             count += 1

@@ -30,11 +30,14 @@ class Order:
         Rows and the rows that they are compared with.
     words : str
         What follows what, for people.
+    longest : int
+        How many rows follow each other, at most.
     """
 
     now: NDArray[np.intp]
     before: NDArray[np.intp]
     words: str
+    longest: int
 
 
 def orders(
@@ -72,7 +75,7 @@ def orders(
 
 
 def _plain(lag: int, order: NDArray[np.intp]) -> Order:
-    return Order(order[lag:], order[:-lag], "row by row")
+    return Order(order[lag:], order[:-lag], "row by row", len(order))
 
 
 def _within(labels: Sequence[Labels], lag: int, order: NDArray[np.intp]) -> Order:
@@ -83,7 +86,7 @@ def _within(labels: Sequence[Labels], lag: int, order: NDArray[np.intp]) -> Orde
     rows, group = order[place], group[place]
     same = group[lag:] == group[:-lag]
     words = "within " + ", ".join(label.name for label in labels)
-    return Order(rows[lag:][same], rows[:-lag][same], words)
+    return Order(rows[lag:][same], rows[:-lag][same], words, int(np.bincount(group).max()))
 
 
 def _groups(label: Labels, rows: int) -> bool:

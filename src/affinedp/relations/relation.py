@@ -229,7 +229,7 @@ def check(relation: Relation, terms: Terms) -> Checked:
     if missed <= MISTYPED * len(there) and all(terms.columns[j].written for j in support):
         rounding = Fraction(0)
     beyond = np.flatnonzero(size > math.floor(rounding * common))
-    order = beyond[np.argsort(-size[beyond].astype(float), kind="stable")[:SHOWN]]
+    order = beyond[np.argsort(-size[beyond], kind="stable")[:SHOWN]]
     return Checked(
         relation,
         len(there),

@@ -7,19 +7,21 @@ from typing import Any
 import numpy as np
 
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.promise.pure_pairs import pair_of
 from affinedp.record import MechanismRecord
+from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 from affinedp.release.publish import publish
 
 
-def make_measurement(mechanism: MechanismRecord, plan: Plan) -> Any:
+def make_measurement(mechanism: MechanismRecord, plan: Plan | KNormPlan) -> Any:
     """Return an OpenDP measurement; see :meth:`Mechanism.make_measurement`.
 
     Parameters
     ----------
     mechanism : MechanismRecord
         With a promise.
-    plan : Plan
+    plan : Plan or KNormPlan
         The public part of its releases.
     """
     import opendp.prelude as opendp
@@ -59,7 +61,12 @@ def dp_event(mechanism: MechanismRecord) -> Any:
         from dp_accounting import dp_event as events
     except ImportError:
         raise MissingExtraError("dp-accounting", "accounting") from None
-    multiplier = float(np.nextafter(1 / _sensitivity(mechanism), 0.0))
+    ((law, loss),) = mechanism.guarantee.curve.losses() or [(mechanism.law, 0.0)]
+    if pair_of(law, loss) is not None:
+        # of two answers the wrong one with probability p/2 = 1 / (1 + e^ε), rounded down
+        noise = float(np.nextafter(2 / (1 + np.exp(_sensitivity(mechanism))), 0.0))
+        return events.RandomizedResponseDpEvent(noise, 2)
+    multiplier = float(np.nextafter(1 / max(loss, _sensitivity(mechanism)), 0.0))
     if mechanism.law == "gaussian":
         return events.GaussianDpEvent(multiplier)
     return events.LaplaceDpEvent(multiplier)

@@ -14,7 +14,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray, Norm, dense, real_array
 from affinedp.errors import AffineDPError
 from affinedp.promise.shared import SharedPart, shared_part
-from affinedp.promise.verification import output_units, whiten
+from affinedp.promise.whitening import output_units, whiten
 from affinedp.promise.without_list import longest_move
 from affinedp.record import MechanismRecord
 from affinedp.release.combinations import Combinations, seen_combinations
@@ -146,7 +146,7 @@ def checked_bound(bound: float | None) -> float | None:
 
 
 def plan_of(mechanism: MechanismRecord, bound: float | None) -> Plan:
-    """Prepare releases of a mechanism: choose grids, and allow for what they round.
+    """Prepare releases with Gaussian or Laplace noise: grids, and what they round.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import ON_MANIFOLD
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
+from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 from affinedp.release.reading import read_points
 from affinedp.release.sampler import draw_integers
@@ -39,7 +40,7 @@ class OffManifoldError(AffineDPError):
 
 def publish(
     mechanism: MechanismRecord,
-    plan: Plan,
+    plan: Plan | KNormPlan,
     x: Any,
     *,
     ledger: Ledger | None = None,
@@ -52,7 +53,7 @@ def publish(
     ----------
     mechanism : MechanismRecord
         What is published, with which noise.
-    plan : Plan
+    plan : Plan or KNormPlan
         The public part of its releases.
     x : array_like or pandas object
         The data.
@@ -68,6 +69,10 @@ def publish(
             f"ledger must be a Ledger, not {type(ledger).__name__}: open it with "
             "affinedp.Ledger(path)"
         )
+    early = None
+    if isinstance(plan, KNormPlan):
+        # how long it takes to draw tells about it: it is there before data is looked at
+        early = plan.draw(_count(x))
     points, wrap = read_points(mechanism, x)
     check_points(mechanism, plan, points)
     releases = 1
@@ -82,21 +87,33 @@ def publish(
             label=label,
             releases=releases,
         )
-    noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
+    if isinstance(plan, KNormPlan):
+        noisy = steps + early
+    else:
+        noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
     published = shared + plan.publish(noisy)
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return wrap(published)
 
 
-def check_points(mechanism: MechanismRecord, plan: Plan, points: FloatArray) -> None:
+def _count(x: Any) -> int:
+    """How many rows data has, from its shape alone."""
+    try:
+        shape = np.shape(x)
+    except ValueError:  # no array: refused when it is read
+        return 1
+    return int(shape[0]) if len(shape) == 2 else 1
+
+
+def check_points(mechanism: MechanismRecord, plan: Plan | KNormPlan, points: FloatArray) -> None:
     """Refuse data off the manifold, or beyond the declared bound.
 
     Parameters
     ----------
     mechanism : MechanismRecord
         Its equations are asked.
-    plan : Plan
+    plan : Plan or KNormPlan
         The public part of its releases.
     points : array, shape (rows, n)
         The data.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, dense
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.promise.guarantee import SHOWN_DELTAS, Guarantee
 from affinedp.record import MechanismRecord
@@ -141,8 +141,7 @@ def _draw_covariance(axes: Axes, mechanism: MechanismRecord, deviations: FloatAr
         # in single precision, so that rounding does not shuffle equal noise
         order = np.argsort(-deviations.astype(np.float32), kind="stable")
         shown = np.sort(order[:INSTEAD_COVARIANCE])
-    noise = mechanism.noise_matrix[shown]
-    covariance = mechanism.variance * dense(noise @ noise.T)
+    covariance = mechanism.covariance_of(shown)
     most = float(np.abs(covariance).max()) or 1.0
     image = axes.imshow(covariance, cmap="RdBu_r", vmin=-most, vmax=most)
     axes.set_anchor("N")

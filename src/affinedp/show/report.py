@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.outputs import MOST_OUTPUTS
+from affinedp.promise.least_possible import Alternative
 from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline
 from affinedp.show.page import OutputRow, Report, printable, round_up, shortened
 from affinedp.show.plot import draw
 
 SHOWN_GIVEN = 4
+LAWS = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
 
 
 def report(mechanism: MechanismRecord) -> Report:
@@ -57,11 +59,10 @@ def report(mechanism: MechanismRecord) -> Report:
     )
     equations = () if mechanism.guarantee.leak is not None else mechanism.equations
     promise = [*mechanism.guarantee.summary(), *_scope(mechanism.manifold)]
-    law = "Gaussian" if mechanism.law == "gaussian" else "Laplace"
+    law = LAWS[mechanism.law] + (" noise on integers" if mechanism.integers else " noise")
     given = mechanism.manifold.n - mechanism.manifold.dim
     return Report(
-        title=f"{law} noise on {_count(len(rows), 'output')} under "
-        f"{_count(given, 'public equation')}",
+        title=f"{law} on {_count(len(rows), 'output')} under {_count(given, 'public equation')}",
         promise=tuple((label, printable(text)) for label, text in promise),
         outputs=rows,
         totals=tuple(
@@ -99,6 +100,10 @@ def _totals(
     mean = math.sqrt(total / outputs)
     yield "squared error", f"{total:.6g} expected ({mean:.4g} root mean square per output)"
     yield "optimality", _optimality(mechanism)
+    if mechanism.least is not None and mechanism.lower_bound is not None:
+        yield "least possible", mechanism.least.sentence()
+    if mechanism.alternatives:
+        yield "other laws", "; ".join(map(_alternative, mechanism.alternatives))
     if baseline.deviation is None:
         yield "against i.i.d.", f"not available: {baseline.reason}"
     else:
@@ -123,9 +128,18 @@ def _optimality(mechanism: MechanismRecord) -> str:
             f"certified: the (weighted) squared error is at most {most} above the least that any "
             "Gaussian noise with this promise has"
         )
+    if mechanism.law == "knorm":
+        return "not certified (bodies of least noise are not a convex problem): less may do"
     if mechanism.law == "laplace":
         return "not certified (least Laplace noise is not a convex problem): less may do"
     return "not certified: less noise may do"
+
+
+def _alternative(other: Alternative) -> str:
+    if other.designed:
+        return f"{other.law} {other.error:.6g}"
+    least = f"at least {other.error:.6g}, " if other.error > 0.0 else ""
+    return f"{other.law} {least}{other.reason}"
 
 
 def _equations_status(mechanism: MechanismRecord, equations: Sequence[str]) -> str:

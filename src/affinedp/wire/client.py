@@ -23,6 +23,10 @@ class BrokerError(AffineDPError):
     """A broker that cannot be reached, or that refuses us."""
 
 
+class AbsentBrokerError(BrokerError):
+    """A broker that is not there, or not yet: it may come."""
+
+
 def new_client(broker: Broker) -> Client:
     """Return a client of paho-mqtt with the settings for a broker, not yet connected.
 
@@ -80,16 +84,16 @@ def connect(client: Client, broker: Broker) -> None:
             properties=_limits(),
         )
     except socket.gaierror:
-        raise BrokerError(f"there is no host named {broker.host!r}") from None
+        raise AbsentBrokerError(f"there is no host named {broker.host!r}") from None
     except ssl.SSLCertVerificationError as error:
         raise BrokerError(
             f"the certificate of {address} is not trusted: {error.verify_message}; "
             "give the CA file that signed it"
         ) from None
     except ConnectionRefusedError:
-        raise BrokerError(f"no broker listens at {address}") from None
+        raise AbsentBrokerError(f"no broker listens at {address}") from None
     except TimeoutError:
-        raise BrokerError(f"{address} does not answer") from None
+        raise AbsentBrokerError(f"{address} does not answer") from None
     except (OSError, UnicodeError) as error:
         if broker.tls and isinstance(error, ssl.SSLError | ConnectionError):
             raise BrokerError(f"no TLS with {address}: {error}; is it the TLS port?") from None

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker, check_filter, check_topic
-from affinedp.wire.client import BrokerError, connect, new_client, reason_of
+from affinedp.wire.client import AbsentBrokerError, BrokerError, connect, new_client, reason_of
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
@@ -56,6 +56,21 @@ class Message(NamedTuple):
     payload: bytes
 
 
+class Will(NamedTuple):
+    """What the broker publishes for us, to be kept, when our connection breaks.
+
+    Attributes
+    ----------
+    topic : str
+        Where.
+    payload : bytes
+        What.
+    """
+
+    topic: str
+    payload: bytes
+
+
 class Connection:
     """A connection to a broker that comes back by itself.
 
@@ -69,9 +84,17 @@ class Connection:
         Called with each message, on the thread of the connection: no message waits for another
         thread to wake up.  An exception in it ends the connection.
     timeout : float
-        Seconds to wait for the first connection.
+        Seconds to wait for the broker's first answer.
     retained : bool
         Whether to be sent what the broker kept from before we came.
+    patience : float
+        Seconds to wait for a broker that is not there yet.
+    stop : Event, optional
+        Ends that waiting.
+    will : Will, optional
+        What the broker publishes when our connection breaks.
+    on_connect : callable, optional
+        Called on the thread of the connection whenever our subscriptions stand.
 
     Raises
     ------
@@ -92,6 +115,11 @@ class Connection:
         handler: Callable[[Message], None] | None = None,
         timeout: float = 10.0,
         retained: bool = True,
+        *,
+        patience: float = 0.0,
+        stop: threading.Event | None = None,
+        will: Will | None = None,
+        on_connect: Callable[[], None] | None = None,
     ) -> None:
         for topic in topics:
             check_filter(topic)
@@ -99,6 +127,9 @@ class Connection:
         self._topics = tuple(topics)
         self._handler = handler
         self._timeout = timeout
+        self._patience = patience
+        self._stop = threading.Event() if stop is None else stop
+        self._greet = on_connect
         self._retained = retained
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._settled = threading.Event()  # the first connection stands, or has failed
@@ -110,6 +141,8 @@ class Connection:
         self._refused_messages = 0
         self._lost_messages = 0
         self._client = new_client(broker)
+        if will is not None:
+            self._client.will_set(will.topic, will.payload, qos=1, retain=True)
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = self._on_subscribe
         self._client.on_message = self._on_message
@@ -122,7 +155,7 @@ class Connection:
 
     def __enter__(self) -> Connection:
         try:
-            connect(self._client, self.broker)
+            self._reach()
             self._thread.start()
             if not self._settled.wait(self._timeout):
                 raise BrokerError(
@@ -143,12 +176,30 @@ class Connection:
     ) -> None:
         self.close()
 
+    def _reach(self) -> None:
+        """Connect for the first time; a broker that is not there yet is waited for."""
+        until = time.monotonic() + self._patience
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                connect(self._client, self.broker)
+                return
+            except AbsentBrokerError as error:
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise
+                if pause == FIRST_PAUSE:
+                    logger.warning("%s; waiting for it", error)
+                if self._stop.wait(min(pause, left)):
+                    raise
+                pause = min(2.0 * pause, LONGEST_PAUSE)
+
     @property
     def connected(self) -> bool:
         """Whether the broker is there now, and our subscriptions stand."""
         return self._connected.is_set()
 
-    def publish(self, topic: str, payload: bytes) -> bool:
+    def publish(self, topic: str, payload: bytes, retain: bool = False) -> bool:
         """Send a message with QoS 1.
 
         Parameters
@@ -157,6 +208,8 @@ class Connection:
             Without wildcards.
         payload : bytes
             What to send.
+        retain : bool
+            Whether the broker keeps it for those who subscribe later.
 
         Returns
         -------
@@ -167,7 +220,7 @@ class Connection:
         self.check()
         if not self.connected:
             return False
-        sent = self._client.publish(topic, payload, qos=1)
+        sent = self._client.publish(topic, payload, qos=1, retain=retain)
         if int(sent.rc) != 0:
             return False
         while self._sent and self._sent[0].is_published():
@@ -318,6 +371,8 @@ class Connection:
         self._pause = FIRST_PAUSE
         self._connected.set()
         self._settled.set()
+        if self._greet is not None:
+            self._greet()
 
     def _refuse(self, reason: str) -> None:
         error = BrokerError(f"the broker at {self.broker.address} {reason}")

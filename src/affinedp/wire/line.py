@@ -60,11 +60,14 @@ class Outcome:
         Whether the horizon was reached; otherwise it was stopped.
     dropped : mapping of str to int
         Messages that were dropped, by reason.
+    reason : str
+        Why it ended before its time; empty if it did not, or was stopped.
     """
 
     steps: int
     finished: bool
     dropped: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
 
 
 class Line:
@@ -76,10 +79,20 @@ class Line:
         Where messages come from and go to; at the same broker they share a connection.
     handle : callable, optional
         Called with each payload, one at a time, on the thread of the connection.
+    patience : float
+        Seconds to wait for brokers that are not there yet.
+    stop : Event, optional
+        Ends that waiting.
     """
 
     def __init__(
-        self, source: Place, target: Place, handle: Callable[[bytes], None] | None = None
+        self,
+        source: Place,
+        target: Place,
+        handle: Callable[[bytes], None] | None = None,
+        *,
+        patience: float = 0.0,
+        stop: threading.Event | None = None,
     ) -> None:
         for place in (source, target):
             check_topic(place.topic)  # to read several would mix them up
@@ -91,9 +104,10 @@ class Line:
         self._topic = target.topic
         self._heard = time.monotonic()
         handler = None if handle is None else self._hear
-        self._reading = Connection(source.broker, [source.topic], handler)
+        waiting: dict[str, Any] = {"patience": patience, "stop": stop}
+        self._reading = Connection(source.broker, [source.topic], handler, **waiting)
         same = source.broker == target.broker
-        self._writing = self._reading if same else Connection(target.broker)
+        self._writing = self._reading if same else Connection(target.broker, **waiting)
         self._stack = ExitStack()
 
     def __enter__(self) -> Line:

@@ -8,6 +8,7 @@ depend on what was sent.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from dataclasses import replace
@@ -17,68 +18,80 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, exact_doubles
+from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
-from affinedp.control.gateway.integer_noise import FreshNoise
-from affinedp.control.gateway.noise_path import NoisePath, rounded
-from affinedp.control.gateway.plan import PUBLISHED_BITS
-from affinedp.control.gateway.state import GATEWAY, Trajectory, obtain_state, plan_of, was_charged
-from affinedp.control.gateway.state import GatewayStateError as GatewayStateError
-from affinedp.control.trajectory.noise import TrajectoryMechanism
+from affinedp.control.gateway.alarms import Alarms
+from affinedp.control.gateway.kinds import kind_of, spread
+from affinedp.control.gateway.refusals import (
+    HorizonError,
+    LateStepError,
+    OtherRunError,
+    RepeatedStepError,
+)
+from affinedp.control.gateway.sent import Sent, checked_run, digest_of
+from affinedp.control.gateway.state import (
+    GATEWAY,
+    Trajectory,
+    obtain_state,
+    plan_of,
+    was_charged,
+)
+from affinedp.control.gateway.stated import check_arguments, conditions
+from affinedp.control.gateway.usefulness import check_useful
+from affinedp.control.sensors.reach import Reach
+from affinedp.control.sensors.reading import readings_of
+from affinedp.control.sensors.sensor import Resolution, Sensor, sensor_of
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
 from affinedp.once.state import Head
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.plan import GRID_BITS
+
+logger = logging.getLogger(__name__)
 
 # A larger enlargement makes the stated promise an upper bound.
 HARDLY_ENLARGED = 1e-6
-
-
-class HorizonError(AffineDPError):
-    """A step beyond the horizon.
-
-    Attributes
-    ----------
-    horizon : int
-        How many steps the promise is about.
-    """
-
-    def __init__(self, message: str, horizon: int) -> None:
-        self.horizon = horizon
-        super().__init__(message)
-
-
-class LateStepError(AffineDPError):
-    """A step that was skipped and comes too late.
-
-    Attributes
-    ----------
-    step, next_step : int
-        The step, and the first that can still be sent.
-    """
-
-    def __init__(self, message: str, step: int, next_step: int) -> None:
-        self.step = step
-        self.next_step = next_step
-        super().__init__(message)
 
 
 class Gateway:
     """Sends the measurements of one trajectory, one by one, with the noise of a mechanism.
 
     The noise is drawn once, when the state is created, and belongs to this one trajectory: a plant
-    that is started anew needs a new state.  The promise is about neighbours whose inputs are the
-    same function of what was sent: see docs/explanation/streaming.md.
+    that is started anew is a new run and needs a new state.  The promise is about neighbours whose
+    inputs are the same function of what was sent: see docs/explanation/streaming.md.  What it needs
+    of the sensors must be declared: docs/explanation/sensors.md.
 
     Parameters
     ----------
-    mechanism : TrajectoryMechanism
-        From :func:`~affinedp.control.design_output_noise`.
+    mechanism : TrajectoryMechanism, StationaryNoise or IndependentOutputNoise
+        From :func:`~affinedp.control.design_output_noise`,
+        :func:`~affinedp.control.design_input_noise` or
+        :func:`~affinedp.control.independent_output_noise`.  Stationary noise goes on for ever
+        with bounded memory; its filter's memory is part of the state.
     state : str or Path
         The file of this trajectory.  It is created, for its owner only, if it does not exist,
         and locked while the gateway is open.  It is secret, and losing it ends the trajectory.
+    resolution : float, array_like, Dither, or "exact"
+        The step of each sensor: one number, one per output, or a
+        :class:`~affinedp.control.Dither`.  The noise grows to hide the steps.  ``"exact"`` is for
+        simulations alone: then only the rounding of double precision is hidden.
+    range : (low, high), optional
+        Where readings end, numbers or one for each output.  A saturated sensor breaks the promise
+        of noise with a colour, so ``reach`` must show that it never is.  Without a range the
+        promise holds as long as no sensor saturates, and says so.
+    reach : Reach, optional
+        Public limits on start and inputs that keep every measurement within the range.
+    measurement_error : float or array_like, optional
+        How far measurements may be off the equations beside the steps: nonlinearity, model error
+        that neighbours do not share.
+    analog_noise : float or array_like, optional
+        Least standard deviation of Gaussian noise before the converter, fresh at every reading and
+        independent of the data.  It hides the steps; it is an assumption about the hardware.
+    fresh_noise : float or array_like, optional
+        Scale of the fresh noise, one number or one per output.  By default what adds least.
+    horizon : int, optional
+        How many steps this run has at most, if fewer than the mechanism is made for.  Sensors
+        with steps need it for noise without an end.
     ledger : Ledger, optional
         Charged once, before the draw.  Without one nothing keeps count.
     label : str, optional
@@ -89,13 +102,6 @@ class Gateway:
     moved : bool
         Take a state that was drawn under another path, or whose marker is lost.  Say so only if no
         other copy of it is in use: two trajectories with one draw give the noise away.
-    resolution : float or array_like, optional
-        Scale of the fresh noise, one number or one per output (rounded down to a power of
-        two).  By default a thousandth of the noise, or what ``measurement_error`` needs.
-    measurement_error : float or array_like, optional
-        How far recorded measurements may be off the equations: half the step of the sensor, model
-        error that neighbours do not share.  The noise grows a little to hide it.  By default
-        only what costs nothing is covered, about the rounding of double precision.
 
     Examples
     --------
@@ -103,48 +109,43 @@ class Gateway:
     >>> from affinedp.control import Gateway, design_output_noise
     >>> m = design_output_noise(([[1, 0.1], [0, 1]], [[1, 0]]), horizon=100, epsilon=1, delta=0.01)
     >>> folder = tempfile.TemporaryDirectory()
-    >>> with Gateway(m, state=f"{folder.name}/run1.db") as gateway:
-    ...     first = gateway.send([3.0])
-    ...     again = gateway.send([99.0], step=0)        # a step is sent once; y is not looked at
+    >>> with Gateway(m, state=f"{folder.name}/run1.db", resolution=0.001) as gateway:
+    ...     first = gateway.send([3.012])
+    ...     again = gateway.send([3.012], step=0)            # a step is sent once
     ...     print(first.shape, bool((first == again).all()), gateway.next_step)
     (1,) True 1
     """
 
     def __init__(
         self,
-        mechanism: TrajectoryMechanism,
+        mechanism: Any,
         *,
         state: str | os.PathLike[str],
+        resolution: Resolution | str,
+        range: tuple[ArrayLike, ArrayLike] | None = None,
+        reach: Reach | None = None,
+        measurement_error: ArrayLike | None = None,
+        analog_noise: ArrayLike | None = None,
+        fresh_noise: ArrayLike | None = None,
+        horizon: int | None = None,
         ledger: Ledger | None = None,
         label: str | None = None,
         redraw: bool = False,
         moved: bool = False,
-        resolution: ArrayLike | None = None,
-        measurement_error: ArrayLike | None = None,
     ) -> None:
-        if not isinstance(mechanism, TrajectoryMechanism):
-            raise AffineDPError(
-                "a gateway sends with a TrajectoryMechanism (design_output_noise), not with "
-                f"{type(mechanism).__name__}"
-            )
-        if mechanism.law != "gaussian":
-            raise AffineDPError(
-                "a gateway sends Gaussian noise: the fresh noise that hides rounding at every step "
-                "has no counterpart for δ = 0. Release Laplace noise for a recorded trajectory "
-                "(mechanism().release), or design Gaussian noise"
-            )
-        if not (label is None or isinstance(label, str)):
-            raise AffineDPError(f"label must be text, not {label!r}")
-        if not (ledger is None or isinstance(ledger, Ledger)):
-            raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
-        for name, value in (("redraw", redraw), ("moved", moved)):
-            if not isinstance(value, bool):
-                raise AffineDPError(f"{name} must be True or False, not {value!r}")
+        check_arguments(ledger, label, {"redraw": redraw, "moved": moved})
+        kind = kind_of(mechanism, horizon)
         path = checked_path(GATEWAY, state)
-        self._mechanism = mechanism
+        sensor = sensor_of(kind.names, resolution, measurement_error, analog_noise, range)
+        kind.check_range(sensor, reach)
+        trajectory = Trajectory(kind, sensor, fresh_noise)
+        self._kind = kind
+        self._sensor = sensor
         self._lock = threading.Lock()
+        planned = trajectory.plan
+        check_useful(sensor, spread(kind, planned), kind.cost(sensor))
         self._state = obtain_state(
-            Trajectory(mechanism, resolution, measurement_error),
+            trajectory,
             path,
             ledger=ledger,
             label=label or f"gateway {path.name}",
@@ -153,24 +154,31 @@ class Gateway:
         )
         try:
             self._plan = plan_of(self._state)
-            self._largest = self._plan.largest
             self._draws = len(marked_draws(path))
             self._charged = was_charged(self._state)
-            self._path = NoisePath(mechanism.dynamics, mechanism.root, self._plan.path_bits)
-            self._fresh = FreshNoise()
+            self._noise = kind.source(self._plan)
+            self._alarms = Alarms(path, sensor, kind.names, self._plan.largest)
+            self._run = self._known_run()
         except BaseException:
             self._state.close()
             raise
+        if sensor.exact:
+            logger.warning("gateway: %s", sensor.sentence(kind.names))
 
     @property
-    def mechanism(self) -> TrajectoryMechanism:
+    def mechanism(self) -> Any:
         """The noise."""
-        return self._mechanism
+        return self._kind.mechanism
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers are sent at each step."""
+        return len(self._kind.names)
 
     @property
     def horizon(self) -> int:
         """How many steps there are."""
-        return self._mechanism.horizon
+        return self._kind.steps
 
     @property
     def next_step(self) -> int:
@@ -189,8 +197,34 @@ class Gateway:
 
     @property
     def largest(self) -> FloatArray:
-        """How large measurements may be, shape (m,): up to here rounding is within their error."""
-        return self._largest.copy()
+        """Up to which measurements rounding is within their error, shape (m,).
+
+        Larger ones are sent too, since a refusal would tell of them; nothing is promised then.
+        """
+        return self._plan.largest
+
+    @property
+    def sensor(self) -> Sensor:
+        """What was declared about the readings."""
+        return self._sensor
+
+    @property
+    def run(self) -> str | None:
+        """The run that the draw belongs to; None before anything was sent."""
+        return self._run
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """What does not fit the declared sensors, since this gateway was opened.
+
+        Also in a file beside the state (``….alarms``).  Secret: it depends on the readings.
+        """
+        return self._alarms.said
+
+    @property
+    def noise_factor(self) -> float:
+        """By what the mechanism's noise is enlarged, so that the sensors' steps are hidden too."""
+        return self._plan.noise_factor
 
     @property
     def fresh_noise(self) -> FloatArray:
@@ -204,25 +238,14 @@ class Gateway:
         From the fresh noise, from rounding what is sent, and from the enlargement of the noise;
         inf for an output to which the mechanism adds no noise.
         """
-        designed = (self._mechanism.noise_by_time**2).mean(axis=0)
-        fresh = self.fresh_noise**2 * (1 + 4.0**-PUBLISHED_BITS / 12)
         with np.errstate(divide="ignore"):
-            return np.asarray(self._plan.noise_factor**2 - 1 + fresh / designed)
+            return np.asarray(self._kind.variance(self._plan) / self._kind.designed - 1)
 
     @property
     def guarantee(self) -> Guarantee:
         """What is promised about everything sent over the whole horizon."""
-        promise = self._mechanism.guarantee
-        errors = "; ".join(
-            f"{name}: {error:.3g} (and |{name}| ≤ {largest:.3g})"
-            for name, error, largest in zip(
-                self._mechanism.dynamics.output_names, self.measurement_error, self.largest
-            )
-        )
-        warnings = [
-            "it holds for recorded measurements that are off the equations by at most "
-            f"{errors}: rounding, the sensor's resolution, model error that neighbours do not share"
-        ]
+        promise = self._kind.guarantee
+        warnings = list(conditions(self._kind, self._sensor, self._plan))
         if not self._charged:
             warnings.append("no ledger was charged for this draw: nothing keeps count of it")
         if self._draws > 1:
@@ -232,8 +255,10 @@ class Gateway:
         exact = promise.exact and self._plan.noise_factor < 1 + HARDLY_ENLARGED
         return replace(promise, exact=exact, warnings=(*promise.warnings, *warnings))
 
-    def send(self, y: ArrayLike, step: int | None = None) -> FloatArray:
+    def send(self, y: ArrayLike, step: int | None = None, run: str | None = None) -> FloatArray:
         """Return what to publish at a step; it is on the disk before this returns.
+
+        No reading is refused for its value, since that would tell of it.
 
         Parameters
         ----------
@@ -241,7 +266,9 @@ class Gateway:
             The measurement.  Malformed ones are refused, and the step is still free.
         step : int, optional
             Which step it is; the next one by default.  A step that was sent gives the same numbers
-            again and ``y`` is not looked at.  Steps that are jumped over are skipped for good.
+            again.  Steps that are jumped over are skipped for good.
+        run : str, optional
+            Which run of the plant it belongs to.  The first one that is sent takes the draw.
 
         Returns
         -------
@@ -254,78 +281,87 @@ class Gateway:
             Beyond the horizon.
         LateStepError
             If the step was skipped.
+        RepeatedStepError
+            If the step was sent, of another reading.
+        OtherRunError
+            If the draw belongs to another run.
         """
         with self._lock:
-            head, next_step = self._state.head, self._state.next_step
-            number = next_step if step is None else _checked_step(step)
-            if number < next_step:
-                return self._sent(number, next_step)
+            number = self._state.next_step if step is None else _checked_step(step)
+            self._check_run(run)
             if number >= self.horizon:
                 raise HorizonError(
                     f"step {number} is beyond the horizon of {self.horizon:,} steps (counted from "
                     "0) that the promise is about",
                     self.horizon,
                 )
-            measured = self._measurement(y)
-            numbers = head.numbers
-            for t in range(head.at, number):
-                numbers = self._path.advance(t, numbers)
-            outputs = self._noisy(measured, number, numbers)
-            self._state.record(number, outputs.tobytes(), Head(number + 1, numbers))
-            return outputs
+            measured = readings_of(y, self.outputs)
+            if number < self._state.next_step:
+                return self._sent_before(number, measured)
+            return self._send(number, measured, run)
 
-    def _noisy(self, measured: list[float], step: int, numbers: tuple[int, ...]) -> FloatArray:
-        """Exact sums on the grid of the fresh noise, rounded to the grid of publication."""
-        plan = self._plan
-        noise = self._path.outputs(step, numbers, plan.grid_exponents)
-        fresh = self._fresh.take(len(measured))
-        outputs = np.empty(len(measured))
-        for i, value in enumerate(measured):
-            whole, over = value.as_integer_ratio()
-            # over is a power of two
-            steps = rounded(whole, 1 - over.bit_length() - plan.grid_exponents[i])
-            total = rounded(steps + noise[i] + fresh[i], PUBLISHED_BITS - GRID_BITS)
-            outputs[i] = np.ldexp(float(total), plan.published_exponents[i])
+    def _send(self, step: int, measured: FloatArray, run: str | None) -> FloatArray:
+        """A step that was neither sent nor skipped."""
+        outputs, numbers = self._noise.at(self._state.head, step, measured.tolist())
+        name = run or self._run or ""
+        sent = Sent(outputs, digest_of(self._state.draw.salt, step, measured), name)
+        # whose draw it is must be known after a power cut, too
+        self._state.record(step, sent.to_bytes(), Head(step + 1, numbers), wait=self._run is None)
+        self._run = name
+        if self._kind.keeps is not None and step % (self._kind.keeps // 4) == 0:
+            self._state.forget(step - self._kind.keeps)
+        self._alarms.look(measured.tolist())
         return outputs
 
-    def _sent(self, step: int, next_step: int) -> FloatArray:
-        outputs = self._state.sent(step)
-        if outputs is None:
+    def _sent_before(self, step: int, measured: FloatArray) -> FloatArray:
+        content = self._state.sent(step)
+        if content is None:
             raise LateStepError(
-                f"step {step} was skipped and cannot be sent any more (the next is {next_step})",
+                f"step {step} was skipped and cannot be sent any more (the next is "
+                f"{self._state.next_step})",
                 step,
-                next_step,
+                self._state.next_step,
             )
-        return np.frombuffer(outputs, dtype=np.float64).copy()
+        sent = Sent.from_bytes(content, self.outputs)
+        if sent.digest != digest_of(self._state.draw.salt, step, measured):
+            raise RepeatedStepError(
+                f"step {step} was sent of another reading: a step is measured once. If the plant "
+                "was started anew, this is a new run, which needs a new state and a new charge",
+                step,
+            )
+        return sent.outputs
 
-    def _measurement(self, y: ArrayLike) -> list[float]:
-        values = exact_doubles(y, "y")
-        if values.shape != (self._mechanism.outputs,):
-            raise AffineDPError(
-                f"y has shape {values.shape}, but must have one number for each of "
-                f"{self._mechanism.outputs} outputs"
+    def _known_run(self) -> str | None:
+        last = self._state.last()
+        if last is None:
+            return None
+        content = self._state.sent(last)
+        assert content is not None
+        return Sent.from_bytes(content, self.outputs).run
+
+    def _check_run(self, run: str | None) -> None:
+        if run is None or self._run is None:
+            return
+        if checked_run(run) != self._run:
+            raise OtherRunError(
+                f"this draw belongs to run {self._run or 'without a name'}, not to {run}: with one "
+                "draw for two runs the noise cancels in their difference. Give the new run a new "
+                "state, which the ledger is charged for",
+                self._run,
+                run,
             )
-        if np.any(np.abs(values) > self._largest):
-            worst = int(np.argmax(np.abs(values) / self._largest))
-            raise AffineDPError(
-                f"y[{worst}] is larger than {self._largest[worst]:.3g}, up to which the declared "
-                "measurement error covers the rounding of double precision; nothing was sent. "
-                "Declare a larger measurement_error when the state is created"
-            )
-        return [float(value) for value in values]
 
     def to_control_block(self, seed: int | np.random.Generator | None = None) -> Any:
         """Return a python-control block with simulated noise of the same law.
 
-        It never shows the secret draw: a simulation may be repeated and looked at, what is sent may
-        not.
+        It never shows the secret draw: a simulation may be looked at, what is sent may not.
 
         Parameters
         ----------
         seed : int, Generator or None
             Seed of the simulation.
         """
-        return self._mechanism.to_control_block(seed)
+        return self._kind.mechanism.to_control_block(seed)
 
     def close(self) -> None:
         """Close the state; another gateway may then continue where this one ended."""

@@ -13,6 +13,7 @@ the output is off by at most ``‖C_i‖₂`` times that, before it is rounded t
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -185,3 +186,12 @@ def rounded(value: int, exponent: int) -> int:
     if exponent >= 0:
         return value << exponent
     return (value + (1 << (-exponent - 1))) >> -exponent
+
+
+def nearest_double(value: int, exponent: int) -> float:
+    """Return ``value * 2**exponent`` as a double; beyond the range of doubles the largest."""
+    try:
+        # division of integers is rounded once, and does not overflow on the way
+        return value / (1 << -exponent) if exponent < 0 else float(value << exponent)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max

@@ -9,17 +9,15 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from affinedp.budget.ledger import Ledger
-from affinedp.control.gateway.integer_noise import drawn_once
-from affinedp.control.gateway.noise_path import NoisePath
-from affinedp.control.gateway.plan import GatewayPlan, gateway_plan, per_output
-from affinedp.control.trajectory.noise import TrajectoryMechanism
+from affinedp.control.gateway.kinds import Kind
+from affinedp.control.gateway.plan import GatewayPlan
+from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
 from affinedp.once.state import DrawnState, Head
-from affinedp.release.plan import GRID_BITS
 
-_HEADER = {"fingerprint", "charged", "resolution", "measurement_error", "plan"}
+_HEADER = {"fingerprint", "charged", "sensor", "fresh_noise", "horizon", "plan"}
 
 
 class GatewayStateError(AffineDPError):
@@ -48,25 +46,33 @@ class Trajectory:
 
     Attributes
     ----------
-    mechanism : TrajectoryMechanism
+    kind : Kind
         The noise.
-    resolution, measurement_error : array_like or None
+    sensor : Sensor
+        What is declared about the readings.
+    fresh_noise : array_like or None
         As for :func:`~affinedp.control.gateway.plan.gateway_plan`.
     """
 
-    mechanism: TrajectoryMechanism
-    resolution: ArrayLike | None
-    measurement_error: ArrayLike | None
+    kind: Kind
+    sensor: Sensor
+    fresh_noise: ArrayLike | None
 
     @property
-    def settings(self) -> dict[str, list[str] | None]:
+    def plan(self) -> GatewayPlan:
+        """Grids, fresh noise and enlargement."""
+        return self.kind.plan(self.sensor, self.fresh_noise)
+
+    @property
+    def settings(self) -> dict[str, Any]:
         """What decides the plan, as text."""
-        given = {"resolution": self.resolution, "measurement_error": self.measurement_error}
-        found: dict[str, list[str] | None] = {}
-        for name, value in given.items():
-            values = per_output(value, name, self.mechanism)
-            found[name] = None if values is None else [float(v).hex() for v in values]
-        return found
+        values = per_output(self.fresh_noise, "fresh_noise", len(self.kind.names))
+        fresh = None if values is None else [float(v).hex() for v in values]
+        return {
+            "sensor": self.sensor.to_record(),
+            "fresh_noise": fresh,
+            "horizon": self.kind.steps,
+        }
 
 
 def obtain_state(
@@ -125,32 +131,39 @@ def was_charged(state: DrawnState) -> bool:
 
 
 def _draw(trajectory: Trajectory, ledger: Ledger | None, label: str) -> Drawn:
-    """Charge and draw η; what is refused is refused before that."""
-    mechanism = trajectory.mechanism
-    plan = gateway_plan(mechanism, trajectory.resolution, trajectory.measurement_error)
+    """Charge and draw; what is refused is refused before that."""
+    kind, plan = trajectory.kind, trajectory.plan
     if ledger is not None:
         # settled when the state is in place
-        ledger.charge(mechanism.guarantee, fingerprint=mechanism.fingerprint, label=label)
-    numbers = drawn_once(plan.noise_factor, mechanism.root.shape[1])
-    path = NoisePath(mechanism.dynamics, mechanism.root, plan.path_bits)
+        ledger.charge(kind.guarantee, fingerprint=kind.fingerprint, label=label)
+    numbers, start = kind.draw(plan)
     header = {
-        "fingerprint": mechanism.fingerprint,
+        "fingerprint": kind.fingerprint,
         "charged": ledger is not None,
         **trajectory.settings,
         "plan": plan.to_record(),
     }
-    return Drawn(header, numbers, Head(0, path.start(numbers, GRID_BITS)))
+    return Drawn(header, numbers, Head(0, start))
 
 
 def _check(trajectory: Trajectory, state: DrawnState, header: dict[str, Any]) -> None:
     """Refuse a state that is not the one of this trajectory."""
     if not set(header) >= _HEADER:
         raise DamagedStateError(f"{state.path}: its header is not that of a gateway")
-    if header["fingerprint"] != trajectory.mechanism.fingerprint:
+    if header["fingerprint"] != trajectory.kind.fingerprint:
         raise GatewayStateError(
             f"{state.path} is the state of another mechanism: with one draw for two, the noise "
             "would cancel. Give each its own state"
         )
-    for name, value in trajectory.settings.items():
-        if value is not None and value != header[name]:
-            raise GatewayStateError(f"{state.path} was drawn with another {name}: leave it out")
+    settings = trajectory.settings
+    if settings["sensor"] != header["sensor"]:
+        raise GatewayStateError(
+            f"{state.path} was drawn for other sensors: give the resolution, range and errors that "
+            "were declared then, or start a new run with a new state"
+        )
+    if settings["horizon"] != header["horizon"]:
+        raise GatewayStateError(
+            f"{state.path} was drawn for {header['horizon']} steps: give that as its horizon"
+        )
+    if settings["fresh_noise"] not in (None, header["fresh_noise"]):
+        raise GatewayStateError(f"{state.path} was drawn with another fresh_noise: leave it out")

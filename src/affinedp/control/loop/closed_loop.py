@@ -10,6 +10,7 @@ The loop is linear, so means and mean squares need no simulation.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,12 +18,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
+from affinedp.control.loop.exact_errors import (
+    added_squares,
+    check_noise,
+    cost_of_one_draw,
+    mean_errors,
+    stationary_squares,
+)
 from affinedp.control.loop.gains import lqg_gains
-from affinedp.control.loop.numbers import covariance, semidefinite, shaped, whole_number
+from affinedp.control.loop.numbers import (
+    covariance,
+    semidefinite,
+    semidefinite_root,
+    shaped,
+    whole_number,
+)
 from affinedp.control.loop.plant import plant_of
 from affinedp.control.loop.record import LoopRecord
-from affinedp.control.loop.recursions import responses, unit_loadings, variances
 from affinedp.control.loop.reference import Reference, checked_reference
+from affinedp.control.loop.report import LoopWarning, loop_report, noise_warnings
 from affinedp.control.loop.simulation import (
     Simulation,
     check_growth,
@@ -30,11 +44,14 @@ from affinedp.control.loop.simulation import (
     run_loop,
     white_noise,
 )
+from affinedp.control.stationary.noise import StationaryMechanism
+from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.errors import AffineDPError
+from affinedp.show.page import Report
 
-Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise
+Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise | StationaryMechanism
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -175,17 +192,7 @@ class ClosedLoop(LoopRecord):
         array, shape (steps + 1, n)
             For t = 0, …, steps.
         """
-        count = whole_number(steps, "steps")
-        n = self.plant.states
-        references = self.references(count)
-        pull = self.pull(references)
-        both = np.empty((count + 1, 2 * n))
-        both[0] = np.concatenate([self.x0, self.xhat0])
-        with np.errstate(over="ignore", invalid="ignore"):
-            for t in range(count):
-                both[t + 1] = self.matrix @ both[t] + pull[t]
-        check_growth(np.abs(both).max(axis=1))
-        return both[:, :n] - references
+        return mean_errors(self, whole_number(steps, "steps"))
 
     def mean_square_error(
         self,
@@ -197,12 +204,12 @@ class ClosedLoop(LoopRecord):
     ) -> FloatArray:
         """Return E (x_i(t) − x_r,i(t))² for each state and step: exact, not simulated.
 
-        Noise that was drawn once for the whole horizon is followed by its loadings, fresh noise by
-        a Lyapunov recursion.
+        Noise that was drawn once for the whole horizon is followed by its loadings, fresh and
+        filtered noise by a Lyapunov recursion.  An unstable loop and noise that explodes warn.
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise or None
+        noise : TrajectoryMechanism, IndependentOutputNoise, StationaryMechanism or None
             On the outputs; None for none.
         steps : int
             How many outputs are sent, at most the noise's horizon.
@@ -215,26 +222,80 @@ class ClosedLoop(LoopRecord):
             For t = 0, …, steps.
         """
         count = whole_number(steps, "steps")
-        n = self.plant.states
-        squares = self.mean(count) ** 2
-        sensor = covariance(sensor_noise, "sensor_noise", self.plant.outputs)
         if noise is not None:
-            self._check_noise(noise, count)
-        if isinstance(noise, IndependentOutputNoise):
-            sensor = sensor + np.diag(noise.variance * noise.sigma**2)
-        fresh = self.injection @ sensor @ self.injection.T
-        fresh[:n, :n] += covariance(process_noise, "process_noise", n)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if isinstance(noise, TrajectoryMechanism):
-                loadings = noise.loadings(0, count)
-                moved = responses(self.matrix, self.injection, loadings, loadings.shape[2])
-                squares += [
-                    noise.variance * np.sum(response[:n] ** 2, axis=1) for response in moved
-                ]
-            if fresh.any():
-                squares += variances(self.matrix, fresh, count)[:, :n]
+            check_noise(self, noise, count)
+        for words in self._warnings(noise, count):
+            warnings.warn(words, LoopWarning, stacklevel=2)
+        added = added_squares(self, noise, count, process_noise, sensor_noise)
+        squares = self.mean(count) ** 2 + added
         check_growth(squares.max(axis=1))
         return squares
+
+    def stationary_error(
+        self,
+        noise: Noise | StationaryNoise | None,
+        *,
+        process_noise: ArrayLike | None = None,
+        sensor_noise: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Return the variance of each state after a long time, shape (n,): exact.
+
+        Parameters
+        ----------
+        noise : StationaryMechanism, IndependentOutputNoise or None
+            On the outputs; None for none.
+        process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
+            White noise on x(t+1) and on y(t), besides: standard deviations or a covariance.
+
+        Examples
+        --------
+        >>> from affinedp.control import ClosedLoop, design_input_noise
+        >>> room = ([[0.99]], [[0.9]], [[1.0]])
+        >>> loop = ClosedLoop(room, [[0.3]], [[0.3]], reference=[0.0])
+        >>> m = design_input_noise(room, epsilon=1.0, delta=1e-4, mu=0.1)
+        >>> loop.stationary_error(m).round(3).tolist()
+        [0.184]
+        """
+        if noise is not None:
+            check_noise(self, noise, 1)
+        return stationary_squares(self, noise, process_noise, sensor_noise)
+
+    def noise_response(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return (A, B, C, D) from output noise to the weighted tracking error.
+
+        With it the loop is a ``cost`` for :func:`~affinedp.control.design_input_noise`.
+        """
+        n = self.plant.states
+        seen = np.hstack([semidefinite_root(self.state_weight), np.zeros((n, n))])
+        return self.matrix, self.injection, seen, np.zeros((n, self.plant.outputs))
+
+    def report(self, noise: Noise, steps: int | None = None) -> Report:
+        """Return the noise's report with the tracking error beside it.
+
+        Parameters
+        ----------
+        noise : TrajectoryMechanism, IndependentOutputNoise or StationaryMechanism
+            On the outputs.
+        steps : int, optional
+            How many outputs are sent: the mean over them.  For stationary noise the error after a
+            long time unless given.
+        """
+        endless = steps is None and isinstance(noise, StationaryNoise)
+        count = 2 if endless else noise.horizon if steps is None else steps
+        words = "after a long time" if endless else f"over {count:,} steps"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LoopWarning)
+            after, before = (
+                self.stationary_error(one)
+                if endless
+                else self.mean_square_error(one, count).mean(axis=0)
+                for one in (noise, None)
+            )
+        names = self.plant.state_names
+        return loop_report(noise, after, before, names, words, self._warnings(noise, count))
+
+    def _warnings(self, noise: Noise | None, steps: int) -> tuple[str, ...]:
+        return (*self.warnings, *(() if noise is None else noise_warnings(noise, steps)))
 
     def noise_cost(
         self, dynamics: Dynamics, state_weight: ArrayLike | None = None, steps: int | None = None
@@ -266,20 +327,11 @@ class ClosedLoop(LoopRecord):
         [[0.0625]]
         """
         count = dynamics.horizon if steps is None else whole_number(steps, "steps")
-        self._check_noise(dynamics, count)
-        n = self.plant.states
-        weight = self.state_weight if state_weight is None else _weight(state_weight, n)
-        cost = np.zeros((dynamics.states, dynamics.states))
-        loadings = unit_loadings(dynamics, count)
-        with np.errstate(over="ignore", invalid="ignore"):
-            for response in responses(self.matrix, self.injection, loadings, dynamics.states):
-                cost += response[:n].T @ weight @ response[:n]
-        if not np.all(np.isfinite(cost)):
-            raise AffineDPError(
-                f"the noise or the loop grows beyond double precision within {count} steps: "
-                "take fewer, or stabilise the loop (see ClosedLoop.warnings)"
-            )
-        return (cost + cost.T) / 2
+        check_noise(self, dynamics, count)
+        weight = self.state_weight
+        if state_weight is not None:
+            weight = _weight(state_weight, self.plant.states)
+        return cost_of_one_draw(self, dynamics, weight, count)
 
     def simulate(
         self,
@@ -298,7 +350,7 @@ class ClosedLoop(LoopRecord):
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise, array or None
+        noise : TrajectoryMechanism, IndependentOutputNoise, StationaryMechanism, array or None
             Drawn anew in each run, or given for all: an array of shape (runs, steps, m).
         steps : int
             How many outputs are sent.
@@ -327,8 +379,11 @@ class ClosedLoop(LoopRecord):
         sensor = covariance(sensor_noise, "sensor_noise", m)
         if noise is None:
             added = np.zeros((many, count, m))
+        elif isinstance(noise, StationaryNoise):
+            check_noise(self, noise, count)
+            added = noise.sample(many, count, start)
         elif isinstance(noise, TrajectoryMechanism | IndependentOutputNoise):
-            self._check_noise(noise, count)
+            check_noise(self, noise, count)
             added = noise.sample(many, start)[:, :count]
         else:
             added = shaped(noise, (many, count, m), "noise")
@@ -338,17 +393,6 @@ class ClosedLoop(LoopRecord):
         if process.any():
             disturbance = white_noise(process, (many, count), start, stream=2)
         return run_loop(self, added, disturbance)
-
-    def _check_noise(self, noise: Noise | Dynamics, steps: int) -> None:
-        if noise.outputs != self.plant.outputs:
-            raise AffineDPError(
-                f"the noise is for {noise.outputs} outputs, but the plant has {self.plant.outputs}"
-            )
-        if steps > noise.horizon:
-            raise AffineDPError(
-                f"{steps} steps send {steps} outputs, but the noise is for a horizon of "
-                f"{noise.horizon}: take fewer steps, or design for a longer horizon"
-            )
 
 
 def _weight(value: ArrayLike | None, n: int) -> FloatArray:

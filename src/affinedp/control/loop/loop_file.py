@@ -18,6 +18,20 @@ It is TOML (or JSON with the same keys)::
     delta = 0.01
     mu = {x1 = 1.0, x2 = 0.5}
 
+The keys, by table; those in brackets may be left out:
+
+==============  ================================================================================
+(top)           horizon, and the tables below; [privacy] may be left out
+[plant]         A, B, C, [D], [x0], [state_names], [output_names]; [E], [F] and [private_names]
+                for private inputs: ``x(t+1) = A x + B u + E w``, ``y = C x + D u + F w``
+[controller]    feedback (K), observer (L), [xhat0]
+[reference]     one of constant, samples (horizon + 1 rows) and file (CSV)
+[privacy]       [epsilon], [delta], [mu] (one number, one each, by name, or by time), [neighbours]:
+                ``time-local`` (default), ``manifold``, ``initial``, ``forward`` or ``input``;
+                [window] (for ``input``: steps in a row, or ``inf``); [cost]: ``outputs``
+                (default) or ``tracking``
+==============  ================================================================================
+
 A matrix may also be the name of a CSV file next to it.  Unknown keys are refused.
 """
 
@@ -44,14 +58,50 @@ from affinedp.files.values import check_keys, choice, numbers, promise, section,
 from affinedp.files.visible import check_names
 
 Cost = Literal["outputs", "tracking"]
+Kind = Neighbours | Literal["forward", "input"]
 
 _KEYS = {
     "": ("horizon", "plant", "controller", "reference", "privacy"),
-    "plant": ("A", "B", "C", "D", "x0", "state_names", "output_names"),
+    "plant": (
+        "A",
+        "B",
+        "C",
+        "D",
+        "x0",
+        "state_names",
+        "output_names",
+        "E",
+        "F",
+        "private_names",
+    ),
     "controller": ("feedback", "observer", "xhat0"),
     "reference": ("constant", "samples", "file"),
-    "privacy": ("epsilon", "delta", "mu", "neighbours", "cost"),
+    "privacy": ("epsilon", "delta", "mu", "neighbours", "window", "cost"),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class PrivatePlant:
+    """A plant whose inputs are the private ones, as far as a design asks.
+
+    Attributes
+    ----------
+    A, B, C, D : arrays
+        A, E, C and F.
+    dt : float
+        Seconds between two steps.
+    state_labels, input_labels, output_labels : tuples of str
+        What to call states, private inputs and outputs.
+    """
+
+    A: FloatArray
+    B: FloatArray
+    C: FloatArray
+    D: FloatArray
+    dt: float
+    state_labels: tuple[str, ...]
+    input_labels: tuple[str, ...]
+    output_labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +119,16 @@ class LoopFile:
     epsilon, delta : float or None
         The promise that is asked for.
     mu : float or array
-        How far an entry of the state moves: one number, one per state, or one per time and state.
-    neighbours : "time-local" or "manifold"
-        Theorem 3 of the paper, or its Definition 4.
+        How far an entry of the state (or a private input) moves: one number, one each, or one per
+        time and state.
+    neighbours : "time-local", "manifold", "initial", "forward" or "input"
+        Theorem 3 of the paper, its Definition 4, x(0) alone, jumps of the state, private inputs.
     cost : "outputs" or "tracking"
         What the least noise is: that on the outputs, or that which disturbs the loop least.
+    private : PrivatePlant or None
+        How private inputs enter, where they do.
+    window : float
+        How many steps in a row a private input may change.
     """
 
     loop: ClosedLoop
@@ -82,8 +137,10 @@ class LoopFile:
     epsilon: float | None
     delta: float | None
     mu: float | FloatArray = field(repr=False)
-    neighbours: Neighbours
+    neighbours: Kind
     cost: Cost
+    private: PrivatePlant | None = None
+    window: float = 1
 
     @property
     def dynamics(self) -> Dynamics:
@@ -145,7 +202,11 @@ def _loop_file(document: Mapping[str, Any], folder: Path) -> LoopFile:
     plant = _plant(described, folder)
     start = _vector(described, "plant", "x0", plant.states)
     privacy = section(document, "privacy", _KEYS)
-    kinds: tuple[Neighbours, ...] = ("time-local", "manifold")
+    kinds: tuple[Kind, ...] = ("time-local", "manifold", "initial", "forward", "input")
+    kind = choice(privacy.get("neighbours", "time-local"), "[privacy] neighbours", kinds)
+    private = _private(described, plant, folder)
+    if kind == "input" and private is None:
+        raise AffineDPError("[privacy] neighbours = 'input' needs [plant] E: how do they enter?")
     costs: tuple[Cost, ...] = ("outputs", "tracking")
     return LoopFile(
         loop=_loop(
@@ -159,10 +220,43 @@ def _loop_file(document: Mapping[str, Any], folder: Path) -> LoopFile:
         has_start=start is not None,
         epsilon=promise(privacy, "epsilon", math.inf),
         delta=promise(privacy, "delta", 1.0),
-        mu=_mu(privacy, plant, horizon, folder),
-        neighbours=choice(privacy.get("neighbours", "time-local"), "[privacy] neighbours", kinds),
+        mu=_private_mu(privacy, private)
+        if kind == "input"
+        else _mu(privacy, plant, horizon, folder),
+        neighbours=kind,
         cost=choice(privacy.get("cost", "outputs"), "[privacy] cost", costs),
+        private=private,
+        window=_window(privacy),
     )
+
+
+def _private(found: Mapping[str, Any], plant: Plant, folder: Path) -> PrivatePlant | None:
+    if "E" not in found:
+        if "F" in found or "private_names" in found:
+            raise AffineDPError("[plant] F and private_names belong to private inputs: give E too")
+        return None
+    E = shaped(_rows(found, "plant", "E", folder), (plant.states, None), "[plant] E")
+    count = E.shape[1]
+    F = np.zeros((plant.outputs, count))
+    if "F" in found:
+        F = shaped(_rows(found, "plant", "F", folder), (plant.outputs, count), "[plant] F")
+    names = _names(found, "private_names", tuple(f"w{i + 1}" for i in range(count)))
+    return PrivatePlant(
+        plant.A, E, plant.C, F, plant.dt, plant.state_names, names, plant.output_names
+    )
+
+
+def _private_mu(privacy: Mapping[str, Any], private: PrivatePlant | None) -> float | FloatArray:
+    names = () if private is None else private.input_labels
+    value = privacy.get("mu", 1.0)
+    return sizes(value, "[privacy] mu", names, len(names), "private input")
+
+
+def _window(privacy: Mapping[str, Any]) -> float:
+    window = privacy.get("window", 1)
+    if isinstance(window, bool) or not isinstance(window, int | float):
+        raise AffineDPError(f"[privacy] window must be a number of steps or inf, not {window!r}")
+    return window
 
 
 def _plant(found: Mapping[str, Any], folder: Path) -> Plant:

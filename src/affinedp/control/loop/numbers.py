@@ -68,11 +68,23 @@ def semidefinite(value: ArrayLike, name: str, size: int) -> FloatArray:
         return fixed(np.diag(np.broadcast_to(array, (size,))))
     matrix = shaped(array, (size, size), name)
     if np.abs(matrix - matrix.T).max() > 1e-12 * np.abs(matrix).max():
-        raise AffineDPError(f"{name} is not symmetric")
+        raise AffineDPError(f"{name} is not symmetric: pass (W + W.T) / 2")
     values = np.linalg.eigvalsh(matrix)
     if values[0] < -1e-12 * abs(values[-1]):
         raise AffineDPError(f"{name} is not positive semidefinite: it has eigenvalue {values[0]:g}")
     return fixed((matrix + matrix.T) / 2)
+
+
+def semidefinite_root(matrix: FloatArray) -> FloatArray:
+    """Return R with ``RᵀR`` the given positive semidefinite matrix.
+
+    Parameters
+    ----------
+    matrix : array, shape (n, n)
+        What :func:`semidefinite` returns.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
 
 
 def fixed(array: FloatArray) -> FloatArray:

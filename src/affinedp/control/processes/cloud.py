@@ -1,15 +1,20 @@
-"""The controller in the cloud, step by step and as a process."""
+"""The controller in the cloud as a process."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
 
-import numpy as np
-
-from affinedp.arrays import FloatArray
 from affinedp.control.loop.closed_loop import ClosedLoop
-from affinedp.control.processes.messages import decode, encode
+from affinedp.control.processes.controller import Controller, Missing
+from affinedp.control.processes.messages import (
+    Spoken,
+    WrongValuesError,
+    decode,
+    encode,
+    encode_word,
+)
 from affinedp.errors import AffineDPError
 from affinedp.wire.line import LINGER, Line, OnStep, Outcome, Place, say_ready
 from affinedp.wire.messages import Dropped, MalformedMessageError
@@ -17,8 +22,11 @@ from affinedp.wire.messages import Dropped, MalformedMessageError
 logger = logging.getLogger(__name__)
 
 
-class Controller:
-    """Observer and feedback of a :class:`~affinedp.control.ClosedLoop` (section V.C of the paper).
+class CloudDesk:
+    """What the cloud answers to each message; no network in it.
+
+    Every readable message of the current run is answered, with an input or with ``stop``.  A new
+    run begins with a new observer; messages of earlier runs are dropped.
 
     Parameters
     ----------
@@ -26,65 +34,124 @@ class Controller:
         Plant, gains and reference.
     horizon : int
         How many steps there are.
-
-    Examples
-    --------
-    >>> loop = ClosedLoop(([[1.0]], [[1.0]], [[1.0]]), [[0.5]], [[0.5]], reference=[2.0])
-    >>> controller = Controller(loop, horizon=3)
-    >>> controller.answer(0, np.array([4.0])), controller.answer(0, np.array([9.0]))
-    (array([1.]), array([1.]))
-    >>> controller.answer(2, np.array([4.0])), controller.answer(1, np.array([4.0]))
-    (array([-0.25]), None)
+    missing : "predict", "hold" or "stop"
+        What becomes of a step without a measurement.
+    state : Path, optional
+        Where the observer is kept, so that a cloud that is started again goes on with it.
     """
 
-    def __init__(self, loop: ClosedLoop, horizon: int) -> None:
+    def __init__(
+        self,
+        loop: ClosedLoop,
+        horizon: int,
+        missing: Missing = "predict",
+        state: Path | None = None,
+    ) -> None:
         self._loop = loop
-        self._references = loop.references(horizon)
-        self._estimate = loop.xhat0
-        self._last: FloatArray | None = None
-        self.next_step = 0
+        self._horizon = horizon
+        self._missing = missing
+        self._state = state
+        self._earlier: set[str] = set()
+        self.dropped = Dropped("cloud")
+        self.reason = ""
+        self.controller = self._new()
+        self.run = None if state is None else self.controller.resume(state)
+        if self.run is not None:
+            step = self.controller.next_step
+            logger.info("cloud: goes on with run %s at step %d", self.run, step)
 
-    def answer(self, step: int, received: FloatArray) -> FloatArray | None:
-        """Return u(step).
+    def _new(self) -> Controller:
+        return Controller(
+            self._loop, self._horizon, "hold" if self._missing == "hold" else "predict"
+        )
+
+    def answer(self, payload: bytes) -> tuple[bytes, int | None] | None:
+        """Return what to publish, and the step if it is an input; None for no message.
 
         Parameters
         ----------
-        step : int
-            Below the horizon.  Over steps that were skipped the observer predicts, as if
-            the plant had got the answers.
-        received : array, shape (m,)
-            ŷ(step); it is not looked at when the step is repeated.
-
-        Returns
-        -------
-        array of shape (k,), or None
-            None for a step before the last one.
+        payload : bytes
+            What arrived.
         """
-        if step < self.next_step - 1:
+        try:
+            said = decode(payload, "y", self._loop.plant.outputs)
+        except WrongValuesError as error:
+            self.dropped.add("malformed", str(error), payload)
+            said = Spoken(error.run, error.step, self._loop.xhat0[:0], "missing", str(error))
+        except MalformedMessageError as error:
+            self.dropped.add("malformed", str(error), payload)
             return None
-        if step == self.next_step - 1:
-            return self._last
-        while self.next_step < step:
-            self._advance(None)
-        return self._advance(received)
+        if not self._is_current(said.run):
+            self.dropped.add("another run", f"run {said.run} is over")
+            return None
+        if said.word == "stop":
+            return self._stop(said, said.reason), None
+        if said.step >= self._horizon:
+            self.dropped.add("past the horizon", f"step {said.step} of {self._horizon}", payload)
+            return self._stop(said, f"the controller's horizon is {self._horizon} steps"), None
+        return self._input(said)
 
-    def _advance(self, received: FloatArray | None) -> FloatArray:
-        """Take one step, with or without a correction; refuse before anything has changed."""
-        plant, loop, estimate = self._loop.plant, self._loop, self._estimate
-        with np.errstate(over="ignore", invalid="ignore"):
-            given = loop.feedback @ (self._references[self.next_step] - estimate)
-            predicted = plant.A @ estimate + plant.B @ given
-            if received is not None:
-                surprise = received - plant.C @ estimate - plant.D @ given
-                predicted = predicted + loop.observer @ surprise
-        if not (np.all(np.isfinite(predicted)) and np.all(np.isfinite(given))):
-            raise AffineDPError(
-                f"the observer would leave double precision at step {self.next_step}: that "
-                "measurement is absurd, or A − L C or A − B K is not stable"
-            )
-        self._estimate, self._last = predicted, given
-        self.next_step += 1
-        return np.asarray(given)
+    def _is_current(self, run: str) -> bool:
+        """Whether a run is the current one; a new one becomes it."""
+        if run == self.run:
+            return True
+        if run in self._earlier:
+            return False
+        if self.run is not None:
+            self._earlier.add(self.run)
+            logger.warning("cloud: run %s begins, with a new observer", run)
+            self.controller = self._new()
+        self.run, self.reason = run, ""
+        return True
+
+    def _input(self, said: Spoken) -> tuple[bytes, int | None]:
+        first = self.controller.next_step
+        if said.step > first or (said.word and said.step >= first):
+            lost = f"steps {first} to {said.step - (0 if said.word else 1)}"
+            if self._missing == "stop":
+                return self._stop(said, f"{lost} have no measurement"), None
+            logger.warning("cloud: %s were skipped; %s", lost, _DEEDS[self._missing])
+        try:
+            given = self.controller.answer(said.step, None if said.word else said.values)
+        except AffineDPError as error:
+            self.dropped.add("refused", str(error))
+            return self._stop(said, str(error)), None
+        if given is None:
+            self.dropped.add("late", f"step {said.step} is forgotten")
+            return self._stop(said, f"step {said.step} is too long ago"), None
+        if self.controller.next_step > first:
+            self._save(said.run)
+        return encode(said.run, said.step, "u", given), said.step
+
+    def _save(self, run: str) -> None:
+        """Keep the observer; a full disk does not stop the plant."""
+        if self._state is None:
+            return
+        try:
+            self.controller.save(self._state, run)
+        except AffineDPError as error:
+            self.dropped.add("not saved", str(error))
+
+    def _stop(self, said: Spoken, reason: str) -> bytes:
+        self.reason = f"run {said.run} is stopped at step {said.step}: {reason}"
+        logger.error("cloud: %s", self.reason)
+        return encode_word(said.run, said.step, "stop", reason)
+
+    def done(self, quiet: float, linger: float) -> bool:
+        """Whether the work is done.
+
+        Parameters
+        ----------
+        quiet : float
+            Seconds since the last message.
+        linger : float
+            For how long to stay.
+        """
+        ended = self.controller.next_step >= self._horizon or bool(self.reason)
+        return ended and quiet >= linger
+
+
+_DEEDS = {"predict": "the observer predicts them", "hold": "the input before them is held"}
 
 
 def run_cloud(
@@ -94,13 +161,16 @@ def run_cloud(
     target: Place,
     stop: threading.Event,
     *,
+    missing: Missing = "predict",
+    state: Path | None = None,
     linger: float = LINGER,
     on_step: OnStep | None = None,
+    patience: float = 0.0,
 ) -> Outcome:
     """Answer noisy measurements with inputs: the observer and the feedback of the loop.
 
-    The last step gets the same answer again when it is repeated.  Over a skipped step the observer
-    predicts without correcting.  Where the plant starts (``x0``) is not used.
+    Steps get the same answer again when they are repeated.  Where the plant starts (``x0``) is
+    not used.
 
     Parameters
     ----------
@@ -112,47 +182,37 @@ def run_cloud(
         Where noisy measurements come from, and where inputs go.
     stop : Event
         Ends it.
+    missing : "predict", "hold" or "stop"
+        What becomes of a step without a measurement: the observer predicts, the input before is
+        held, or the run ends.
+    state : Path, optional
+        Where the observer is kept, so that a cloud that is started again goes on with it.
     linger : float
         Seconds without a message after the last step, after which it ends by itself.
     on_step : callable, optional
         Called with each step that was answered.
+    patience : float
+        Seconds to wait for brokers at the start.
 
     Returns
     -------
     Outcome
     """
-    controller = Controller(loop, horizon)
-    dropped = Dropped("cloud")
+    desk = CloudDesk(loop, horizon, missing, state)
 
     def handle(payload: bytes) -> None:
-        try:
-            step, received = decode(payload, "y", loop.plant.outputs)
-        except MalformedMessageError as error:
-            dropped.add("malformed", str(error), payload)
-            return
-        if step >= horizon:
-            dropped.add("past the horizon", f"step {step} of {horizon}", payload)
-            return
-        if step > controller.next_step:
-            skipped = f"steps {controller.next_step} to {step - 1} were skipped"
-            logger.warning("cloud: %s; the observer predicts them", skipped)
-        try:
-            answer = controller.answer(step, received)
-        except AffineDPError as error:
-            dropped.add("refused", str(error), payload)
-            return
+        answer = desk.answer(payload)
         if answer is None:
-            dropped.add("late", f"step {step} after step {controller.next_step - 1}", payload)
-        elif not line.send(encode(step, "u", answer)):
-            dropped.add("broker away", f"step {step}; it is answered again when it comes again")
-        elif on_step is not None:
+            return
+        message, step = answer
+        if not line.send(message):
+            desk.dropped.add("broker away", "it is answered again when it comes again")
+        elif step is not None and on_step is not None:
             on_step(step)
 
-    def done(quiet: float) -> bool:
-        return controller.next_step >= horizon and quiet >= linger
-
-    line = Line(source, target, handle)
+    line = Line(source, target, handle, patience=patience, stop=stop)
     with line:
         say_ready("cloud", source, target)
-        line.serve(done, stop)
-    return Outcome(controller.next_step, controller.next_step >= horizon, dropped.counts)
+        line.serve(lambda quiet: desk.done(quiet, linger), stop)
+    reached = desk.controller.next_step
+    return Outcome(reached, reached >= horizon, desk.dropped.counts, desk.reason)

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array
+from affinedp.bodies.hull import TooLargeBodyError
+from affinedp.control.trajectory.choose import Distances, trajectory_neighbours
 from affinedp.control.trajectory.coordinates import Coordinates, output_gramian
-from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
+from affinedp.control.trajectory.dynamics import ENDLESS, Dynamics, dynamics_of
+from affinedp.control.trajectory.initial import InitialState
+from affinedp.control.trajectory.knorm_noise import least_body
 from affinedp.control.trajectory.laplace_noise import least_laplace_root
 from affinedp.control.trajectory.least_noise import least_noise
-from affinedp.control.trajectory.neighbours import (
-    Neighbours,
-    TrajectoryNeighbours,
-    trajectory_neighbours,
-)
+from affinedp.control.trajectory.neighbours import Neighbours, TrajectoryNeighbours
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.control.trajectory.powers import HorizonTooLongError
 from affinedp.control.trajectory.promise import (
     UncertainPromiseError,
+    body_promise,
     independent_laplace_promise,
     independent_promise,
     needed_coordinates,
     structured_promise,
 )
+from affinedp.control.trajectory.record import root_of_body
 from affinedp.designs.gaussian import floor_note, largest_sensitivity
 from affinedp.designs.separate import with_floor
 from affinedp.errors import AffineDPError
@@ -36,6 +40,8 @@ from affinedp.promise.verification import Law
 
 # Noise that varies by more than this over the horizon is worth a warning.
 UNEVEN = 100.0
+# So is a certified gap of more than this.
+FAR_FROM_LEAST = 1e-3
 
 
 class NoiseCost(Protocol):
@@ -49,69 +55,35 @@ class UnevenNoiseWarning(UserWarning):
     """Noise that is far larger at some times than at others."""
 
 
-def design_output_noise(
+class GapWarning(UserWarning):
+    """Noise that is not certified to be nearly the least."""
+
+
+def design_trajectory_noise(
     system: Any,
-    horizon: int,
+    horizon: float,
     epsilon: float,
     delta: float = 0.0,
-    mu: float | ArrayLike = 1.0,
+    mu: Distances = 1.0,
     neighbours: Neighbours = "time-local",
     cost: NoiseCost | ArrayLike | None = None,
     *,
-    law: Law = "gaussian",
+    law: Law | Literal["auto"] = "gaussian",
     tol: float = 1e-8,
 ) -> TrajectoryMechanism:
-    """Return the least output noise that keeps (ε, δ) for the whole state trajectory.
+    """Return the least noise with one draw for the whole horizon that keeps (ε, δ).
 
-    Theorem 3 of the paper with the Σ of least cost, or, for ``neighbours="manifold"``, Theorem 1
-    with all neighbours of Definition 4.  One draw serves the whole horizon: ``γ(t) = C A^t √Σ η``.
+    :func:`~affinedp.control.design_output_noise` is what people call.
 
     Parameters
     ----------
-    system : StateSpace, or (A, C), (A, B, C) or (A, B, C, D)
-        A discrete-time system of python-control, or its matrices, constant or one per step.
-    horizon : int
-        How many outputs are sent.  What happens later is not covered.
-    epsilon, delta : float
-        The promise to keep: ε ≥ 0 and 0 < δ < 1 for Gaussian, ε > 0 and δ = 0 for Laplace noise.
-    mu : float or array_like
-        How far a state entry moves: one number, one per state, or one per time and state.  Zero
-        means that an entry is not private; for all times, that it is public.
-    neighbours : {"time-local", "manifold"}
-        Who is a neighbour: Theorem 3, or the full Definition 4, a stronger promise.
-    cost : ClosedLoop or array_like, optional
-        What noise costs: the tracking error of a closed loop, or a matrix W for the cost
-        ``tr(W Σ)`` of noise with covariance Σ on x(0).  By default the outputs' squared error.
-    law : {"gaussian", "laplace"}
-        Law of η.  Laplace noise keeps ε without δ (Theorem 2), with the best basis that a local
-        search finds; a gateway cannot send it.
-    tol : float
-        Relative gap to certify (Gaussian).
-
-    Returns
-    -------
-    TrajectoryMechanism
-
-    Examples
-    --------
-    A vehicle whose position is sent.  The paper protects the positions only (velocities are then
-    revealed exactly); one standard deviation at all times is enough for that.
-
-    >>> from affinedp.control import design_output_noise
-    >>> vehicle = ([[1, 0.1], [0, 1]], [[1, 0]])
-    >>> m = design_output_noise(vehicle, 100, epsilon=1.0, delta=0.01, mu=[1, 0])
-    >>> print(m.noise_by_time[[0, 99], 0].round(4), m.guarantee.basis.split(" (")[0])
-    [1.8779 1.8779] Theorem 3
-
-    Protecting position and velocity at every time takes more, the full Definition 4 more again.
-
-    >>> both = design_output_noise(vehicle, 100, epsilon=1.0, delta=0.01)
-    >>> full = design_output_noise(vehicle, 100, 1.0, 0.01, neighbours="manifold")
-    >>> [round(float((x.noise_by_time**2).mean() ** 0.5), 1) for x in (both, full)]
-    [14.7, 147.2]
+    system, horizon, epsilon, delta, mu, neighbours, cost, law, tol
+        As there, except for ``neighbours="forward"``.
     """
+    if law == "auto":
+        return _least_of_laws(system, horizon, epsilon, delta, mu, neighbours, cost, tol)
     limit = _limit(law, epsilon, delta)
-    dynamics = dynamics_of(system, horizon)
+    dynamics = _dynamics(system, horizon, neighbours)
     tolerance = float(real_array(tol, "tol", 0))
     if not 1e-14 <= tolerance < 1.0:
         raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
@@ -122,8 +94,41 @@ def design_output_noise(
         works = _longest_horizon(chosen, limit, cost, tolerance, law)
         if works is None:
             raise
-        reason = str(error).partition(" A horizon of up to")[0].rstrip(".")
-        raise HorizonTooLongError(f"{reason}. A horizon of up to {works:,} works", works) from None
+        reason = str(error).partition(" A horizon of")[0].rstrip(".")
+        raise HorizonTooLongError(
+            f"{reason}. A horizon of {works:,} works{_other_promises(chosen)}", works
+        ) from None
+
+
+def _dynamics(system: Any, horizon: float, neighbours: str) -> Dynamics:
+    """The dynamics over a horizon, or for all time."""
+    if not (isinstance(horizon, float) and horizon == math.inf):
+        return dynamics_of(system, horizon)  # type: ignore[arg-type]
+    if neighbours != "initial":
+        raise AffineDPError(
+            f"neighbours={neighbours!r} needs a horizon: late states cost noise at all times. Use "
+            "neighbours='initial' or 'forward' for all time"
+        )
+    first = dynamics_of(system, 1)
+    if first.time_varying:
+        raise AffineDPError("an endless horizon needs matrices that do not change over time")
+    radius = float(np.abs(np.linalg.eigvals(first.A)).max())
+    if radius >= 1.0:
+        raise AffineDPError(
+            f"an endless horizon needs a stable plant, but this one has spectral radius "
+            f"{radius:.6g}: noise on x(0) would grow, or never fade. Give a horizon"
+        )
+    return replace(first, horizon=ENDLESS)
+
+
+def _other_promises(neighbours: TrajectoryNeighbours) -> str:
+    """What to promise instead, where Theorem 3 asks too much."""
+    if isinstance(neighbours, InitialState) or neighbours.dynamics.time_varying:
+        return ""
+    return (
+        ". If it is enough to hide x(0), or what happens from some time on, use "
+        "neighbours='initial' or 'forward', for any horizon"
+    )
 
 
 def independent_output_noise(
@@ -131,7 +136,7 @@ def independent_output_noise(
     horizon: int,
     epsilon: float,
     delta: float = 0.0,
-    mu: float | ArrayLike = 1.0,
+    mu: Distances = 1.0,
     neighbours: Neighbours = "time-local",
     *,
     law: Law = "gaussian",
@@ -143,7 +148,7 @@ def independent_output_noise(
     Parameters
     ----------
     system, horizon, epsilon, delta, mu, neighbours, law
-        As for :func:`design_output_noise`.
+        As for :func:`~affinedp.control.design_output_noise`.
 
     Returns
     -------
@@ -172,13 +177,14 @@ def _limit(law: str, epsilon: float, delta: float) -> float:
     """The largest sensitivity that keeps the promise."""
     if law == "gaussian":
         return largest_sensitivity(epsilon, delta)
-    if law != "laplace":
-        raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
+    if law not in ("laplace", "knorm"):
+        raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'knorm', not {law!r}")
+    name = "Laplace" if law == "laplace" else "K-norm"
     if delta != 0.0:
-        raise AffineDPError("Laplace noise is designed for δ = 0; delta must be 0")
+        raise AffineDPError(f"{name} noise is designed for δ = 0; delta must be 0")
     limit = float(real_array(epsilon, "epsilon", 0))
     if limit <= 0:
-        raise AffineDPError(f"epsilon must be positive for Laplace noise, not {epsilon!r}")
+        raise AffineDPError(f"epsilon must be positive for {name} noise, not {epsilon!r}")
     return limit
 
 
@@ -194,6 +200,9 @@ def _designed(
     weight, floor = with_floor(_weight(cost, dynamics, gramian)[np.ix_(places, places)], lengths)
     notes: tuple[str, ...] = (floor_note(floor),) if floor else ()
     gap = None
+    if law == "knorm":
+        points, note = least_body(differences, coordinates.combinations, weight)
+        return _with_notes(_at_the_rate(neighbours, coordinates, points, limit, (*notes, note)))
     if law == "laplace":
         square, note = least_laplace_root(differences, coordinates.combinations, weight, limit)
         notes += (note,)
@@ -216,10 +225,10 @@ def _weight(cost: Any, dynamics: Dynamics, gramian: FloatArray) -> FloatArray:
     weight = cost.noise_cost(dynamics) if hasattr(cost, "noise_cost") else cost
     matrix = real_array(weight, "cost", 2)
     n = dynamics.states
-    if matrix.shape != (n, n) or np.abs(matrix - matrix.T).max() > 1e-9 * np.abs(matrix).max():
-        raise AffineDPError(
-            f"cost must be a ClosedLoop or a symmetric {n}×{n} matrix, not {matrix.shape}"
-        )
+    if matrix.shape != (n, n):
+        raise AffineDPError(f"cost must be a ClosedLoop or a {n}×{n} matrix, not {matrix.shape}")
+    if np.abs(matrix - matrix.T).max() > 1e-9 * np.abs(matrix).max():
+        raise AffineDPError("cost is not symmetric: pass (W + W.T) / 2")
     values = np.linalg.eigvalsh(matrix)
     if values[0] < -1e-9 * max(values[-1], 0.0):
         raise AffineDPError(f"cost must be positive semidefinite (eigenvalue {values[0]:.2g})")
@@ -234,48 +243,127 @@ def _at_the_limit(
     law: Law,
 ) -> tuple[FloatArray, Guarantee]:
     """Scale the noise so that its sensitivity, computed anew, is at most and nearly the limit."""
-    for _ in range(4):
+    for margin in (4e-15, 4e-15, 4e-15, 1e-13, 1e-11, 1e-9, 1e-7):
         guarantee = structured_promise(neighbours, coordinates, square, law)
         if limit * (1 - 1e-9) <= guarantee.sensitivity <= limit:
             return square, guarantee
-        square = square * (guarantee.sensitivity / limit * (1 + 4e-15))
+        # rounding may move the sensitivity up again: then a little more is added
+        square = square * (guarantee.sensitivity / limit * (1 + margin))
+    guarantee = structured_promise(neighbours, coordinates, square, law)
     if guarantee.sensitivity <= limit:
         return square, guarantee
     raise UncertainPromiseError("the noise could not be scaled to the promise")
 
 
-def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:
-    """Say so, and warn, where the noise is very uneven over time."""
-    from dataclasses import replace
+def _at_the_rate(
+    neighbours: TrajectoryNeighbours,
+    coordinates: Coordinates,
+    points: FloatArray,
+    limit: float,
+    notes: tuple[str, ...],
+) -> TrajectoryMechanism:
+    """K-norm noise whose ε, computed anew, is at most and nearly the limit."""
+    rate = limit
+    for _ in range(5):
+        guarantee = body_promise(neighbours, coordinates, points, rate)
+        if limit * (1 - 1e-9) <= guarantee.sensitivity <= limit:
+            break
+        rate = rate * (limit / guarantee.sensitivity) * (1 - 4e-16)
+    if not guarantee.sensitivity <= limit:
+        raise UncertainPromiseError("the noise could not be scaled to the promise")
+    whole = np.zeros((neighbours.dynamics.states, points.shape[1]))
+    whole[coordinates.places] = points
+    whole.flags.writeable = False
+    root = root_of_body(whole, rate)
+    return TrajectoryMechanism(neighbours, guarantee, root, None, notes, whole, rate)
 
+
+def _least_of_laws(
+    system: Any,
+    horizon: float,
+    epsilon: float,
+    delta: float,
+    mu: Distances,
+    neighbours: Neighbours,
+    cost: NoiseCost | ArrayLike | None,
+    tol: float,
+) -> TrajectoryMechanism:
+    """The law of least cost: pure ones keep ε without δ, which is more than is asked for."""
+    found: list[TrajectoryMechanism] = []
+    if delta > 0:
+        found.append(
+            design_trajectory_noise(system, horizon, epsilon, delta, mu, neighbours, cost, tol=tol)
+        )
+    pure: tuple[Law, ...] = ("knorm", "laplace")
+    refused = ""
+    for law in pure if epsilon > 0 else ():
+        try:
+            found.append(
+                design_trajectory_noise(
+                    system, horizon, epsilon, 0.0, mu, neighbours, cost, law=law, tol=tol
+                )
+            )
+        except TooLargeBodyError as error:
+            refused = f"; K-norm noise is out of reach: {error}"
+    if not found:
+        raise AffineDPError("ε = 0 needs δ > 0")
+    dynamics = found[0].dynamics
+    weight = _weight(cost, dynamics, output_gramian(dynamics))
+    costs = [one.variance * float(np.trace(one.root.T @ weight @ one.root)) for one in found]
+    best = int(np.argmin(costs))
+    others = ", ".join(f"{one.law} {value / costs[best]:.3g}" for one, value in zip(found, costs))
+    note = f"the law of least cost, relative to it: {others}{refused}"
+    return replace(found[best], notes=(*found[best].notes, note))
+
+
+def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:
+    """Say so, and warn, where the noise is very uneven over time or far from the least."""
+    if mechanism.gap is not None and mechanism.gap > FAR_FROM_LEAST:
+        note = (
+            f"the noise is only certified to be within {mechanism.gap:.1%} of the least: over this "
+            "horizon the dynamics stretch some directions far more than others. The promise holds"
+        )
+        warnings.warn(note, GapWarning, stacklevel=5)
+        mechanism = replace(mechanism, notes=(*mechanism.notes, note))
+    if isinstance(mechanism.neighbours, InitialState):
+        return mechanism  # the noise fades or grows with what it hides
     size = np.linalg.norm(mechanism.noise_by_time, axis=1)
     wanted = mechanism.neighbours.mu.max(axis=1)
     relative = size[wanted > 0] / wanted[wanted > 0]
     if not relative.max() > UNEVEN * np.median(relative[relative > 0]):
         return mechanism
     peak, last = int(size.argmax()), mechanism.horizon - 1
+    advice = (
+        "Dynamics that contract make late states cost much noise early. If the past need not "
+        "follow, use neighbours='forward' or 'initial'; else let mu decrease with time"
+    )
+    if size[last] > size[0]:
+        advice = (
+            "One draw grows with the plant, which is unstable: close a local loop that stabilises "
+            "it before it is measured, and design for the closed loop"
+        )
     note = (
         f"the noise is uneven over time: standard deviation {size[0]:.3g} at t = 0, "
-        f"{size[last]:.3g} at t = {last}, {size[peak]:.3g} at most (t = {peak}). Dynamics that "
-        "contract make late states cost much noise early: let mu decrease with time if late "
-        "states matter less"
+        f"{size[last]:.3g} at t = {last}, {size[peak]:.3g} at most (t = {peak}). {advice}"
     )
-    warnings.warn(note, UnevenNoiseWarning, stacklevel=4)
+    warnings.warn(note, UnevenNoiseWarning, stacklevel=5)
     return replace(mechanism, notes=(*mechanism.notes, note))
 
 
 def _longest_horizon(
     neighbours: TrajectoryNeighbours, limit: float, cost: Any, tol: float, law: Law
 ) -> int | None:
-    """The longest horizon for which a design succeeds, by bisection; None if there is none."""
+    """A horizon for which a design succeeds though a slightly longer one does not, by bisection."""
     low, high = 0, neighbours.dynamics.horizon
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnevenNoiseWarning)
+        warnings.simplefilter("ignore", UserWarning)
         while high - low > 1:
             middle = (low + high) // 2
-            shorter = trajectory_neighbours(
-                neighbours.dynamics.shortened(middle), neighbours.mu[:middle], neighbours.kind
+            mu = (
+                neighbours.mu[0] if isinstance(neighbours, InitialState) else neighbours.mu[:middle]
             )
+            dynamics = neighbours.dynamics.shortened(middle)
+            shorter = trajectory_neighbours(dynamics, mu, neighbours.kind)
             try:
                 _designed(shorter, limit, cost, tol, law)
                 low = middle

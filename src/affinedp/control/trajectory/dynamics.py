@@ -15,6 +15,8 @@ from affinedp.errors import AffineDPError
 
 MOST_STATES = 500
 MOST_STEPS = 10**9
+# What "for all time" stands for where a number is needed: at a thousand steps a second, 35 years.
+ENDLESS = 2**40
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,17 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array
+from affinedp.control.trajectory.choose import trajectory_neighbours
 from affinedp.control.trajectory.coordinates import (
     Coordinates,
     output_gramian,
     revealed_coordinates,
 )
 from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
-from affinedp.control.trajectory.neighbours import (
-    Neighbours,
-    trajectory_manifold,
-    trajectory_neighbours,
-)
+from affinedp.control.trajectory.neighbours import Neighbours, trajectory_manifold
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.promise import needed_coordinates, structured_promise
 from affinedp.control.trajectory.recorded import MOST_ENTRIES, output_query

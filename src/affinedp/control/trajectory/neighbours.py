@@ -3,6 +3,7 @@
 *Time-local* neighbours are those of Theorem 3 of the paper: one entry of x(t) moves by μ while
 the other entries of x(t) stay, and the rest of the trajectory follows from the dynamics.  The full
 Definition 4 lets any entries of the trajectory be the ones that stay, which is a stronger promise.
+Neighbours that differ in x(0) alone are in ``initial``.
 
 Trajectories are known by their initial state, so both are described by differences of x(0).
 """
@@ -26,12 +27,10 @@ from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency, Sensitivity, hashed, mu_words
 from affinedp.neighbours.circuit_adjacency import DEFINITION_4, CircuitAdjacency
 
-Neighbours = Literal["time-local", "manifold"]
+Neighbours = Literal["time-local", "manifold", "initial"]
 MOST_CIRCUITS = 2_000_000
-MOST_ENTRIES = 20_000
 CHUNK = 100_000
 MOST_NUMBERS = 4e8
-SMALLEST, LARGEST = 1e-150, 1e150
 EPS = float(np.finfo(float).eps)
 
 
@@ -197,21 +196,35 @@ class TimeLocal(TrajectoryNeighbours):
 
     def adjacency(self, manifold: AffineManifold) -> Adjacency:
         """Return the same neighbours on the manifold of whole trajectories."""
-        return _TimeLocalAdjacency(manifold, self)
+        return StateAdjacency(manifold, self, self.mu)
 
 
-class _TimeLocalAdjacency(FreeSetAdjacency):
-    """Free sets are the whole state at one time; a budget counts them as the same neighbours."""
+class StateAdjacency(FreeSetAdjacency):
+    """Free sets are the whole state at one time; a budget counts them as the same neighbours.
 
-    def __init__(self, manifold: AffineManifold, neighbours: TimeLocal) -> None:
-        n, horizon = neighbours.dynamics.states, neighbours.dynamics.horizon
-        sets = [list(range(t * n, (t + 1) * n)) for t in range(horizon)]
-        super().__init__(manifold, sets, neighbours.mu.ravel(), unit=neighbours.unit)
+    Parameters
+    ----------
+    manifold : AffineManifold
+        Of whole trajectories, or of the first states.
+    neighbours : TrajectoryNeighbours
+        Whose key and unit it has.
+    mu : array, shape (times, n)
+        How far each entry moves, for the times whose states are free.
+    """
+
+    def __init__(
+        self, manifold: AffineManifold, neighbours: TrajectoryNeighbours, mu: FloatArray
+    ) -> None:
+        times, n = mu.shape
+        sets = [list(range(t * n, (t + 1) * n)) for t in range(times)]
+        distances = np.zeros(manifold.n)
+        distances[: mu.size] = mu.ravel()
+        super().__init__(manifold, sets, distances, unit=neighbours.unit)
         self._key = neighbours.key
 
     @property
     def key(self) -> str:
-        """The key of the time-local neighbours."""
+        """The key of the neighbours."""
         return self._key
 
 
@@ -302,56 +315,6 @@ class WholeManifold(TrajectoryNeighbours):
     def adjacency(self, manifold: AffineManifold) -> Adjacency:
         """Return the same neighbours on the manifold of whole trajectories."""
         return CircuitAdjacency(manifold, self.mu.ravel())
-
-
-def trajectory_neighbours(
-    dynamics: Dynamics, mu: float | ArrayLike, kind: str
-) -> TrajectoryNeighbours:
-    """Return the neighbours of a kind.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon.
-    mu : float or array_like
-        One number, one per state, or one per time and state, shape (horizon, n).
-    kind : {"time-local", "manifold"}
-        Theorem 3 or the full Definition 4.
-    """
-    distances = checked_distances(mu, dynamics)
-    if kind == "time-local":
-        return TimeLocal(dynamics, distances)
-    if kind == "manifold":
-        if distances.size > MOST_ENTRIES:
-            raise AffineDPError(
-                f"a trajectory of {distances.size:,} entries is too long for Definition 4 (at most "
-                f"{MOST_ENTRIES:,}): shorten the horizon, or use neighbours='time-local'"
-            )
-        return WholeManifold(dynamics, distances)
-    raise AffineDPError(f"neighbours must be 'time-local' or 'manifold', not {kind!r}")
-
-
-def checked_distances(mu: float | ArrayLike, dynamics: Dynamics) -> FloatArray:
-    """Return μ for every time and state, none negative and not all zero."""
-    values = real_array(mu, "mu")
-    shape = (dynamics.horizon, dynamics.states)
-    if values.shape not in ((), shape[1:], shape):
-        raise AffineDPError(
-            f"mu has shape {values.shape}; give one number, one for each of {shape[1]} states, or "
-            f"one per time and state, shape {shape}"
-        )
-    if np.any(values < 0) or not np.any(values > 0):
-        raise AffineDPError("mu must be positive (zero at most for what is not private)")
-    some = values[values > 0]
-    if some.max() > LARGEST or some.min() < SMALLEST:
-        raise AffineDPError(
-            f"mu must lie between {SMALLEST:g} and {LARGEST:g}; use other units for the states"
-        )
-    if float(dynamics.horizon) * dynamics.states > MOST_NUMBERS:
-        raise AffineDPError(f"a horizon of {dynamics.horizon:,} does not fit in memory")
-    distances = np.array(np.broadcast_to(values, shape))
-    distances.flags.writeable = False
-    return distances
 
 
 def trajectory_manifold(dynamics: Dynamics, offsets: ArrayLike | None = None) -> AffineManifold:

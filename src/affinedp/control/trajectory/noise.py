@@ -80,6 +80,11 @@ class TrajectoryMechanism(OneDrawNoise, _Conveniences):
         Certified relative distance of the cost to the least possible.
     notes : tuple of str
         What a reader should know about the design.
+    points : array, shape (n, p), or None
+        For K-norm noise, points of the body of the noise on x(0), up to sign; ``root`` is then a
+        root of its covariance.
+    rate : float
+        The rate of K-norm noise.
     """
 
     def mechanism(self, offsets: ArrayLike | None = None) -> Mechanism:
@@ -117,7 +122,9 @@ class TrajectoryMechanism(OneDrawNoise, _Conveniences):
             If False the stored guarantee is taken on trust and marked so.
         """
         read = load_trajectory_noise(Path(path), reverify)
-        return TrajectoryMechanism(read.neighbours, read.guarantee, read.root, read.gap, read.notes)
+        return TrajectoryMechanism(
+            read.neighbours, read.guarantee, read.root, read.gap, read.notes, read.points, read.rate
+        )
 
 
 @dataclass(frozen=True, eq=False)

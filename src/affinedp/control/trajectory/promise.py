@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, Norm
+from affinedp.bodies.polytope import polytope_of
 from affinedp.control.trajectory.coordinates import (
     Coordinates,
     output_blocks,
     output_gramian,
     revealed_coordinates,
+    summed_gramian,
 )
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
@@ -21,6 +23,7 @@ from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Sensitivity
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.knorm_curves import KNormCurve
 from affinedp.promise.rounding_bounds import difference_bound, gamma, row_sums
 from affinedp.promise.verification import Law
 
@@ -32,6 +35,8 @@ EXACT = 1 + 1e-9
 MOST_SIGN_VECTORS = 1e6
 # Numbers of the observability matrix that is put together for independent Laplace noise.
 MOST_OUTPUTS = 1e6
+# Facets of a body over all of which the worst neighbour is looked for.
+MOST_FACETS = 4_000
 
 
 class UncertainPromiseError(AffineDPError):
@@ -82,6 +87,52 @@ def structured_promise(
     return _guarantee(neighbours, found, upper, exact, law, shifts)
 
 
+def body_promise(
+    neighbours: TrajectoryNeighbours, coordinates: Coordinates, points: FloatArray, rate: float
+) -> Guarantee:
+    """Return the guarantee of K-norm noise on the chosen entries of x(0).
+
+    The gauge of a difference is the largest of its products with the normals of the facets.
+
+    Parameters
+    ----------
+    neighbours : TrajectoryNeighbours
+        Whom the promise is about.
+    coordinates : Coordinates
+        Which entries of x(0) get noise.
+    points : array, shape (r, p)
+        Points of the body, up to sign.
+    rate : float
+        The rate.
+    """
+    body = polytope_of(points)
+    if len(body.normals) > MOST_FACETS:
+        raise AffineDPError(
+            f"the body has {len(body.normals):,} facets, more than {MOST_FACETS:,}: use Laplace "
+            "or Gaussian noise"
+        )
+    longest = neighbours.sensitivity(np.eye(neighbours.dynamics.states)).upper
+    worst, value, upper = None, 0.0, 0.0
+    for normal in body.normals[len(body.normals) // 2 :]:  # they are sorted: of each pair one
+        row = (normal @ coordinates.combinations)[None]
+        found = neighbours.sensitivity(row)
+        terms = float(np.linalg.norm(np.abs(normal) @ np.abs(coordinates.combinations)))
+        # the normals are rounded once, and the product with E
+        high = found.upper + gamma(2 * len(normal) + 20) * terms * longest
+        if found.value > value or worst is None:
+            worst, value = found, found.value
+        upper = max(upper, high)
+    assert worst is not None
+    upper = upper * rate * (1.0 + 1e-15)
+    if not upper <= value * rate * (1 + MOST_ROUNDING) + 1e-300:
+        raise UncertainPromiseError(
+            "the noise is so ill-conditioned that rounding hides what it promises: the dynamics "
+            "stretch some directions far more than others over this horizon. Shorten the horizon"
+        )
+    exact = worst.exact and coordinates.certain and upper <= value * rate * EXACT
+    return _guarantee(neighbours, worst, upper, exact, "knorm")
+
+
 def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) -> Coordinates:
     """Return coordinates of what the outputs reveal and neighbours move.
 
@@ -99,9 +150,11 @@ def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) ->
 
 
 def promise_of_root(
-    neighbours: TrajectoryNeighbours, root: FloatArray, law: Law = "gaussian"
+    neighbours: TrajectoryNeighbours, root: FloatArray, law: Law = "gaussian", rate: float = 1.0
 ) -> Guarantee:
     """Return what noise with this root on x(0) promises.
+
+    For K-norm noise the root is the points of its body.
 
     Parameters
     ----------
@@ -109,17 +162,23 @@ def promise_of_root(
         Whom the promise is about.
     root : array, shape (n, r)
         R; it must be zero outside the entries that need noise.
-    law : {"gaussian", "laplace"}
+    law : {"gaussian", "laplace", "knorm"}
         Law of η.
+    rate : float
+        The rate of K-norm noise.
     """
     dynamics = neighbours.dynamics
     coordinates = needed_coordinates(neighbours, output_gramian(dynamics))
     rank = len(coordinates.places)
+    if law == "knorm":
+        rank = max(rank, root.shape[1])
     if root.shape != (dynamics.states, rank):
         raise AffineDPError(f"the noise has shape {root.shape}, not {(dynamics.states, rank)}")
     others = np.delete(root, coordinates.places, axis=0)
     if np.any(others != 0):
         raise AffineDPError("the noise lies on entries of the state that need none")
+    if law == "knorm":
+        return body_promise(neighbours, coordinates, root[coordinates.places], rate)
     return structured_promise(neighbours, coordinates, root[coordinates.places], law)
 
 
@@ -133,7 +192,7 @@ def independent_promise(neighbours: TrajectoryNeighbours, sigma: float) -> Guara
     sigma : float
         Standard deviation.
     """
-    root, slack = _observability(neighbours.dynamics)
+    root, slack = observability_bound(neighbours.dynamics)
     found = neighbours.sensitivity(np.vstack([root, slack]))
     if not 0 < found.upper < 1e300:
         raise AffineDPError("what neighbours differ by leaves the range of floating point: rescale")
@@ -226,11 +285,14 @@ def _guarantee(
 ) -> Guarantee:
     dynamics = neighbours.dynamics
     curve: Curve = GaussianCurve(upper) if law == "gaussian" else LaplaceCurve(upper, shifts)
+    if law == "knorm":
+        curve = KNormCurve(upper)
     basis = neighbours.theorem
-    if law == "laplace":
+    if law != "gaussian":
         local = "time-local neighbours, a weaker promise than Definition 4"
         full = "the neighbours of Definition 4"
-        basis = f"Theorem 2 ({local if neighbours.kind == 'time-local' else full})"
+        theorem = "Theorem 2" if law == "laplace" else "the triangle inequality of the gauge"
+        basis = f"{theorem} ({local if neighbours.kind == 'time-local' else full})"
     return Guarantee(
         law=law,
         sensitivity=upper,
@@ -248,13 +310,18 @@ def _guarantee(
     )
 
 
-def _observability(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
-    """G and H with ``‖O d‖² ≤ ‖G d‖² + ‖H d‖²``, where H is what rounding may have done.
+def observability_bound(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
+    """Return G and H with ``‖O d‖² ≤ ‖G d‖² + ‖H d‖²``, where H is what rounding may have done.
 
     An entry of the Gramian is off by at most γ times the root of the product of its diagonal
     entries, whatever the units.
+
+    Parameters
+    ----------
+    dynamics : Dynamics
+        The system and its horizon.
     """
-    gramian = output_gramian(dynamics)
+    gramian = summed_gramian(dynamics)
     n = len(gramian)
     size = np.sqrt(np.diagonal(gramian))
     unit = np.where(size > 0, size, 1.0)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.coordinates import output_blocks
+from affinedp.arrays import FloatArray, IntArray, dense
+from affinedp.bodies.noise import KNormNoise
+from affinedp.control.trajectory.coordinates import output_blocks, output_gramian
 from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
@@ -18,6 +20,9 @@ from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.record import MOST_NUMBERS
+
+# Over longer horizons squared errors are summed by doubling, and single times by powers.
+MOST_LISTED = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +53,9 @@ class OutputNoise:
 
     @property
     def law(self) -> Law:
-        """Law of what is drawn, as the guarantee says: N(0, 1), or L(0, 1) of variance 2."""
-        return "laplace" if self.guarantee.law == "laplace" else "gaussian"
+        """Law of what is drawn, as the guarantee says: N(0, 1), L(0, 1), or K-norm."""
+        laws: dict[str, Law] = {"laplace": "laplace", "knorm": "knorm"}
+        return laws.get(self.guarantee.law, "gaussian")
 
     @property
     def variance(self) -> float:
@@ -88,6 +94,16 @@ class OutputNoise:
         """Standard deviation of γ(t), shape (horizon, outputs)."""
         raise NotImplementedError
 
+    def noise_at(self, times: Sequence[int]) -> FloatArray:
+        """Return the standard deviation of γ at some times, shape (times, outputs).
+
+        Parameters
+        ----------
+        times : sequence of int
+            Within the horizon.
+        """
+        return np.asarray(self.noise_by_time[list(times)])
+
     @property
     def expected_squared_error(self) -> float:
         """Expected squared error of all outputs of the horizon together."""
@@ -113,11 +129,18 @@ class OneDrawNoise(OutputNoise):
         Certified relative distance of the cost to the least possible.
     notes : tuple of str
         What a reader should know about the design.
+    points : array, shape (n, p), or None
+        For K-norm noise, points of the body of the noise on x(0), up to sign; ``root`` is then a
+        root of its covariance.
+    rate : float
+        The rate of K-norm noise.
     """
 
     root: FloatArray = field(repr=False)
     gap: float | None = None
     notes: tuple[str, ...] = ()
+    points: FloatArray | None = field(default=None, repr=False)
+    rate: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,6 +149,32 @@ class OneDrawNoise(OutputNoise):
                 f"root has shape {self.root.shape}, but x(0) has {self.states} entries"
             )
         self.root.flags.writeable = False
+        if (self.law == "knorm") != (self.points is not None):
+            raise AffineDPError("points go with K-norm noise, and it needs them")
+
+    @cached_property
+    def body(self) -> KNormNoise:
+        """K-norm noise on the entries of x(0) that have noise."""
+        return KNormNoise(self.body_points, self.rate)
+
+    @property
+    def body_points(self) -> FloatArray:
+        """Points of the body on the entries of x(0) that have noise, up to sign."""
+        if self.points is None:
+            raise AffineDPError(f"{self.law} noise has no body")
+        return np.asarray(self.points[self.noisy])
+
+    @property
+    def noisy(self) -> IntArray:
+        """The entries of x(0) that have noise."""
+        return np.flatnonzero(self.root.any(axis=1))
+
+    def _drawn(self, shape: tuple[int, ...], seed: int | np.random.Generator | None) -> FloatArray:
+        """η for simulation: for K-norm noise what makes the noise on x(0) of the root."""
+        if self.points is None:
+            return super()._drawn(shape, seed)
+        drawn = self.body.sample(shape[0], np.random.default_rng(seed))
+        return np.asarray(np.linalg.solve(self.root[self.noisy], drawn.T).T)
 
     def loadings(self, start: int = 0, stop: int | None = None) -> FloatArray:
         """Return Γ(t) with ``γ(t) = Γ(t) η`` for a range of times.
@@ -166,9 +215,32 @@ class OneDrawNoise(OutputNoise):
         scan_transitions(shorter, keep, float(np.abs(self.root).max()))
         return found
 
+    def noise_at(self, times: Sequence[int]) -> FloatArray:
+        """Return the standard deviation of γ at some times, shape (times, outputs).
+
+        Parameters
+        ----------
+        times : sequence of int
+            Within the horizon.
+        """
+        if self.dynamics.time_varying or self.horizon <= MOST_LISTED:
+            return super().noise_at(times)
+        A, C = self.dynamics.A, self.dynamics.C
+        found = [C @ np.linalg.matrix_power(A, int(t)) @ self.root for t in times]
+        return np.asarray(np.linalg.norm(found, axis=2) * math.sqrt(self.variance))
+
+    @property
+    def expected_squared_error(self) -> float:
+        """Expected squared error of all outputs of the horizon together."""
+        if self.dynamics.time_varying or self.horizon <= MOST_LISTED:
+            return super().expected_squared_error
+        gramian = output_gramian(self.dynamics)
+        return self.variance * float(np.trace(self.root.T @ gramian @ self.root))
+
     @cached_property
     def noise_by_time(self) -> FloatArray:
         """Standard deviation of γ(t), shape (horizon, outputs)."""
+        _refuse_large(float(self.horizon) * self.outputs)
         deviations = np.empty((self.horizon, self.outputs))
 
         def keep(first: int, block: FloatArray) -> None:
@@ -219,7 +291,10 @@ class OneDrawNoise(OutputNoise):
         digest = hashlib.sha256(f"{self.neighbours.key} {self.dynamics.fingerprint}".encode())
         if self.law != "gaussian":
             digest.update(self.law.encode())
-        digest.update(repr(self.root.shape).encode() + np.ascontiguousarray(self.root).tobytes())
+        for part in (self.root,) if self.points is None else (self.points,):
+            digest.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+        if self.points is not None:
+            digest.update(self.rate.hex().encode())
         return digest.hexdigest()
 
 
@@ -261,3 +336,20 @@ def _refuse_large(numbers: float) -> None:
         raise AffineDPError(
             f"{numbers:,.0f} numbers do not fit in memory; shorten the horizon or ask for fewer"
         )
+
+
+def root_of_body(points: FloatArray, rate: float) -> FloatArray:
+    """Return a root of the covariance of K-norm noise on x(0).
+
+    Parameters
+    ----------
+    points : array, shape (n, p)
+        Points of the body, up to sign; rows of zeros get no noise.
+    rate : float
+        The rate.
+    """
+    places = np.flatnonzero(points.any(axis=1))
+    moment = KNormNoise(points[places], rate).moment
+    root = np.zeros((len(points), len(places)))
+    root[places] = np.linalg.cholesky(dense(moment))
+    return root

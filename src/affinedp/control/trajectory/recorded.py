@@ -50,6 +50,13 @@ def ordinary_mechanism(noise: OneDrawNoise, offsets: ArrayLike | None = None) ->
     dynamics = noise.dynamics
     manifold = trajectory_manifold(dynamics, offsets)
     query, names = output_query(dynamics)
+    if noise.points is not None:
+        places = noise.noisy
+        basis = noise.noise_matrix @ np.linalg.inv(noise.root[places])
+        return build(
+            noise.neighbours.adjacency(manifold), query, basis, noise.points[places], "knorm",
+            names, notes=noise.notes, rate=noise.rate,
+        )  # fmt: skip
     return build(
         noise.neighbours.adjacency(manifold), query, noise.noise_matrix,
         np.eye(noise.root.shape[1]), noise.law, names, gap=noise.gap, notes=noise.notes,

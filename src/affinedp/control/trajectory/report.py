@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affinedp.control.trajectory.promise import independent_promise
-from affinedp.control.trajectory.record import OneDrawNoise, OutputNoise
+from affinedp.control.trajectory.dynamics import ENDLESS
+from affinedp.control.trajectory.promise import independent_laplace_promise, independent_promise
+from affinedp.control.trajectory.record import MOST_LISTED, OneDrawNoise, OutputNoise
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.show.baseline import Baseline
 from affinedp.show.page import OutputRow, Report, printable, round_up
 from affinedp.show.plot import INDEPENDENT, OURS, draw_promise, is_wide
+from affinedp.show.report import LAWS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,6 +45,7 @@ def report(noise: OutputNoise) -> Report:
     dynamics = noise.dynamics
     baseline = independent_baseline(noise)
     independent = baseline.deviation
+    times = shown_times(noise.horizon)
     rows = tuple(
         OutputRow(
             printable(f"{dynamics.output_names[i]}({t})"),
@@ -50,14 +53,14 @@ def report(noise: OutputNoise) -> Report:
             independent,
             None if independent is None else (deviation / independent) ** 2,
         )
-        for t in shown_times(noise.horizon)
-        for i, deviation in enumerate(noise.noise_by_time[t].tolist())
+        for t, row in zip(times, noise.noise_at(times).tolist())
+        for i, deviation in enumerate(row)
     )
     structured = isinstance(noise, OneDrawNoise)
     count = f"{noise.outputs} output{'s' if noise.outputs > 1 else ''}"
     draws = "one draw for all" if structured else "fresh at every step"
     return Report(
-        title=f"Gaussian noise on {count} over {noise.horizon:,} steps, {draws}",
+        title=f"{LAWS[noise.law]} noise on {count} {_over(noise.horizon)}, {draws}",
         promise=tuple((label, printable(text)) for label, text in _promise(noise)),
         outputs=rows,
         totals=tuple((label, printable(text)) for label, text in _totals(noise, baseline)),
@@ -65,6 +68,10 @@ def report(noise: OutputNoise) -> Report:
         baseline=baseline,
         picture=lambda: plot(noise),
     )
+
+
+def _over(steps: int) -> str:
+    return "for all time" if steps >= ENDLESS else f"over {steps:,} steps"
 
 
 def shown_times(horizon: int) -> list[int]:
@@ -82,19 +89,25 @@ def independent_baseline(noise: OutputNoise) -> Baseline:
     noise : OutputNoise
         What is compared.
     """
+    if noise.horizon > MOST_LISTED and noise.neighbours.kind == "initial":
+        return Baseline(None, "over so many steps it is not computed")
     try:
-        unit = independent_promise(noise.neighbours, 1.0)
+        gaussian = noise.law == "gaussian"
+        promise = independent_promise if gaussian else independent_laplace_promise
+        unit = promise(noise.neighbours, 1.0)
     except AffineDPError as error:
         return Baseline(None, str(error).partition(". ")[0])
-    return Baseline(unit.sensitivity / noise.guarantee.sensitivity)
+    scale = unit.sensitivity / noise.guarantee.sensitivity
+    return Baseline(scale if gaussian else scale * math.sqrt(2.0))
 
 
 def _promise(noise: OutputNoise) -> Iterator[tuple[str, str]]:
     yield from noise.guarantee.summary()
     yield (
         "covers",
-        f"states and outputs at the first {noise.horizon:,} steps, for inputs that are public; "
-        "neighbours share disturbances; dynamics that the public knows better are not covered",
+        f"states and outputs {_over(noise.horizon)}, for inputs that are public; "
+        "neighbours share all disturbances, so those are NOT hidden; dynamics that the public "
+        "knows better are not covered",
     )
 
 
@@ -135,14 +148,12 @@ def plot(noise: OutputNoise) -> Figure:
     promise, axes = figure.subplots(1, 2, width_ratios=(1, 1.5))
     draw_promise(promise, noise.guarantee)
     axes.set_title("Noise by time")
-    deviations = noise.noise_by_time
     times = np.unique(np.linspace(0, noise.horizon - 1, DRAWN_TIMES).astype(int))
+    deviations = noise.noise_at(times.tolist())
     styles = ("-", "-.", ":", (0, (5, 1)))
     for i, name in enumerate(noise.dynamics.output_names):
         label, style = printable(name), styles[i % len(styles)]
-        axes.plot(
-            times, deviations[times, i], color=OURS, linestyle=style, linewidth=2, label=label
-        )
+        axes.plot(times, deviations[:, i], color=OURS, linestyle=style, linewidth=2, label=label)
     baseline = independent_baseline(noise).deviation
     if baseline is not None and isinstance(noise, OneDrawNoise):
         label = "fresh noise at every step, same promise"

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.control.trajectory.choose import trajectory_neighbours
 from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
-from affinedp.control.trajectory.neighbours import trajectory_neighbours
 from affinedp.control.trajectory.promise import promise_of_root, stated_promise
-from affinedp.control.trajectory.record import OneDrawNoise
+from affinedp.control.trajectory.record import OneDrawNoise, root_of_body
 from affinedp.files.mechanisms import (
     TRAJECTORY_FORMAT,
     VERSION,
@@ -51,6 +51,11 @@ def save_trajectory_noise(mechanism: OneDrawNoise, path: Path) -> None:
         "mu": packed(mu[0] if np.all(mu == mu[0]) else mu),
         "root": packed(mechanism.root),
         "law": mechanism.law,
+        **(
+            {}
+            if mechanism.points is None
+            else {"points": packed(mechanism.points), "rate": mechanism.rate}
+        ),
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
         "guarantee": {"sensitivity": mechanism.guarantee.sensitivity},
@@ -85,13 +90,16 @@ def _restored(document: Mapping[str, Any], reverify: bool) -> OneDrawNoise:
     neighbours = trajectory_neighbours(dynamics, unpacked(document["mu"]), document["neighbours"])
     root = unpacked(document["root"])
     law = document.get("law", "gaussian")  # older files do not say it
-    if law not in ("gaussian", "laplace"):
+    if law not in ("gaussian", "laplace", "knorm"):
         raise StorageError(f"there is no law {law!r:.40}")
     stated = float(document["guarantee"]["sensitivity"])
     if not 0 < stated < np.inf:
         raise StorageError("the stated sensitivity is not possible")
+    points, rate = (
+        (unpacked(document["points"]), _rate(document)) if law == "knorm" else (None, 1.0)
+    )
     guarantee = (
-        promise_of_root(neighbours, root, law)
+        promise_of_root(neighbours, root if points is None else points, law, rate)
         if reverify
         else stated_promise(neighbours, stated, law)
     )
@@ -101,7 +109,16 @@ def _restored(document: Mapping[str, Any], reverify: bool) -> OneDrawNoise:
     if gap is not None:
         notes.append(f"when designed, at most {gap:.2g} (relative) above the least cost")
     # optimality is not computed again, so that it is not claimed
-    return OneDrawNoise(neighbours, guarantee, root, None, tuple(notes))
+    if points is not None:  # the root says what errors are expected: it is computed, not trusted
+        root = root_of_body(points, rate)
+    return OneDrawNoise(neighbours, guarantee, root, None, tuple(notes), points, rate)
+
+
+def _rate(document: Mapping[str, Any]) -> float:
+    rate = float(document["rate"])
+    if not 0 < rate < np.inf:
+        raise StorageError(f"a rate of {rate} is not possible")
+    return rate
 
 
 def _stacked(matrix: FloatArray) -> dict[str, Any]:

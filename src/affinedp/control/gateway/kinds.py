@@ -1,0 +1,382 @@
+"""The kinds of noise that a gateway sends, behind one face: plan, draw, and what comes next."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray
+from affinedp.control.gateway.facts import (
+    Facts,
+    deviations_of,
+    stationary_facts,
+    trajectory_facts,
+)
+from affinedp.control.gateway.integer_noise import drawn_once
+from affinedp.control.gateway.knorm_draw import BodyOnGrid
+from affinedp.control.gateway.one_draw import OneDraw
+from affinedp.control.gateway.plan import (
+    GatewayPlan,
+    cost_of_steps,
+    gateway_plan,
+    plan_for,
+)
+from affinedp.control.gateway.saturation import saturating_plan
+from affinedp.control.gateway.stream import Stream, draw_bits
+from affinedp.control.gateway.white_plan import white_plan
+from affinedp.control.sensors.reach import Reach
+from affinedp.control.sensors.sensor import Sensor, check_range
+from affinedp.control.stationary.path import path_bits
+from affinedp.control.stationary.record import StationaryNoise
+from affinedp.control.trajectory.dynamics import Dynamics
+from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
+from affinedp.errors import AffineDPError
+from affinedp.once.state import Head
+from affinedp.promise.guarantee import Guarantee
+
+# Steps that a gateway keeps of noise without an end; older ones are not sent again.
+KEPT = 4096
+# Steps over which reach is worked out.
+MOST_REACHED = 1_000_000
+
+
+class Source(Protocol):
+    """Where the noise of a gateway comes from."""
+
+    def at(
+        self, head: Head, step: int, readings: list[float]
+    ) -> tuple[FloatArray, tuple[int, ...]]:
+        """Return what to publish at a step, and the noise's path to keep."""
+
+
+class Kind(ABC):
+    """A mechanism as a gateway sees it.
+
+    Parameters
+    ----------
+    mechanism : object
+        The noise.
+    horizon : int or None
+        How many steps are sent at most, if fewer than the mechanism is made for.
+    """
+
+    keeps: int | None = None  # how many steps are kept; None for all
+
+    def __init__(self, mechanism: Any, horizon: int | None) -> None:
+        most = mechanism.horizon
+        if horizon is not None and (type(horizon) is not int or not 1 <= horizon <= most):
+            raise AffineDPError(f"horizon must be a whole number from 1 to {most:,}: {horizon!r}")
+        self.mechanism = mechanism
+        self.steps: int = most if horizon is None else horizon
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the mechanism promises."""
+        return self.mechanism.guarantee  # type: ignore[no-any-return]
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what is sent."""
+
+    @abstractmethod
+    def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
+        """Choose grids, fresh noise and enlargement."""
+
+    @abstractmethod
+    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Draw what is drawn once, and where the path begins."""
+
+    @abstractmethod
+    def source(self, plan: GatewayPlan) -> Source:
+        """Return what makes the noise of every step."""
+
+    @property
+    @abstractmethod
+    def designed(self) -> FloatArray:
+        """Mean variance of the mechanism's noise on each output."""
+
+    def variance(self, plan: GatewayPlan) -> FloatArray:
+        """Return the mean variance of the noise on each output, with all that the plan adds.
+
+        Parameters
+        ----------
+        plan : GatewayPlan
+            The plan.
+        """
+        return np.asarray(plan.noise_factor**2 * self.designed + plan.added_variance)
+
+    @abstractmethod
+    def cost(self, sensor: Sensor) -> float:
+        """Return the total variance with these sensors, relative to exact ones."""
+
+    @abstractmethod
+    def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
+        """Refuse sensors that can saturate where that breaks the promise."""
+
+    @property
+    def minds_saturation(self) -> bool:
+        """Whether a saturated sensor breaks the promise."""
+        return True
+
+    @property
+    def covers_saturation(self) -> bool:
+        """Whether the noise was enlarged for sensors that saturate."""
+        return False
+
+
+class OneDrawKind(Kind):
+    """Noise from one draw for the whole run, from a :class:`TrajectoryMechanism`."""
+
+    @cached_property
+    def _dynamics(self) -> Dynamics:
+        dynamics: Dynamics = self.mechanism.dynamics
+        return dynamics if self.steps == dynamics.horizon else dynamics.shortened(self.steps)
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return trajectory_facts(self.mechanism, self._dynamics)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs."""
+        return self._dynamics.output_names
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what is sent."""
+        return str(self.mechanism.fingerprint)
+
+    def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
+        """Choose grids, fresh noise and enlargement."""
+        return gateway_plan(self.mechanism, sensor, fresh_noise, self.steps)
+
+    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Draw η, and R η."""
+        numbers = drawn_once(plan.noise_factor, self.mechanism.root.shape[1])
+        return numbers, self.source(plan).start(numbers)
+
+    def source(self, plan: GatewayPlan) -> OneDraw:
+        """Return what makes the noise of every step."""
+        return OneDraw(self._dynamics, self.mechanism.root, plan)
+
+    @property
+    def designed(self) -> FloatArray:
+        """Mean variance of the mechanism's noise on each output."""
+        return np.asarray((deviations_of(self.mechanism, self.steps) ** 2).mean(axis=0))
+
+    def cost(self, sensor: Sensor) -> float:
+        """Return the total variance with these sensors, relative to exact ones."""
+        return cost_of_steps(self._facts, sensor)
+
+    def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
+        """Refuse sensors that can saturate."""
+        check_range(sensor, self._dynamics, reach)
+
+
+class BodyKind(OneDrawKind):
+    """K-norm noise from one draw: δ = 0, with fresh Laplace noise for what is not exact."""
+
+    @cached_property
+    def _grid(self) -> BodyOnGrid:
+        return BodyOnGrid.of(self.mechanism)
+
+    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Draw steps of x(0), and where the path begins."""
+        numbers = self._grid.draw(self.guarantee.sensitivity, plan.noise_factor)
+        return numbers, self.source(plan).start(numbers)
+
+    def source(self, plan: GatewayPlan) -> OneDraw:
+        """Return what makes the noise of every step."""
+        return OneDraw(self._dynamics, self._grid.root(self.mechanism), plan)
+
+
+class WhiteKind(Kind):
+    """Fresh noise at every step and nothing else, from an :class:`IndependentOutputNoise`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs."""
+        return tuple(self.mechanism.dynamics.output_names)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what is sent."""
+        dynamics = self.mechanism.dynamics
+        key = f"{self.mechanism.neighbours.key} {dynamics.fingerprint} white"
+        scales = np.ascontiguousarray(self.mechanism.sigma, dtype=np.float64)
+        return hashlib.sha256(key.encode() + scales.tobytes()).hexdigest()
+
+    def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
+        """Choose grids, fresh noise and enlargement."""
+        if fresh_noise is not None:
+            raise AffineDPError("independent noise is all fresh: leave fresh_noise out")
+        return white_plan(self.mechanism, sensor, self.steps)
+
+    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Nothing is drawn once."""
+        return (), self.source(plan).start(())
+
+    def source(self, plan: GatewayPlan) -> OneDraw:
+        """Return what makes the noise of every step."""
+        dynamics = self.mechanism.dynamics
+        return OneDraw(dynamics, np.zeros((dynamics.states, 0)), plan)
+
+    @property
+    def designed(self) -> FloatArray:
+        """Mean variance of the mechanism's noise on each output."""
+        return np.asarray(self.mechanism.sigma, dtype=float) ** 2
+
+    def variance(self, plan: GatewayPlan) -> FloatArray:
+        """Return the variance of the noise on each output."""
+        return plan.added_variance
+
+    def cost(self, sensor: Sensor) -> float:
+        """Return the total variance with these sensors, relative to exact ones."""
+        plan = white_plan(self.mechanism, sensor, self.steps)
+        return float((plan.fresh_noise**2 / self.designed).mean())
+
+    def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
+        """A saturated sensor only makes neighbours more alike, step by step."""
+
+    @property
+    def minds_saturation(self) -> bool:
+        """Whether a saturated sensor breaks the promise."""
+        return False
+
+
+class StationaryKind(Kind):
+    """Stationary noise that goes on for ever, from a :class:`StationaryNoise`."""
+
+    keeps = KEPT
+    _saturates = False
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return stationary_facts(self.mechanism, self.steps)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs."""
+        return tuple(self.mechanism.output_names)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what is sent."""
+        return str(self.mechanism.fingerprint)
+
+    def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
+        """Choose grids, fresh noise and enlargement."""
+        noise: StationaryNoise = self.mechanism
+        if self._saturates:
+            return saturating_plan(noise, self._facts, sensor)
+        return plan_for(self._facts, sensor, fresh_noise, lambda e: path_bits(noise, e))
+
+    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Draw the filter's memory in its stationary state."""
+        source = self.source(plan)
+        bits = draw_bits(self.mechanism.scale)
+        scale = Fraction(plan.noise_factor) * Fraction(self.mechanism.scale) * Fraction(2) ** bits
+        numbers = drawn_once(scale / 2**56, source.start_draws)
+        return numbers, source.start(numbers)
+
+    def source(self, plan: GatewayPlan) -> Stream:
+        """Return what makes the noise of every step."""
+        return Stream(self.mechanism, plan)
+
+    @property
+    def designed(self) -> FloatArray:
+        """Variance of the mechanism's noise on each output."""
+        return np.asarray(self.mechanism.stationary_variance)
+
+    def cost(self, sensor: Sensor) -> float:
+        """Return the total variance with these sensors, relative to exact ones."""
+        if self._saturates:
+            return float((self.variance(self.plan(sensor, None)) / self.designed).mean())
+        return cost_of_steps(self._facts, sensor)
+
+    def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
+        """Check that sensors stay in their range, or take note that they may not."""
+        if not self.minds_saturation:
+            return
+        if sensor.low and reach is None:
+            self._saturates = True  # all of the noise is enlarged for it
+            return
+        plant = self.mechanism.neighbours.plant
+        steps = min(self.steps, MOST_REACHED)
+        if sensor.low and self.steps > MOST_REACHED:
+            raise AffineDPError(
+                f"whether a sensor stays in its range is worked out for up to {MOST_REACHED:,} "
+                "steps: give horizon=, how many steps this run has at most"
+            )
+        states = tuple(f"x{i + 1}" for i in range(len(plant.A)))
+        check_range(sensor, Dynamics(plant.A, plant.C, steps, states, self.names), reach)
+
+    @property
+    def covers_saturation(self) -> bool:
+        """Whether the noise was enlarged for sensors that saturate."""
+        return self._saturates
+
+    @property
+    def minds_saturation(self) -> bool:
+        """Whether a saturated sensor breaks the promise; not that of white noise."""
+        noise: StationaryNoise = self.mechanism
+        mixed = noise.filter.D - np.diag(np.diagonal(noise.filter.D))
+        return bool(noise.filter.order or np.any(mixed))
+
+
+def kind_of(mechanism: Any, horizon: int | None = None) -> Kind:
+    """Return a mechanism as a gateway sees it, or refuse it.
+
+    Parameters
+    ----------
+    mechanism : object
+        Noise with a promise.
+    horizon : int, optional
+        How many steps are sent at most.
+    """
+    kinds: tuple[tuple[Any, type[Kind]], ...] = (
+        (TrajectoryMechanism, OneDrawKind),
+        (IndependentOutputNoise, WhiteKind),
+        (StationaryNoise, StationaryKind),
+    )
+    for found, kind in kinds:
+        if isinstance(mechanism, found):
+            if kind is OneDrawKind and mechanism.law == "knorm":
+                return BodyKind(mechanism, horizon)
+            if mechanism.law != "gaussian":
+                raise AffineDPError(
+                    "a gateway sends Gaussian or K-norm noise. Release Laplace noise for a "
+                    "recorded trajectory (mechanism().release), or design K-norm noise "
+                    "(law='knorm'), which keeps ε without δ too"
+                )
+            return kind(mechanism, horizon)
+    raise AffineDPError(
+        "a gateway sends with a mechanism of design_output_noise, design_input_noise or "
+        f"independent_output_noise, not with {type(mechanism).__name__}"
+    )
+
+
+def spread(kind: Kind, plan: GatewayPlan) -> FloatArray:
+    """Return the standard deviation of what is added to each output.
+
+    Parameters
+    ----------
+    kind : Kind
+        The noise.
+    plan : GatewayPlan
+        What the gateway adds.
+    """
+    return np.asarray(np.vectorize(math.sqrt, otypes=[float])(kind.variance(plan)))

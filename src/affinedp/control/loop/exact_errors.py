@@ -1,0 +1,169 @@
+"""What noise adds to the mean squares of a loop: exact, without simulation."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray
+from affinedp.control.loop.filtered_noise import noisy_loop
+from affinedp.control.loop.numbers import covariance
+from affinedp.control.loop.record import LoopRecord
+from affinedp.control.loop.recursions import responses, unit_loadings, variances
+from affinedp.control.loop.simulation import check_growth
+from affinedp.control.stationary.record import StationaryNoise
+from affinedp.control.trajectory.dynamics import Dynamics
+from affinedp.control.trajectory.record import FreshOutputNoise, OneDrawNoise
+from affinedp.errors import AffineDPError
+
+AnyNoise: TypeAlias = OneDrawNoise | FreshOutputNoise | StationaryNoise
+
+
+def mean_errors(loop: LoopRecord, steps: int) -> FloatArray:
+    """Return the mean tracking error, shape (steps + 1, n), which no noise changes.
+
+    Parameters
+    ----------
+    loop : LoopRecord
+        Plant, controller and observer.
+    steps : int
+        How many outputs are sent.
+    """
+    n = loop.plant.states
+    references = loop.references(steps)
+    pull = loop.pull(references)
+    both = np.empty((steps + 1, 2 * n))
+    both[0] = np.concatenate([loop.x0, loop.xhat0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t in range(steps):
+            both[t + 1] = loop.matrix @ both[t] + pull[t]
+    check_growth(np.abs(both).max(axis=1))
+    return both[:, :n] - references
+
+
+def check_noise(loop: LoopRecord, noise: AnyNoise | Dynamics, steps: int) -> None:
+    """Refuse noise for other outputs, or for fewer steps.
+
+    Parameters
+    ----------
+    loop : LoopRecord
+        Plant, controller and observer.
+    noise : OneDrawNoise, FreshOutputNoise, StationaryNoise or Dynamics
+        On the outputs.
+    steps : int
+        How many outputs are sent.
+    """
+    if noise.outputs != loop.plant.outputs:
+        raise AffineDPError(
+            f"the noise is for {noise.outputs} outputs, but the plant has {loop.plant.outputs}"
+        )
+    if steps > noise.horizon:
+        raise AffineDPError(
+            f"{steps} steps send {steps} outputs, but the noise is for a horizon of "
+            f"{noise.horizon}: take fewer steps, or design for a longer horizon"
+        )
+
+
+def added_squares(
+    loop: LoopRecord,
+    noise: AnyNoise | None,
+    steps: int,
+    process_noise: ArrayLike | None,
+    sensor_noise: ArrayLike | None,
+) -> FloatArray:
+    """Return what noise adds to the mean squares of the states, shape (steps + 1, n).
+
+    Parameters
+    ----------
+    loop : LoopRecord
+        Plant, controller and observer.
+    noise : OneDrawNoise, FreshOutputNoise, StationaryNoise or None
+        On the outputs.
+    steps : int
+        How many outputs are sent.
+    process_noise, sensor_noise : float, array or None
+        White noise besides.
+    """
+    n = loop.plant.states
+    fresh = _fresh(loop, noise, process_noise, sensor_noise)
+    squares = np.zeros((steps + 1, n))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(noise, OneDrawNoise):
+            loadings = noise.loadings(0, steps)
+            moved = responses(loop.matrix, loop.injection, loadings, loadings.shape[2])
+            squares += [noise.variance * np.sum(response[:n] ** 2, axis=1) for response in moved]
+        if isinstance(noise, StationaryNoise):
+            moving = noisy_loop(loop.matrix, loop.injection, noise, fresh)
+            squares += moving.variances(steps)[:, :n]
+        elif fresh.any():
+            squares += variances(loop.matrix, fresh, steps)[:, :n]
+    return squares
+
+
+def stationary_squares(
+    loop: LoopRecord,
+    noise: AnyNoise | None,
+    process_noise: ArrayLike | None,
+    sensor_noise: ArrayLike | None,
+) -> FloatArray:
+    """Return the variance of each state after a long time, shape (n,).
+
+    Parameters
+    ----------
+    loop, noise, process_noise, sensor_noise
+        As for :func:`added_squares`.
+    """
+    if isinstance(noise, OneDrawNoise):
+        raise AffineDPError("noise of one draw has no stationary state: use mean_square_error")
+    fresh = _fresh(loop, noise, process_noise, sensor_noise)
+    filtered = noise if isinstance(noise, StationaryNoise) else None
+    moving = noisy_loop(loop.matrix, loop.injection, filtered, fresh)
+    return np.array(moving.stationary().diagonal()[: loop.plant.states])
+
+
+def cost_of_one_draw(
+    loop: LoopRecord, dynamics: Dynamics, weight: FloatArray, steps: int
+) -> FloatArray:
+    """Return W of :meth:`affinedp.control.ClosedLoop.noise_cost`.
+
+    Parameters
+    ----------
+    loop : LoopRecord
+        Plant, controller and observer.
+    dynamics : Dynamics
+        What shapes the noise.
+    weight : array, shape (n, n)
+        Q.
+    steps : int
+        How many outputs are sent.
+    """
+    n = loop.plant.states
+    cost = np.zeros((dynamics.states, dynamics.states))
+    loadings = unit_loadings(dynamics, steps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for response in responses(loop.matrix, loop.injection, loadings, dynamics.states):
+            cost += response[:n].T @ weight @ response[:n]
+    if not np.all(np.isfinite(cost)):
+        raise AffineDPError(
+            f"the noise or the loop grows beyond double precision within {steps} steps: "
+            "take fewer, or stabilise the loop (see ClosedLoop.warnings)"
+        )
+    return np.asarray((cost + cost.T) / 2)
+
+
+def _fresh(
+    loop: LoopRecord,
+    noise: AnyNoise | None,
+    process_noise: ArrayLike | None,
+    sensor_noise: ArrayLike | None,
+) -> FloatArray:
+    """Covariance of all white noise on the loop's state."""
+    n = loop.plant.states
+    sensor = covariance(sensor_noise, "sensor_noise", loop.plant.outputs)
+    if isinstance(noise, FreshOutputNoise):
+        sensor = sensor + np.diag(noise.variance * noise.sigma**2)
+    fresh: FloatArray = loop.injection @ sensor @ loop.injection.T
+    fresh[:n, :n] += covariance(process_noise, "process_noise", n)
+    return fresh

@@ -1,0 +1,121 @@
+"""Which measurements are possible, by public limits on the start and on the inputs of a plant.
+
+Who steers the inputs decides when a sensor saturates, and a saturated sensor is no longer linear.
+If the limits keep every possible measurement inside the sensor's range, that never happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray, real_array
+from affinedp.control.trajectory.dynamics import Dynamics
+from affinedp.errors import AffineDPError
+
+# Far more than sums over a horizon round.
+SAFE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """Public limits that hold for every trajectory, whatever was sent.
+
+    They must be enforced by something that does not look at the data: actuators that go no further,
+    a physical end.  Disturbances count as inputs: add their columns to B and their limits.
+
+    Attributes
+    ----------
+    start : (low, high)
+        Between which x(0) lies, entry by entry; for neighbours too.
+    B : array_like, shape (n, k)
+        How inputs and disturbances enter the state.
+    inputs : (low, high)
+        Between which they lie.
+
+    Examples
+    --------
+    >>> from affinedp.control import dynamics_of
+    >>> room = dynamics_of(([[0.9]], [[1.0]]), horizon=100)
+    >>> low, high = Reach(start=([15], [25]), B=[[1.0]], inputs=([0], [3])).outputs(room)
+    >>> low.round(2).tolist(), high.round(2).tolist()
+    ([0.0], [30.0])
+    """
+
+    start: tuple[ArrayLike, ArrayLike]
+    B: ArrayLike
+    inputs: tuple[ArrayLike, ArrayLike]
+
+    def outputs(self, dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
+        """Return the least and the largest value that each output can have at any time.
+
+        Parameters
+        ----------
+        dynamics : Dynamics
+            A, C and the horizon.
+        """
+        matrix = real_array(self.B, "B", 2)
+        if len(matrix) != dynamics.states:
+            raise AffineDPError(f"B has {len(matrix)} rows, but x has {dynamics.states} entries")
+        middle, spread = _box(self.start, "start", dynamics.states)
+        given, width = _box(self.inputs, "inputs", matrix.shape[1])
+        constant = dynamics.A.ndim == 2 and dynamics.C.ndim == 2
+        found = _constant if constant else _varying
+        low, high = found(dynamics, matrix, (middle, spread), (given, width))
+        margin = SAFE * np.maximum(np.abs(low), np.abs(high))
+        return low - margin, high + margin
+
+
+def _box(
+    limits: tuple[ArrayLike, ArrayLike], name: str, size: int
+) -> tuple[FloatArray, FloatArray]:
+    try:
+        low, high = (np.broadcast_to(real_array(v, name), (size,)) for v in limits)
+    except (TypeError, ValueError):
+        raise AffineDPError(f"{name} must be a pair (low, high) of {size} numbers each") from None
+    if np.any(low > high):
+        raise AffineDPError(f"{name}: the lower limit is above the upper one")
+    return (low + high) / 2, (high - low) / 2
+
+
+_Box = tuple[FloatArray, FloatArray]
+
+
+def _constant(
+    dynamics: Dynamics, B: FloatArray, start: _Box, inputs: _Box
+) -> tuple[FloatArray, FloatArray]:
+    """Exact interval hulls: |C A^t| around the start, Σ |C A^k B| around the inputs."""
+    middle = start[0].copy()
+    rows = np.array(dynamics.C)
+    from_inputs = np.zeros(dynamics.outputs)
+    low = np.full(dynamics.outputs, np.inf)
+    high = -low
+    for _ in range(dynamics.horizon):
+        centre, radius = dynamics.C @ middle, np.abs(rows) @ start[1] + from_inputs
+        low, high = np.minimum(low, centre - radius), np.maximum(high, centre + radius)
+        from_inputs = from_inputs + np.abs(rows @ B) @ inputs[1]
+        middle = dynamics.A @ middle + B @ inputs[0]
+        rows = rows @ dynamics.A
+        if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(middle))):
+            raise AffineDPError("the plant grows beyond double precision: no limits keep it in")
+    return low, high
+
+
+def _varying(
+    dynamics: Dynamics, B: FloatArray, start: _Box, inputs: _Box
+) -> tuple[FloatArray, FloatArray]:
+    """Boxes that contain the state step by step: wider than need be, never narrower."""
+    middle, spread = start[0].copy(), start[1].copy()
+    low = np.full(dynamics.outputs, np.inf)
+    high = -low
+    for t in range(dynamics.horizon):
+        C = dynamics.output_matrix(t)
+        centre, radius = C @ middle, np.abs(C) @ spread
+        low, high = np.minimum(low, centre - radius), np.maximum(high, centre + radius)
+        if t + 1 < dynamics.horizon:
+            A = dynamics.state_matrix(t)
+            middle = A @ middle + B @ inputs[0]
+            spread = np.abs(A) @ spread + np.abs(B) @ inputs[1]
+    return low, high

@@ -1,0 +1,206 @@
+"""What a recording of raw readings tells about a sensor: step, range, uneven steps.
+
+All of it is an estimate, and all of it depends on the recording: it is for the owner of the plant.
+The step is the largest of which all differences are multiples.  The ends of the range show only if
+the recording reached them.  A converter with uneven steps gives some codes more often than their
+neighbours; that tells of its nonlinearity over a few steps, while what bends slowly over the whole
+range cannot be told from the signal and must be taken from the data sheet.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from affinedp.control.sensors.grid import ENOUGH, common_step
+from affinedp.errors import AffineDPError
+
+# Codes on either side with which a code is compared.
+NEAR = 8
+# Readings for each code, on average, from which uneven steps can be told.
+ENOUGH_EACH = 30
+# An end at which the sensor stays, and where readings heap up so many times over.
+HEAP, STAYS = 5.0, 3
+MOST_CODES = 1_000_000
+
+
+@dataclass(frozen=True)
+class SensorStudy:
+    """What a recording tells about one sensor.
+
+    Attributes
+    ----------
+    name : str
+        Which column.
+    readings, distinct : int
+        How many, and how many different ones.
+    step : float or None
+        The grid on which they lie; None if there is none down to the rounding of doubles.
+    low, high : float
+        The least and the largest reading.
+    saturates : tuple of str
+        "low" or "high", where readings heap up at an end.
+    nonlinearity : float or None
+        Estimate of how far thresholds are from their places, over a few steps.  Counting noise is
+        in it, so it is rather too large than too small; None where there are too few readings.
+    """
+
+    name: str
+    readings: int
+    distinct: int
+    step: float | None
+    low: float
+    high: float
+    saturates: tuple[str, ...]
+    nonlinearity: float | None
+
+    def to_record(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**asdict(self), "saturates": list(self.saturates)}
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.readings:,} readings, {self.distinct:,} different"]
+        if self.distinct < ENOUGH:
+            lines.append("  too few different readings to tell anything")
+        elif self.step is None:
+            lines.append("  no step down to double precision: were these computed?")
+        else:
+            lines.append(f"  step         {self.step:.6g}    declare --resolution {self.step:.6g}")
+        ends = f"{self.low:.6g} to {self.high:.6g} were seen"
+        if self.saturates:
+            where = " and ".join(self.saturates)
+            ends += f"; it seems to saturate at the {where} end: a saturated sensor breaks promises"
+        lines.append(f"  range        {ends}")
+        if self.nonlinearity is not None and self.step:
+            share = self.nonlinearity / self.step
+            lines.append(
+                f"  nonlinearity {self.nonlinearity:.2g} ({share:.2g} of a step) over a few steps; "
+                "add what the data sheet says, as --measurement-error"
+            )
+        elif self.step:
+            lines.append("  nonlinearity too few readings per step to tell; see the data sheet")
+        return "\n".join(lines)
+
+
+def study(name: str, readings: Sequence[float]) -> SensorStudy:
+    """Return what a recording tells about one sensor.
+
+    Parameters
+    ----------
+    name : str
+        Which sensor.
+    readings : sequence of float
+        Raw readings in the order of time.
+
+    Examples
+    --------
+    >>> found = study("room", [round(20 + 3 * math.sin(t / 7), 1) for t in range(500)])
+    >>> round(found.step, 6), found.low, found.high, found.saturates
+    (0.1, 17.0, 23.0, ())
+    """
+    values = [float(value) for value in readings]
+    if not values or not all(map(math.isfinite, values)):
+        raise AffineDPError(f"{name}: there must be finite readings, and nothing else")
+    different = sorted(set(values))
+    step = common_step(different) if len(different) >= ENOUGH else None
+    low, high = different[0], different[-1]
+    saturates = tuple(
+        end
+        for end, value, order in (("low", low, different), ("high", high, different[::-1]))
+        if _heaps_up(values, value, order)
+    )
+    return SensorStudy(
+        name,
+        len(values),
+        len(different),
+        step,
+        low,
+        high,
+        saturates,
+        None if step is None else _nonlinearity(values, step, low, high),
+    )
+
+
+def _heaps_up(values: Sequence[float], end: float, order: Sequence[float]) -> bool:
+    """Whether readings stay at an end far more often than near it."""
+    counts = Counter(values)
+    near = [counts[value] for value in order[1 : 1 + NEAR]]
+    longest = run = 0
+    for value in values:
+        run = run + 1 if value == end else 0
+        longest = max(longest, run)
+    if len(near) < NEAR or longest < STAYS:
+        return False
+    return counts[end] > HEAP * max(1.0, float(np.mean(near)))
+
+
+def _nonlinearity(values: Sequence[float], step: float, low: float, high: float) -> float | None:
+    """Code density: how far thresholds are off, from counts relative to those of near codes."""
+    codes = round((high - low) / step) + 1
+    if codes < 6 * NEAR or codes > MOST_CODES:
+        return None
+    places = np.rint((np.array(values) - low) / step).astype(int)
+    counts = np.bincount(places, minlength=codes)[1:-1].astype(float)  # ends heap up
+    window = np.ones(2 * NEAR + 1)
+    sums = np.convolve(counts, window, "valid")
+    middle = counts[NEAR:-NEAR]
+    expected = sums / len(window)
+    if counts.mean() < ENOUGH_EACH or expected.min() <= 0:
+        return None
+    wide = middle / expected - 1  # each step's width is off by this share
+    # thresholds follow from widths; what drifts over many steps is the signal's own density
+    drift = np.convolve(np.cumsum(wide), window / len(window), "same")
+    off = (np.cumsum(wide) - drift)[NEAR:-NEAR]
+    return float(np.abs(off).max(initial=0.0)) * step
+
+
+def read_recording(path: Path) -> Iterator[tuple[str, list[float]]]:
+    """Read the columns of numbers of a CSV file, with or without a header.
+
+    Parameters
+    ----------
+    path : Path
+        The file; columns that hold something else, such as times, are left out.
+
+    Raises
+    ------
+    AffineDPError
+        If there is no column of numbers.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or "it is no CSV text"
+        raise AffineDPError(f"{path} cannot be read: {reason}") from None
+    if not rows:
+        raise AffineDPError(f"{path} is empty")
+    headed = all(_number(cell) is None for cell in rows[0])
+    names = rows[0] if headed else [f"y{i + 1}" for i in range(len(rows[0]))]
+    body = rows[1:] if headed else rows
+    if any(len(row) != len(names) for row in body):
+        raise AffineDPError(f"{path}: all rows must have {len(names)} cells")
+    found = False
+    for i, name in enumerate(names):
+        column = [_number(row[i]) for row in body]
+        numbers = [value for value in column if value is not None]
+        if body and len(numbers) == len(column):
+            found = True
+            yield name.strip(), numbers
+    if not found:
+        raise AffineDPError(f"{path}: no column holds numbers alone")
+
+
+def _number(cell: str) -> float | None:
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

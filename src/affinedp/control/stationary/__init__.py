@@ -1,0 +1,1 @@
+"""Stationary noise for private inputs: spectra, causal filters, exact certificates, the stream."""

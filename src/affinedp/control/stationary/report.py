@@ -1,0 +1,148 @@
+"""The report and the figure of stationary noise: what is hidden, from whom, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from affinedp.control.stationary.record import StationaryNoise
+from affinedp.errors import MissingExtraError
+from affinedp.show.baseline import Baseline
+from affinedp.show.page import OutputRow, Report, printable, round_up
+from affinedp.show.plot import INDEPENDENT, OURS, draw_promise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WHITE = "white output noise"
+DRAWN_POINTS = 2048
+
+
+def report(noise: StationaryNoise) -> Report:
+    """Return what people want to read about stationary noise.
+
+    Parameters
+    ----------
+    noise : StationaryNoise
+        What is sent.
+
+    Examples
+    --------
+    >>> from affinedp.control import design_input_noise
+    >>> r = report(design_input_noise(([[0.99]], [[0.9]], [[1.0]]), 1.0, 1e-4))
+    >>> r.title, round(r.outputs[0].ratio, 3)
+    ('Gaussian noise on 1 output for all time, fresh at every step', 0.091)
+    """
+    white = white_deviation(noise)
+    deviations = np.sqrt(noise.stationary_variance).tolist()
+    rows = tuple(
+        OutputRow(
+            printable(name), deviation, white, None if white is None else (deviation / white) ** 2
+        )
+        for name, deviation in zip(noise.output_names, deviations)
+    )
+    count = f"{noise.outputs} output{'s' if noise.outputs > 1 else ''}"
+    times = "for all time" if noise.endless else f"over {noise.horizon:,} steps"
+    reason = "" if white is not None else "white noise does not keep this promise"
+    return Report(
+        title=f"Gaussian noise on {count} {times}, fresh at every step",
+        promise=tuple((label, printable(text)) for label, text in _promise(noise)),
+        outputs=rows,
+        totals=tuple((label, printable(text)) for label, text in _totals(noise)),
+        equations=(),
+        baseline=Baseline(white, reason),
+        picture=lambda: plot(noise),
+    )
+
+
+def white_deviation(noise: StationaryNoise) -> float | None:
+    """Return the standard deviation of white noise with the same promise, where it is known.
+
+    Parameters
+    ----------
+    noise : StationaryNoise
+        What is compared.
+    """
+    from affinedp.control.stationary.filters import Filter
+    from affinedp.control.stationary.promise import squared_sensitivities
+    from affinedp.errors import AffineDPError
+
+    try:
+        white = Filter.static(np.eye(noise.outputs))
+        squares = squared_sensitivities(noise.neighbours, white, "output")
+    except AffineDPError:
+        return None
+    return math.sqrt(float(squares.max())) / noise.guarantee.sensitivity
+
+
+def _promise(noise: StationaryNoise) -> Iterator[tuple[str, str]]:
+    yield from noise.guarantee.summary()
+    what = "jumps of the state" if noise.neighbours.kind == "forward" else "the private inputs"
+    yield (
+        "hidden",
+        f"{what} ({', '.join(noise.neighbours.input_names)}), from everyone who sees all that is "
+        "sent and knows the plant",
+    )
+    yield (
+        "shared",
+        "all other inputs, disturbances and the first state are the same for both neighbours: "
+        "they are not hidden by this",
+    )
+    yield (
+        "needs",
+        "inputs that follow from what was sent, never from raw measurements (before the start, "
+        "too); sensors that do not clip; a plant that is the model",
+    )
+
+
+def _totals(noise: StationaryNoise) -> Iterator[tuple[str, str]]:
+    mean = noise.mean_variance
+    yield "noise", f"variance {mean:.4g} in all outputs together, at every step"
+    for name, cost in noise.alternatives.items():
+        yield name, f"costs {cost:.4g} for the same promise"
+    if noise.least is not None and noise.cost is not None:
+        gap = max(0.0, noise.cost / noise.least - 1)
+        yield (
+            "optimality",
+            f"at most {round_up(gap)} (relative) above {noise.least:.4g}, below which no "
+            "stationary noise with this promise costs",
+        )
+    yield from (("note", note) for note in noise.notes)
+
+
+def plot(noise: StationaryNoise) -> Figure:
+    """Return a figure of stationary noise: δ(ε), and the spectrum of the noise on every output.
+
+    Parameters
+    ----------
+    noise : StationaryNoise
+        What is sent.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot") from None
+
+    figure = Figure(figsize=(11, 4.4))
+    figure.set_layout_engine("constrained", w_pad=0.15)
+    promise, axes = figure.subplots(1, 2, width_ratios=(1, 1.5))
+    draw_promise(promise, noise.guarantee)
+    response = noise.filter.spectrum(DRAWN_POINTS)[1 : DRAWN_POINTS // 2]
+    size = noise.scale * np.linalg.norm(response, axis=2)
+    period = DRAWN_POINTS / np.arange(1, DRAWN_POINTS // 2)
+    styles = ("-", "-.", ":", (0, (5, 1)))
+    for i, name in enumerate(noise.output_names):
+        style = styles[i % len(styles)]
+        axes.loglog(period, size[:, i], color=OURS, linestyle=style, label=printable(name))
+    white = white_deviation(noise)
+    if white is not None:
+        axes.axhline(white, color=INDEPENDENT, linestyle="--", label="white noise, same promise")
+    axes.set_title("Noise by period")
+    axes.set_xlabel("period (steps)")
+    axes.set_ylabel("root of the spectral density (units of the output)")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    return figure

@@ -1,0 +1,227 @@
+"""Blocks of a K-norm design in coordinates in which moves are short numbers, or whole ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.bodies.exact import inverse, readable
+from affinedp.bodies.lattice import Columns, image_lattice, whole_kernel
+from affinedp.designs.separate import Block, with_floor
+from affinedp.equations.manifold import AffineManifold
+from affinedp.errors import AffineDPError
+from affinedp.promise.knorm import whole_steps
+
+# Numbers in a kernel that is looked through for fractions.
+MOST_NUMBERS = 4e6
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One block, ready for bodies.
+
+    Attributes
+    ----------
+    outputs : array of int
+        Its outputs.
+    basis : array, shape (outputs, r)
+        What makes outputs of coordinates.
+    moves : array, shape (K, r)
+        The moves of neighbours, one per row.
+    cost : array, shape (r, r)
+        Cost of noise, positive definite.
+    key : str
+        Equal for equal blocks.
+    """
+
+    outputs: IntArray
+    basis: FloatArray
+    moves: FloatArray
+    cost: FloatArray
+    key: str
+
+
+def real_cell(block: Block) -> Cell:
+    """Return a block in coordinates that are outputs, so that decimal moves stay what they are.
+
+    Parameters
+    ----------
+    block : Block
+        In orthonormal coordinates.
+    """
+    from scipy.linalg import qr
+
+    _, _, order = qr(block.basis.T / np.abs(block.basis).max(), mode="economic", pivoting=True)
+    places = np.sort(order[: block.basis.shape[1]])
+    basis = short_numbers(block.basis @ np.linalg.inv(block.basis[places]))
+    basis[places] = np.eye(len(places))
+    moves = _image(block)[places].T
+    return Cell(block.outputs, basis, moves, _cost(block, basis, moves), block.key)
+
+
+def whole_cells(manifold: AffineManifold, query: Matrix) -> Callable[[Block], Cell]:
+    """Return what puts blocks into coordinates of their lattices of whole points.
+
+    Parameters
+    ----------
+    manifold : AffineManifold
+        The equations of whole data.
+    query : matrix, shape (m, n)
+        F.
+    """
+    kernel = _whole_kernel(manifold)
+
+    def cell(block: Block) -> Cell:
+        rows = [_row(query, output) for output in block.outputs.tolist()]
+        lattice = image_lattice(kernel, rows)
+        if len(lattice) != block.basis.shape[1]:
+            raise AffineDPError(
+                "neighbours move a part of what the query reveals about whole numbers: treat the "
+                "data as real"
+            )
+        places = [next(i for i, c in enumerate(column) if c) for column in lattice]
+        back = inverse([[column[i] for column in lattice] for i in places])
+        assert back is not None  # a staircase
+        image = _image(block)
+        moves: dict[tuple[int, ...], None] = {}
+        for column in image[places].T.tolist():
+            read = [readable(c) for c in column]
+            exact = [sum((a * b for a, b in zip(row, read)), Fraction(0)) for row in back]
+            step, times = whole_steps(exact)
+            if times:
+                moves[tuple(times * c for c in step)] = None
+        basis = np.array([[float(c) for c in column] for column in lattice]).T
+        whole = np.array(list(moves), dtype=float).reshape(len(moves), len(lattice))
+        if np.linalg.matrix_rank(whole) < len(lattice):
+            raise AffineDPError(
+                "whole neighbours do not move everything that the query reveals: μ is below what "
+                "whole numbers move by. Treat the data as real, or enlarge mu"
+            )
+        return Cell(block.outputs, basis, whole, _cost(block, basis, whole), block.key)
+
+    return cell
+
+
+def _row(query: Matrix, output: int) -> dict[int, Fraction]:
+    line = dense(query[[output]]).ravel()
+    return {int(j): readable(float(line[j])) for j in np.flatnonzero(line)}
+
+
+def _whole_kernel(manifold: AffineManifold) -> Columns:
+    """The whole points of the kernel; at once where the free entries may be any whole numbers."""
+    if float(manifold.n) * manifold.dim <= MOST_NUMBERS:
+        kernel = dense(manifold.kernel)
+        if np.all(kernel == np.rint(kernel)) and manifold.kernel_error == 0:
+            return [[int(c) for c in column] for column in kernel.T.tolist()]
+    return whole_kernel(manifold.D, manifold.exact_rows)
+
+
+def _image(block: Block) -> FloatArray:
+    return short_numbers(block.basis @ block.directions.T)
+
+
+def _cost(block: Block, basis: FloatArray, moves: FloatArray) -> FloatArray:
+    back = np.linalg.pinv(block.basis) @ basis
+    weight = back.T @ block.weight @ back
+    return with_floor((weight + weight.T) / 2, np.abs(moves).max(axis=0))[0]
+
+
+def short_numbers(values: FloatArray) -> FloatArray:
+    """Replace numbers that differ from a short fraction by rounding only.
+
+    Parameters
+    ----------
+    values : array
+        Computed numbers.
+    """
+    flat, place = np.unique(values, return_inverse=True)
+    size = float(np.abs(flat).max(initial=0.0))
+    found = np.array([_short_number(v, size) for v in flat.tolist()])
+    return np.asarray(found[place].reshape(values.shape)) + 0.0
+
+
+def _short_number(value: float, size: float) -> float:
+    for most in (12, 1_000):
+        near = float(Fraction(value).limit_denominator(most))
+        if abs(near - value) <= 1e-13 * size:
+            return near
+    near = float(f"{value:.10g}")
+    return near if abs(near - value) <= 1e-13 * size else value
+
+
+@dataclass(frozen=True, eq=False)
+class OneSum:
+    """Moves that take a fixed amount from one of r + 1 entries and give it to another.
+
+    Attributes
+    ----------
+    signs : array, shape (r + 1,)
+        The last entry is minus the sum of the others times their signs.
+    width : float
+        The amount.
+    """
+
+    signs: FloatArray
+    width: float
+
+    def spread(self, basis: FloatArray) -> FloatArray:
+        """Return what makes outputs of all r + 1 entries.
+
+        Parameters
+        ----------
+        basis : array, shape (outputs, r)
+            What makes outputs of the first r.
+        """
+        others = self.signs[:-1]
+        wide = np.hstack([basis, np.zeros((len(basis), 1))])
+        times = basis[:, :1] / others[0]
+        last = np.all(basis == times * others, axis=1) & np.any(basis != 0, axis=1)
+        if len(others) > 1:  # a row that is a multiple of the signs shows the last entry alone
+            wide[last, :-1] = 0.0
+            wide[last, -1] = -times[last, 0]
+        return wide
+
+
+def as_one_sum(moves: FloatArray) -> OneSum | None:
+    """Recognise the moves under one public sum, or return None.
+
+    Parameters
+    ----------
+    moves : array, shape (K, r)
+        One per row.
+
+    Examples
+    --------
+    >>> as_one_sum(np.array([[1.0, 0], [0, 1], [1, -1]])).signs.tolist()
+    [1.0, 1.0, 1.0]
+    >>> as_one_sum(np.array([[1.0, 0], [0, 1]])) is None
+    True
+    """
+    size = moves.shape[1]
+    width = float(np.abs(moves).max())
+    if size < 2 or len(moves) < size * (size + 1) // 2 or not width:
+        return None
+    if not np.all((moves == 0) | (np.abs(moves) == width)):
+        return None
+    count = (moves != 0).sum(axis=1)
+    single = set(np.flatnonzero((moves[count == 1] != 0).any(axis=0)).tolist())
+    double = moves[count == 2]
+    if len(single) != size or np.any(count > 2) or np.any(count == 0):
+        return None
+    first = np.argmax(double != 0, axis=1)
+    second = size - 1 - np.argmax(double[:, ::-1] != 0, axis=1)
+    product = np.sign(
+        double[np.arange(len(double)), first] * double[np.arange(len(double)), second]
+    )
+    found = set(zip(first.tolist(), second.tolist(), product.tolist()))
+    pairs = {(i, j): value for i, j, value in found}
+    if not len(found) == len(pairs) == size * (size - 1) // 2:  # each pair, with one sign
+        return None
+    signs = np.array([1.0] + [-pairs[0, j] for j in range(1, size)])
+    if any(value != -signs[i] * signs[j] for (i, j), value in pairs.items()):
+        return None
+    return OneSum(np.append(signs, 1.0), width)

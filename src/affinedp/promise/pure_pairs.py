@@ -1,0 +1,173 @@
+"""Pairs of laws that dominate pure noise on integers: three atoms of privacy loss.
+
+The loss is +ε with probability a, −ε with probability a e^(−ε), and 0 otherwise.  The largest
+possible a = 1/(1 + e^(−ε)) leaves nothing for 0: randomised response, which dominates every
+mechanism that is purely ε-private.  A smaller a is dominated by a larger one (erase at random).
+docs/explanation/knorm.md has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from affinedp.errors import MissingExtraError
+
+EPS = float(np.finfo(float).eps)
+RANDOMISED_RESPONSE = "randomised response"
+# Followed by a as a hexadecimal float.
+THREE_ATOMS = "three atoms "
+
+
+@dataclass(frozen=True)
+class ThreeAtoms:
+    """The pair with losses ε, 0 and −ε.
+
+    Attributes
+    ----------
+    sensitivity : float
+        ε.
+    top : float or None
+        a; None for the largest possible, randomised response.
+    exact : bool
+        Whether the curve is attained.
+
+    Examples
+    --------
+    >>> pair = ThreeAtoms(1.0)
+    >>> round(pair.delta(0.0), 6), pair.epsilon(0.0), pair.losses()
+    (0.462117, 1.0, [('randomised response', 1.0)])
+    """
+
+    sensitivity: float
+    top: float | None = None
+    exact: bool = False
+
+    @property
+    def probability(self) -> float:
+        """The probability of the loss +ε, rounded up."""
+        largest = math.nextafter(1 / (1 + math.exp(-self.sensitivity)), 1.0)
+        return largest if self.top is None else min(self.top, largest)
+
+    def delta(self, epsilon: float) -> float:
+        """Return a (1 − e^(ε' − ε))."""
+        if epsilon >= self.sensitivity:
+            return 0.0
+        share = -math.expm1(epsilon - self.sensitivity)
+        return min(1.0, self.probability * share * (1 + 8 * EPS) + EPS * self.sensitivity)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the least ε' at this δ."""
+        kept = delta / self.probability * (1 - 8 * EPS) - EPS * self.sensitivity
+        if kept >= 1.0:
+            return 0.0
+        if kept <= 0.0:
+            return self.sensitivity
+        found = (self.sensitivity + math.log1p(-kept)) * (1 + 8 * EPS) + 8 * EPS
+        return min(self.sensitivity, max(0.0, found))
+
+    def renyi(self, alpha: float) -> float:
+        """Return the Rényi divergence of order α."""
+        e, a = self.sensitivity, self.probability
+        if math.isinf(alpha) or e == 0.0:
+            return e
+        mean = a * e * -math.expm1(-e)
+        if alpha == 1.0:
+            return min(e, mean * (1 + 8 * EPS))
+        order = max(alpha, 1 + 1e-4)  # it grows with α; closer to 1 the logarithm cancels
+        # log E e^((α−1) loss), from e^x − 1 so that small losses do not cancel
+        with np.errstate(over="ignore"):
+            grown = a * float(np.expm1((order - 1) * e))
+            grown += a * math.exp(-e) * float(np.expm1(-(order - 1) * e))
+        if math.isinf(grown):
+            return e
+        found = math.log1p(max(grown, 0.0)) / (order - 1) * (1 + 64 * EPS)
+        return min(e, max(found, mean * (1 + 8 * EPS)))
+
+    def rho(self) -> float:
+        """Return ε²/2, which every pure promise gives."""
+        return self.sensitivity * self.sensitivity / 2 * (1 + 2 * EPS)
+
+    def losses(self) -> list[tuple[str, float]]:
+        """Return the pair itself."""
+        if self.top is None:
+            return [(RANDOMISED_RESPONSE, self.sensitivity)]
+        return [(f"{THREE_ATOMS}{self.top.hex()}", self.sensitivity)]
+
+
+def pair_of(law: str, sensitivity: float) -> ThreeAtoms | None:
+    """Return the pair that a loss names, or None if it is of another law.
+
+    Parameters
+    ----------
+    law : str
+        As in the losses of a curve.
+    sensitivity : float
+        ε.
+    """
+    if law == RANDOMISED_RESPONSE:
+        return ThreeAtoms(sensitivity)
+    if law.startswith(THREE_ATOMS):
+        try:
+            top = float.fromhex(law[len(THREE_ATOMS) :])
+        except ValueError:
+            return None
+        return ThreeAtoms(sensitivity, top) if 0.0 < top <= 1.0 else None
+    return None
+
+
+def is_pure(law: str) -> bool:
+    """Whether a loss of this law is bounded: its sensitivity is ε at δ = 0."""
+    return law == "laplace" or pair_of(law, 1.0) is not None
+
+
+def dominating_gaussian(pair: ThreeAtoms) -> float:
+    """Return the sensitivity of a Gaussian mechanism that dominates the pair, rounded up.
+
+    The trade-off function of the pair is linear between 0, a e^(−ε), a and 1.  That of a
+    Gaussian mechanism is convex and symmetric: it is below everywhere if it is at a e^(−ε), that
+    is if s ≥ Φ⁻¹(1 − a e^(−ε)) − Φ⁻¹(1 − a).
+
+    Parameters
+    ----------
+    pair : ThreeAtoms
+        The pair.
+    """
+    e, a = pair.sensitivity, pair.probability
+    if e == 0.0:
+        return 0.0
+    low = a * math.exp(-e) * (1 - 4 * EPS)
+    s = float(special.ndtri(a)) - float(special.ndtri(low))
+    # two quantiles nearly cancel where ε is small; their slopes are at most 1/φ of them
+    density = min(math.exp(-(float(special.ndtri(p)) ** 2) / 2) for p in (a, low)) / 2.5066
+    doubt = 16 * EPS * (1 + abs(float(special.ndtri(a))) + 1 / density)
+    return math.nextafter(s * (1 + 1e-13) + doubt, math.inf)
+
+
+def loss_distribution(pair: ThreeAtoms) -> Any:
+    """Return the privacy loss distribution of the pair, for dp_accounting, pessimistic.
+
+    Parameters
+    ----------
+    pair : ThreeAtoms
+        The pair.
+    """
+    try:
+        from dp_accounting.pld import common
+        from dp_accounting.pld import privacy_loss_distribution as pld
+    except ImportError:
+        raise MissingExtraError("dp-accounting", "accounting") from None
+    e, a = pair.sensitivity, pair.probability
+    if pair.top is None:
+        return pld.from_privacy_parameters(common.DifferentialPrivacyParameters(e, 0.0))
+    low = a * math.exp(-e)
+    middle = 1 - a - low
+    if middle <= 0:
+        return pld.from_privacy_parameters(common.DifferentialPrivacyParameters(e, 0.0))
+    upper = {0: math.log(a), 1: math.log(middle), 2: math.log(low)}
+    lower = {0: math.log(low), 1: math.log(middle), 2: math.log(a)}
+    return pld.from_two_probability_mass_functions(lower, upper, pessimistic_estimate=True)

@@ -1,0 +1,206 @@
+"""Noise under one public sum of n whole numbers, exactly, in O(n) for any n.
+
+P(z) ∝ exp(−rate ‖z‖₁ / 2) on {z ∈ Zⁿ, Σ z = 0}: z = G − G' with two uniform compositions of the
+same s into n parts, and s with weight C(s+n−1, n−1)² e^(−rate s).  docs/explanation/knorm.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.release.sampler.coins import BITS, Geometric, below, bernoulli_ratio
+from affinedp.release.sampler.exponential import exp_minus
+
+# Below this many places a uniform subset is drawn by sorting random keys.
+MOST_KEYS = 100_000_000
+# Numbers of 62 bits can be added and compared in 64.
+NARROW = 62
+
+
+class OneSumNoise:
+    """Independent vectors of n whole numbers with sum 0 and P(z) ∝ exp(−rate ‖z‖₁ / 2).
+
+    Parameters
+    ----------
+    n : int
+        At least 2.
+    rate : Fraction
+        Positive.
+
+    Examples
+    --------
+    >>> drawn = OneSumNoise(5, Fraction(1)).draw(3)
+    >>> drawn.shape, drawn.sum(axis=1).tolist()
+    ((3, 5), [0, 0, 0])
+    """
+
+    def __init__(self, n: int, rate: Fraction) -> None:
+        self._n, self._rate = n, rate
+        # on fine grids s is far above n², and the sum of 2n − 1 numbers nearly has the law
+        self._fine = n * rate <= 1
+        if self._fine:
+            self._geometric = Geometric(rate)
+        else:
+            self._geometric = Geometric(rate / 2)
+            self._mode = _mode(n, rate)
+
+    def draw(self, count: int) -> NDArray[Any]:
+        """Return vectors as rows, in an object array of shape (count, n).
+
+        Parameters
+        ----------
+        count : int
+            How many.
+        """
+        drawn: NDArray[Any] = np.empty((count, self._n), dtype=object)
+        for i, s in enumerate(self._sizes(count)):
+            drawn[i] = composition(s, self._n) - composition(s, self._n)
+        return drawn
+
+    def _sizes(self, count: int) -> list[int]:
+        found: list[int] = []
+        terms = 2 * self._n - 1 if self._fine else self._n
+        while len(found) < count:
+            missing = count - len(found)
+            proposals = self._geometric.draw(missing * terms).reshape(missing, terms).sum(axis=1)
+            found.extend(s for s in proposals.tolist() if self._accepts(s))
+        return found
+
+    def _accepts(self, s: int) -> bool:
+        if self._fine:
+            return _accept_fine(s, self._n)
+        return _accept(s, self._n, self._mode, self._rate)
+
+
+def _mode(n: int, rate: Fraction) -> int:
+    """The s at which C(s+n−1, n−1) e^(−rate s/2) is largest, decided exactly."""
+
+    def rises(s: int) -> bool:  # (s + n) e^(−rate/2) > s + 1; never equal, e^(rate/2) is irrational
+        bits = BITS
+        while True:
+            low, high = exp_minus(rate / 2, bits)
+            if (s + n) * low > (s + 1) << bits:
+                return True
+            if (s + n) * high < (s + 1) << bits:
+                return False
+            bits *= 2
+
+    if not rises(0):
+        return 0
+    low, high = 0, 1
+    while rises(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if rises(middle) else (low, middle)
+    return high
+
+
+def _accept(s: int, n: int, mode: int, rate: Fraction) -> bool:
+    """A coin of probability f(s)/f(mode), f(s) = C(s+n−1, n−1) e^(−rate s/2).
+
+    The sum of n geometric numbers has f as its law, and the wanted law is ∝ f².
+    """
+    first, last = min(s, mode), max(s, mode)
+    up = _product(first + n, last + n)  # Π (j + n) for j from first to last − 1
+    down = _product(first + 1, last + 1)
+    y = rate * (s - mode) / 2
+    return bernoulli_ratio(up, down, y) if s >= mode else bernoulli_ratio(down, up, y)
+
+
+def _product(first: int, end: int) -> int:
+    """first · (first + 1) ⋯ (end − 1), in halves so that factors are of equal size."""
+    if end - first <= 32:
+        return math.prod(range(first, end))
+    middle = (first + end) // 2
+    return _product(first, middle) * _product(middle, end)
+
+
+def _accept_fine(s: int, n: int) -> bool:
+    """A coin of probability Π_{j=1}^{n−1} (s+j)/(s+n−1+j).
+
+    It is C(s+n−1, n−1)² over C(s+2n−2, 2n−2), divided by the limit of that for large s.
+    """
+
+    def threshold(bits: int) -> tuple[int, int]:
+        if bits == BITS:  # each factor is at least 1 − (n−1)/(s+n)
+            least = ((s + n - (n - 1) ** 2) << bits) // (s + n)
+            return max(0, least), 1 << bits
+        one = 1 << (bits + 2 * n.bit_length())
+        low = high = one
+        for j in range(1, n):
+            low = low * (s + j) // (s + n - 1 + j)
+            high = -(-high * (s + j) // (s + n - 1 + j))
+        return (low << bits) // one, -(-(high << bits) // one)
+
+    return below(threshold)
+
+
+def composition(s: int, n: int) -> NDArray[Any]:
+    """Return a uniform way to write s as an ordered sum of n numbers from 0 on.
+
+    The bars between the parts are a uniform subset of n − 1 among s + n − 1 places.
+
+    Parameters
+    ----------
+    s, n : int
+        The sum, and how many parts.
+    """
+    places = s + n - 1
+    if n == 1:
+        return np.array([s], dtype=object)
+    if places <= max(1_000, min(MOST_KEYS, 40 * n)):
+        bars: NDArray[Any] = _subset_by_keys(places, n - 1)
+    elif places.bit_length() <= NARROW:
+        bars = _distinct(places, n - 1)
+    else:
+        bars = np.array(sorted(_floyd(places, n - 1)), dtype=object)
+    walls = np.concatenate([np.array([-1], dtype=bars.dtype), bars])
+    ends = np.concatenate([bars, np.array([places], dtype=bars.dtype)])
+    return np.asarray(ends - walls - 1, dtype=object)
+
+
+def _words(count: int) -> NDArray[np.uint64]:
+    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+def _subset_by_keys(places: int, size: int) -> NDArray[np.int64]:
+    """The places with the smallest random keys; drawn again if that is not decided."""
+    if size == places:
+        return np.arange(places)
+    while True:
+        keys = _words(places)
+        order = np.partition(keys, (size - 1, size))
+        if order[size - 1] < order[size]:
+            return np.flatnonzero(keys <= order[size - 1])
+
+
+def _distinct(places: int, size: int) -> NDArray[np.int64]:
+    """Independent uniform places, each replaced while it equals an earlier one (Floyd's, sorted).
+
+    Distinct places drawn one after the other, equal ones skipped, are a uniform subset.
+    """
+    bits = np.uint64(64 - places.bit_length())
+    found: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    while len(found) < size:
+        drawn = (_words(2 * (size - len(found)) + 16) >> bits).astype(np.int64)
+        drawn = drawn[drawn < places]
+        both = np.concatenate([found, drawn])
+        _, first = np.unique(both, return_index=True)
+        found = both[np.sort(first)][:size]  # in the order in which they came
+    return np.sort(found)
+
+
+def _floyd(places: int, size: int) -> set[int]:
+    chosen: set[int] = set()
+    for j in range(places - size, places):
+        t = secrets.randbelow(j + 1)
+        chosen.add(j if t in chosen else t)
+    return chosen

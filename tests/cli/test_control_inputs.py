@@ -1,0 +1,73 @@
+"""``affinedp control design`` for private inputs, jumps and first states."""
+
+import pytest
+from typer.testing import CliRunner
+
+from affinedp.cli.control import control_app
+from affinedp.control import StationaryMechanism, TrajectoryMechanism
+from affinedp.errors import AffineDPError
+
+ROOM = """
+horizon = 96
+[plant]
+A = [[0.99]]
+B = [[0.9]]
+C = [[1]]
+E = [[0.9, 0.2]]
+private_names = ["occupants", "oven"]
+[controller]
+feedback = [[0.3]]
+observer = [[0.3]]
+[reference]
+constant = [0]
+[privacy]
+epsilon = 1.0
+delta = 1e-4
+neighbours = "input"
+mu = {occupants = 0.1, oven = 0.5}
+"""
+
+
+def design(text, folder):
+    file = folder / "loop.toml"
+    file.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(control_app, ["design", str(file), "-o", str(folder / "m.json")])
+    if isinstance(result.exception, AffineDPError):
+        return str(result.exception)
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+def test_private_inputs(tmp_path):
+    said = design(ROOM, tmp_path)
+    assert "for all time" in said
+    assert "tracking" in said
+    loaded = StationaryMechanism.load(tmp_path / "m.json")
+    assert loaded.neighbours.input_names == ("occupants", "oven")
+    assert loaded.neighbours.mu.tolist() == [0.1, 0.5]
+    assert loaded.guarantee.holds(1.0, 1e-4)
+    design(ROOM.replace('neighbours = "input"', 'neighbours = "input"\nwindow = 4'), tmp_path)
+    assert StationaryMechanism.load(tmp_path / "m.json").neighbours.window == 4
+    design(ROOM.replace('"input"', '"input"\ncost = "tracking"'), tmp_path)
+    assert StationaryMechanism.load(tmp_path / "m.json").guarantee.holds(1.0, 1e-4)
+
+
+@pytest.mark.parametrize("kind", ["initial", "forward"])
+def test_other_promises(tmp_path, kind):
+    text = ROOM.replace('"input"', f'"{kind}"').replace("{occupants = 0.1, oven = 0.5}", "0.5")
+    assert kind in design(text, tmp_path)
+    reader = StationaryMechanism if kind == "forward" else TrajectoryMechanism
+    assert reader.load(tmp_path / "m.json").guarantee.holds(1.0, 1e-4)
+    other = TrajectoryMechanism if kind == "forward" else StationaryMechanism
+    with pytest.raises(AffineDPError, match=reader.__name__):
+        other.load(tmp_path / "m.json")
+
+
+def test_refusals(tmp_path):
+    without = ROOM.replace("E = [[0.9, 0.2]]\n", "").replace(
+        'private_names = ["occupants", "oven"]\n', ""
+    )
+    assert "needs [plant] E" in design(without, tmp_path)
+    assert "give E too" in design(ROOM.replace("E = [[0.9, 0.2]]", ""), tmp_path)
+    assert "unstable" in design(ROOM.replace("[[0.99]]", "[[1.1]]"), tmp_path)
+    assert "window" in design(ROOM.replace('"input"', '"input"\nwindow = "x"'), tmp_path)

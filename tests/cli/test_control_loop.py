@@ -1,0 +1,114 @@
+"""``affinedp control gateway|cloud|plant`` as processes: stationary noise, new runs, words."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from affinedp.budget.ledger import Ledger
+from affinedp.cli.control import control_app
+from affinedp.cli.control_loop import load_noise
+from affinedp.control import StationaryMechanism
+from affinedp.errors import AffineDPError
+from brokers import Command, PrivateBroker
+
+ROOM = """
+horizon = 40
+[plant]
+A = [[0.99]]
+B = [[0.9]]
+C = [[1]]
+E = [[0.9]]
+x0 = [5]
+[controller]
+feedback = [[0.3]]
+observer = [[0.3]]
+[reference]
+constant = [0]
+[privacy]
+epsilon = 1.0
+delta = 1e-4
+neighbours = "input"
+mu = 0.1
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "loop.toml"
+    path.write_text(ROOM)
+    result = CliRunner().invoke(control_app, ["design", str(path), "-o", str(tmp_path / "m.json")])
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def seen(path, topic):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line["payload"]) for line in lines if line["topic"] == topic]
+
+
+def test_the_file_says_which_noise_it_is(file, tmp_path):
+    assert isinstance(load_noise(tmp_path / "m.json"), StationaryMechanism)
+    (tmp_path / "bad.json").write_text("[]")
+    for name in ("bad.json", "absent.json"):
+        with pytest.raises(AffineDPError):
+            load_noise(tmp_path / name)
+
+
+@pytest.mark.slow
+def test_a_loop_with_stationary_noise_and_a_plant_that_is_started_anew(file, tmp_path):
+    """The first run takes the draw, the second gets one of its own, the third no budget."""
+    pytest.importorskip("paho.mqtt.client")
+    with Ledger(tmp_path / "b.db", epsilon=1.5, delta=1e-4, protects="occupancy"):
+        pass
+    log = tmp_path / "seen.jsonl"
+    with PrivateBroker(tmp_path / "broker") as broker:
+        at = ("--broker", broker.address)
+        noise = ("--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
+                 "--ledger", tmp_path / "b.db", "--resolution", 0.01, "--horizon", 40,
+                 "--new-run", "draw", "--linger", 20)  # fmt: skip
+        with (
+            Command(tmp_path, "control", "eavesdrop", *at, "--log", log) as spy,
+            Command(tmp_path, "control", "cloud", file, *at, "--linger", 20) as cloud,
+            Command(tmp_path, "control", "gateway", *noise, *at) as gateway,
+        ):
+            for process in (spy, cloud, gateway):
+                process.ready()
+            for run, code in (("monday", 0), ("tuesday", 0), ("wednesday", 5)):
+                with Command(tmp_path, "control", "plant", file, *at, "--run", run) as plant:
+                    assert plant.wait() == code, plant.said + gateway.said
+            assert "no budget is left for a new run" in plant.said
+            assert gateway.end() == 5, gateway.said
+            assert "no budget is left for run wednesday" in gateway.said
+            assert cloud.end() == 5, cloud.said
+            spy.end()
+    assert "Traceback" not in gateway.said + cloud.said + plant.said
+    published = {}
+    for message in seen(log, "cloud/y"):
+        if "y" in message:
+            key = message["run"], message["step"]
+            assert published.setdefault(key, message["y"]) == message["y"]
+    assert len(published) == 80
+    with Ledger(tmp_path / "b.db") as ledger:
+        assert len(ledger.history()) == 2
+    assert (tmp_path / "s.db.tuesday").exists()
+    assert not (tmp_path / "s.db.wednesday").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "Missing option '--resolution'"),
+        (("--resolution", "fine"), "neither a number"),
+        (("--resolution", "0.1", "--new-run", "draw"), "needs a --ledger"),
+        (("--resolution", "0.1", "--limits", "absent.toml"), "absent.toml"),
+        (("--resolution", "0.1", "--horizon", "0"), "--horizon"),
+    ],
+)
+def test_options_of_a_gateway_that_do_not_fit(file, tmp_path, options, said):
+    words = ["gateway", "--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
+             "--wait", 0, "--broker", "localhost:9", *options]  # fmt: skip
+    result = CliRunner().invoke(control_app, [str(word) for word in words])
+    assert result.exit_code != 0
+    assert said in " ".join((result.output + str(result.exception)).split())
+    assert not (tmp_path / "s.db").exists()

@@ -1,0 +1,279 @@
+"""Noise for private inputs against dense covariances, published bounds and plain designs."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import affinedp as adp
+from affinedp.control import StationaryMechanism, design_input_noise, design_output_noise
+from affinedp.control.stationary.design import UnstablePlantError
+from affinedp.control.stationary.promise import squared_sensitivities
+from plants import building, quarter_car, room
+
+EPSILON, DELTA = 1.0, 1e-4
+LIMIT = float(adp.gaussian_sensitivity(EPSILON, DELTA))
+PLANTS = {"room": room, "building": building, "quarter car": quarter_car}
+Matrices = tuple[np.ndarray, ...]
+
+
+@pytest.fixture(scope="module")
+def designs() -> dict[str, StationaryMechanism]:
+    return {name: design_input_noise(plant(), EPSILON, DELTA) for name, plant in PLANTS.items()}
+
+
+def response(plant: Matrices, steps: int) -> np.ndarray:
+    """y after an impulse on each input, shape (steps, p, m), by hand."""
+    A, E, C = plant
+    found, state = [np.zeros((len(C), E.shape[1]))], E
+    for _ in range(steps - 1):
+        found.append(C @ state)
+        state = A @ state
+    return np.array(found)
+
+
+def covariance(m: StationaryMechanism, steps: int) -> np.ndarray:
+    """Of γ(0), …, γ(steps − 1), from the filter's matrices, with a stationary start."""
+    made = m.filter
+    P = scipy.linalg.solve_discrete_lyapunov(made.A, made.B @ made.B.T)
+    lags = [made.C @ P @ made.C.T + made.D @ made.D.T]
+    reach = made.A @ P @ made.C.T + made.B @ made.D.T
+    for _ in range(steps - 1):
+        lags.append(made.C @ reach)
+        reach = made.A @ reach
+    p = m.outputs
+    found = np.zeros((steps * p, steps * p))
+    for t in range(steps):
+        for s in range(steps):
+            block = lags[t - s] if t >= s else lags[s - t].T
+            found[t * p : (t + 1) * p, s * p : (s + 1) * p] = block
+    return found * m.scale**2
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "white"),
+    [("room", 3.70, 40.70), ("building", 3.361, 8.295), ("quarter car", 0.51, 7.050)],
+)
+def test_variances(
+    designs: dict[str, StationaryMechanism], name: str, wanted: float, white: float
+) -> None:
+    m = designs[name]
+    assert m.guarantee.sensitivity <= LIMIT
+    assert m.guarantee.holds(EPSILON, DELTA)
+    assert m.mean_variance * LIMIT**2 <= wanted * 1.0005
+    assert m.alternatives["white output noise"] * LIMIT**2 == pytest.approx(white, rel=1e-3)
+    assert m.least is not None
+    assert m.least <= m.mean_variance <= m.least * 1.005
+    assert m.cost == pytest.approx(m.mean_variance, rel=1e-4)
+
+
+@pytest.mark.parametrize(("name", "steps"), [("room", 300), ("building", 70), ("quarter car", 250)])
+def test_no_event_exceeds_the_promise(
+    designs: dict[str, StationaryMechanism], name: str, steps: int
+) -> None:
+    """Brute force over all times of the event, before the start too, in dense linear algebra."""
+    m = designs[name]
+    h = response(PLANTS[name](), 3 * steps)
+    inverse = np.linalg.inv(covariance(m, steps))
+    worst = 0.0
+    for event in range(-steps, steps - 1, max(1, steps // 40)):
+        for i in range(h.shape[2]):
+            seen = np.zeros((steps, m.outputs))
+            first = max(event, 0)
+            seen[first:] = h[first - event : steps - event, :, i]
+            v = seen.ravel()
+            worst = max(worst, math.sqrt(v @ inverse @ v))
+    assert worst <= m.guarantee.sensitivity * (1 + 1e-6)
+    assert worst >= 0.9 * m.guarantee.sensitivity
+
+
+def test_skipped_steps_only_tell_less(designs: dict[str, StationaryMechanism]) -> None:
+    m, steps = designs["room"], 150
+    full, h = covariance(m, steps), response(room(), steps)[:, 0, 0]
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        kept = rng.random(steps) < 0.5
+        v = h[kept]
+        inside = v @ np.linalg.solve(full[np.ix_(kept, kept)], v)
+        assert inside <= m.guarantee.sensitivity**2
+
+
+def test_simulated_noise_has_the_stated_covariance(
+    designs: dict[str, StationaryMechanism],
+) -> None:
+    m = designs["building"]
+    drawn = m.sample(20_000, 4, seed=0).reshape(20_000, -1)
+    wanted = covariance(m, 4)
+    assert np.abs(np.cov(drawn.T) - wanted).max() < 0.05 * wanted.max()
+    assert np.allclose(m.noise_over(4), m.stationary_deviation)
+
+
+@pytest.mark.parametrize(("window", "least"), [(4, 9.29), (16, 20.3), (96, 37.6)])
+def test_windows_of_bounded_energy(window: int, least: float) -> None:
+    m = design_input_noise(room(), EPSILON, DELTA, window=window)
+    assert m.least is not None
+    assert m.least * LIMIT**2 == pytest.approx(least, rel=2e-3)
+    assert m.mean_variance <= min(1.04 * m.least, 1.0001 * m.alternatives["input perturbation"])
+    # brute force: the worst pattern of the window, in dense linear algebra
+    steps = window + 260
+    h = response(room(), steps)[:, 0, 0]
+    table = np.array([np.concatenate([np.zeros(j), h[: steps - j]]) for j in range(window)]).T
+    square = table.T @ np.linalg.solve(covariance(m, steps), table)
+    worst = math.sqrt(np.linalg.eigvalsh(square)[-1])
+    assert 0.9 * m.guarantee.sensitivity <= worst <= m.guarantee.sensitivity * (1 + 1e-6)
+
+
+def test_any_number_of_steps_is_input_perturbation() -> None:
+    m = design_input_noise(building(), EPSILON, DELTA, window=math.inf)
+    assert m.place == "input"
+    assert m.mean_variance * LIMIT**2 == pytest.approx(7.256, rel=1e-3)
+    assert m.guarantee.sensitivity == pytest.approx(LIMIT, rel=1e-12)
+
+
+def test_fewer_private_inputs_than_outputs() -> None:
+    A, E, C = building()
+    m = design_input_noise((A, E[:, :1], C), EPSILON, DELTA)
+    assert m.place == "input"
+    assert m.least is not None
+    assert m.least * LIMIT**2 == pytest.approx(1.1995, rel=1e-3)
+    assert m.mean_variance <= 1.003 * m.least
+    # the noise is the plant's answer to coloured noise: whiten at the input
+    whitened = np.linalg.norm(m.shaper.inverse().impulse(3000).ravel()) / m.scale
+    assert whitened == pytest.approx(m.guarantee.sensitivity, rel=1e-6)
+    by_name = design_input_noise((A, E, C), EPSILON, DELTA, mu={"w1": 1.0})
+    assert by_name.neighbours.input_names == ("w1",)
+    assert by_name.mean_variance == pytest.approx(m.mean_variance, rel=1e-9)
+
+
+def test_forward_jumps_of_the_state() -> None:
+    A, _, C = building()
+    m = design_output_noise((A, C), math.inf, EPSILON, DELTA, mu=0.5, neighbours="forward")
+    assert math.sqrt(m.mean_variance / 3) == pytest.approx(2.18, abs=0.005)
+    assert m.neighbours.kind == "forward"
+    same = design_input_noise((A, np.eye(6), C), EPSILON, DELTA, mu=0.5)
+    assert same.mean_variance == pytest.approx(m.mean_variance, rel=1e-6)
+    one = design_output_noise(room()[::2], 1000, EPSILON, DELTA, neighbours="forward")
+    assert one.stationary_deviation[0] == pytest.approx(6.81, abs=0.01)
+
+
+def test_weighted_outputs() -> None:
+    plain = design_input_noise(building(), EPSILON, DELTA)
+    weighted = design_input_noise(building(), EPSILON, DELTA, cost=[100.0, 1.0, 1.0])
+    weights = np.array([100.0, 1.0, 1.0])
+    assert weighted.cost == pytest.approx(weights @ weighted.stationary_variance, rel=1e-4)
+    assert weighted.cost < weights @ plain.stationary_variance
+    assert weighted.least is not None
+    assert weighted.cost <= 1.005 * weighted.least
+
+
+@pytest.mark.parametrize(("steps", "wanted"), [(256, 6.86), (4096, 12.4)])
+def test_an_integrator_over_a_horizon(steps: int, wanted: float) -> None:
+    integrator = ([[1.0]], [[1.0]], [[1.0]])
+    m = design_input_noise(integrator, EPSILON, DELTA, horizon=steps + 1)
+    assert m.guarantee.sensitivity <= LIMIT
+    # y(0) does not see w: `steps` outputs do
+    variance = (m.noise_over(steps) ** 2).sum(axis=1).mean()
+    assert variance * LIMIT**2 <= wanted
+    # brute force: whiten the answer to an impulse at the first step
+    g = m.filter.impulse(steps)[:, 0, 0] * m.scale
+    d = scipy.linalg.solve_triangular(
+        scipy.linalg.toeplitz(g, np.zeros(steps)), np.ones(steps), lower=True
+    )
+    assert np.linalg.norm(d) == pytest.approx(m.guarantee.sensitivity, rel=1e-6)
+    assert m.alternatives["white output noise"] * LIMIT**2 == pytest.approx(steps)
+
+
+def test_plants_for_which_there_is_no_such_noise() -> None:
+    unstable = ([[1.05]], [[1.0]], [[1.0]])
+    with pytest.raises(UnstablePlantError, match="local loop") as refusal:
+        design_input_noise(unstable, EPSILON, DELTA)
+    assert refusal.value.radius == 1.05
+    with pytest.raises(UnstablePlantError, match="horizon"):
+        design_input_noise(([[1.0]], [[1.0]], [[1.0]]), EPSILON, DELTA)
+    with pytest.raises(adp.AffineDPError, match="no noise is needed"):
+        design_input_noise(([[0.5, 0], [0, 0.5]], [[1.0], [0]], [[0.0, 1]]), EPSILON, DELTA)
+    # an unstable mode that no private input reaches, or no output shows, does no harm
+    for plant in (
+        ([[0.5, 0], [0, 1.1]], [[1.0], [0]], [[1.0, 1.0]]),
+        ([[0.5, 0], [0.3, 1.1]], [[1.0], [0]], [[1.0, 0.0]]),
+    ):
+        assert design_input_noise(plant, EPSILON, DELTA).guarantee.holds(EPSILON, DELTA)
+    for wrong in (
+        {"window": 0},
+        {"mu": -1},
+        {"inputs": ["w7"]},
+        {"most_order": -1},
+        {"mu": {"q": 1}},
+    ):
+        with pytest.raises(adp.AffineDPError):
+            design_input_noise(room(), EPSILON, DELTA, **wrong)
+
+
+def test_never_worse_than_white_or_input_perturbation() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(6):
+        n, m, p = rng.integers(1, 5), rng.integers(1, 3), rng.integers(1, 3)
+        A = rng.normal(size=(n, n))
+        A *= rng.uniform(0.3, 0.97) / np.abs(np.linalg.eigvals(A)).max()
+        plant = (A, rng.normal(size=(n, m)), rng.normal(size=(p, n)))
+        found = design_input_noise(plant, EPSILON, DELTA, mu=rng.uniform(0.5, 2, m))
+        assert found.guarantee.sensitivity <= LIMIT
+        assert found.mean_variance <= min(found.alternatives.values()) * (1 + 1e-9)
+        assert found.least is not None
+        assert found.mean_variance >= found.least * (1 - 1e-3)
+
+
+def test_saved_and_certified_again(designs: dict[str, StationaryMechanism], tmp_path: Path) -> None:
+    for name, m in designs.items():
+        file = tmp_path / f"{name}.json"
+        m.save(file)
+        again = StationaryMechanism.load(file)
+        assert again.fingerprint == m.fingerprint
+        assert again.guarantee.sensitivity == m.guarantee.sensitivity
+        trusted = StationaryMechanism.load(file, reverify=False)
+        assert any("NOT verified" in warning for warning in trusted.guarantee.warnings)
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace(m.scale.hex(), (m.scale * 0.9).hex()), encoding="utf-8")
+    with pytest.raises(adp.AffineDPError):
+        StationaryMechanism.load(file)
+
+
+def test_several_events(designs: dict[str, StationaryMechanism]) -> None:
+    m = designs["room"]
+    s = m.guarantee.sensitivity
+    h, steps = response(room(), 900)[:, 0, 0], 900
+    inverse = np.linalg.inv(covariance(m, steps))
+    for events, apart in ((2, 1), (5, 24), (8, 96)):
+        v = sum(
+            np.concatenate([np.zeros(j * apart), h[: steps - j * apart]]) for j in range(events)
+        )
+        truth = math.sqrt(v @ inverse @ v)
+        assert truth <= m.events_sensitivity(events, apart) <= events * s
+    assert m.leak_after(96) == pytest.approx(0.008, abs=0.001)
+    assert m.leak_after(1) <= 1.0
+
+
+def test_each_input_is_certified(designs: dict[str, StationaryMechanism]) -> None:
+    """The energies of the whitened responses, from a long simulation in floating point."""
+    m = designs["building"]
+    h = response(building(), 6000)
+    found = squared_sensitivities(m.neighbours, m.shaper, m.place)
+    undone = m.shaper.inverse()
+    if m.place == "input":
+        seen = (undone.impulse(6000) ** 2).sum(axis=(0, 1))
+    else:
+        state, seen = np.zeros((undone.order, 3)), np.zeros(3)
+        for t in range(6000):
+            seen += ((undone.C @ state + undone.D @ h[t]) ** 2).sum(axis=0)
+            state = undone.A @ state + undone.B @ h[t]
+    assert np.all(found >= seen * (1 - 1e-12))
+    assert found == pytest.approx(seen, rel=1e-5)
+
+
+def test_reports(designs: dict[str, StationaryMechanism]) -> None:
+    text = " ".join(str(designs["building"]).split())
+    for words in ("hidden", "shared", "needs", "feedback lemma", "also before the first", "zCDP"):
+        assert words in text
+    assert designs["room"].plot().axes

@@ -1,0 +1,103 @@
+"""A gateway with K-norm noise: pure privacy step by step, from one exact draw."""
+
+import functools
+from fractions import Fraction as F
+
+import numpy as np
+import pytest
+
+from affinedp import AffineDPError, Ledger
+from affinedp.control import Gateway, design_output_noise
+from affinedp.control.gateway.knorm_draw import BodyOnGrid
+from affinedp.control.gateway.plan import gateway_plan
+from affinedp.control.gateway.shares import least_pure_noise, least_pure_total
+from affinedp.control.sensors.sensor import sensor_of
+
+VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
+
+
+@functools.cache
+def vehicle(horizon=50):
+    return design_output_noise(VEHICLE, horizon, epsilon=1.0, mu=[1, 0.1], law="knorm")
+
+
+def test_a_drive_is_sent_without_delta(tmp_path):
+    mechanism = vehicle()
+    ledger = Ledger(tmp_path / "l.db", epsilon=1.0, delta=0.0, protects="a driver")
+    with Gateway(mechanism, state=tmp_path / "g.db", ledger=ledger, resolution="exact") as gateway:
+        sent = np.array([gateway.send([3.0 + 0.2 * t])[0] for t in range(50)])
+        assert gateway.guarantee.epsilon() <= 1.0
+        assert gateway.guarantee.law == "knorm"
+    assert ledger.spent <= 1.0
+    noise = sent - 3.0 - 0.2 * np.arange(50)
+    # one line of noise, but for the fresh noise
+    line = np.polyval(np.polyfit(np.arange(50), noise, 1), np.arange(50))
+    assert np.abs(noise - line).max() < 0.05
+    assert np.abs(noise).max() > 1e-6
+    with Gateway(mechanism, state=tmp_path / "g.db", ledger=ledger, resolution="exact") as again:
+        assert again.next_step == 50
+
+
+def test_losses_add_up_to_epsilon():
+    mechanism = vehicle()
+    s = mechanism.guarantee.sensitivity
+    for sensor in (None, sensor_of(mechanism.dynamics.output_names, 1e-3)):
+        plan = gateway_plan(mechanism, sensor)
+        assert plan.fresh_law == "laplace"
+        fresh = sum(2 * e / t for e, t in zip(plan.deviation, plan.fresh_noise))
+        assert s / plan.noise_factor + 50 * fresh <= s
+        assert type(plan).from_record(plan.to_record()) == plan
+    assert plan.noise_factor > 1.001
+    assert plan.noise_factor < 1.5
+
+
+def test_the_draw_has_the_law_of_the_design():
+    for mechanism in (
+        vehicle(),
+        design_output_noise(
+            ([[0.9, 0.0], [0.0, 0.8]], np.eye(2)), 20, 1.0, neighbours="initial", law="knorm"
+        ),
+    ):
+        grid = BodyOnGrid.of(mechanism)
+        assert 0 < grid.charge / (F(mechanism.guarantee.sensitivity) / F(mechanism.rate)) - 1 < 1e-9
+        root = grid.root(mechanism)[mechanism.noisy]
+        scale = np.ldexp(np.diagonal(root), -56)
+        drawn = np.array([grid.draw(1.0, 1.0) for _ in range(300)], dtype=float) * scale
+        expected = mechanism.root[mechanism.noisy] @ mechanism.root[mechanism.noisy].T
+        whitened = np.linalg.solve(np.linalg.cholesky(expected), drawn.T)
+        np.testing.assert_allclose(whitened @ whitened.T / 300, np.eye(2), atol=0.6)
+
+
+def test_read_neighbours_stay_within_epsilon():
+    """Rounded to the grid, every difference of x(0) has a gauge within the charge, exactly."""
+    mechanism = vehicle()
+    grid = BodyOnGrid.of(mechanism)
+    step = F(2) ** grid.exponent
+    for difference in mechanism.neighbours.directions()[::7]:
+        for start in ([F(1, 3), F(2, 7)], [F(-5, 11), F(1, 9)]):
+            ends = [a + F(float(d)) for a, d in zip(start, difference)]
+            moved = [F(round(b / step) - round(a / step)) for a, b in zip(start, ends)]
+            assert grid.body.gauge(moved) <= grid.charge
+
+
+def test_shares_are_least():
+    differences = np.array([0.02, 0.1])
+    tau = least_pure_noise(1.0, 400.0, 96, differences)
+    best = least_pure_total(1.0, 400.0, 96, differences) * 400.0
+
+    def total(scales):
+        share = 96 * float((differences / scales).sum())
+        return 400.0 / (1 - share) ** 2 + 2 * 96 * float((scales**2).sum())
+
+    assert total(tau) == pytest.approx(best)
+    for change in ([1.01, 1.0], [1.0, 1.01], [0.99, 1.0], [1.0, 0.99]):
+        assert total(tau * np.array(change)) > best
+
+
+def test_noise_of_the_sensors_own_needs_delta(tmp_path):
+    sensor = sensor_of(vehicle().dynamics.output_names, 1e-3, analog_noise=1e-3)
+    with pytest.raises(AffineDPError, match="δ = 0"):
+        gateway_plan(vehicle(), sensor)
+    laplace = design_output_noise(VEHICLE, 20, epsilon=1.0, law="laplace")
+    with pytest.raises(AffineDPError, match="Gaussian or K-norm"):
+        Gateway(laplace, state=tmp_path / "g.db", resolution="exact")

@@ -1,0 +1,445 @@
+"""Sensors with steps: what is declared, what it costs, what is noticed."""
+
+import math
+import os
+import stat
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.linalg
+from scipy.stats import kstest, norm
+
+from affinedp.control import (
+    Dither,
+    Gateway,
+    Reach,
+    design_output_noise,
+    dynamics_of,
+    independent_output_noise,
+)
+from affinedp.control.gateway.facts import trajectory_facts
+from affinedp.control.gateway.plan import ANALOG_DELTA, analog_distance, cost_of_steps, gateway_plan
+from affinedp.control.gateway.refusals import OtherRunError
+from affinedp.control.gateway.usefulness import UselessSensorError, bits_for
+from affinedp.control.gateway.white_plan import white_plan
+from affinedp.control.sensors.analog import fresh_noise_for, rounding_distance
+from affinedp.control.sensors.grid import GridWatch, common_step
+from affinedp.control.sensors.sensor import sensor_of
+from affinedp.errors import AffineDPError
+
+STEP = 0.1
+
+
+def only_start(states, horizon, mu):
+    """μ by time for neighbours that differ in x(0) and follow the equations."""
+    return np.vstack([np.full((1, states), mu), np.zeros((horizon - 1, states))])
+
+
+def facts(mechanism):
+    return trajectory_facts(mechanism, mechanism.dynamics)
+
+
+def room():
+    """A scalar plant, 96 steps of a quarter of an hour."""
+    system, horizon = ([[0.99]], [[1.0]]), 96
+    return design_output_noise(system, horizon, 1.0, 1e-4, mu=only_start(1, horizon, 1.0))
+
+
+def building(horizon=672):
+    """Three zones with heavy walls, a week in quarters of an hour; °C."""
+    capacity = np.array([1e6, 1.2e6, 0.9e6, 8e6, 1e7, 9e6])
+    links = np.zeros((6, 6))
+    for i, j, g in [(0, 1, 60), (1, 2, 60), (0, 3, 150), (1, 4, 150), (2, 5, 150), (3, 4, 30)]:
+        links[i, j] = links[j, i] = g
+    outside = np.array([10, 8, 12, 40, 35, 45.0])
+    rates = (links - np.diag(links.sum(axis=1) + outside)) / capacity[:, None]
+    system = scipy.linalg.expm(rates * 900.0), np.eye(6)[:3]
+    return design_output_noise(system, horizon, 1.0, 1e-4, mu=only_start(6, horizon, 0.5))
+
+
+@pytest.fixture(scope="module")
+def scalar():
+    return room()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
+
+
+# ---------------------------------------------------------------------- shares
+
+
+def bounds(mechanism, step):
+    """The least total variance of any covariance, from below and above, by the dual."""
+    A, C = mechanism.dynamics.A, mechanism.dynamics.C
+    rows = [C]
+    for _ in range(mechanism.horizon - 1):
+        rows.append(rows[-1] @ A)
+    O = np.vstack(rows)
+    s = mechanism.guarantee.sensitivity
+    own = s * math.sqrt((mechanism.noise_by_time**2).sum())
+    mean = O @ mechanism.root @ mechanism.root.T @ O.T
+    # M_v = s² / c0² Σ_v²: equality in the dual of the least trace
+    spread = s * np.linalg.eigvalsh(mean).clip(0) / math.sqrt(np.trace(mean))
+    lower = np.sqrt(spread**2 + step**2).sum() ** 2
+    return lower / own**2, (own + len(O) * step) ** 2 / own**2
+
+
+def test_shares_are_near_the_least_of_any_covariance(scalar, folder):
+    with Gateway(scalar, state=folder / "s", resolution=STEP) as gateway:
+        total = 1 + gateway.added_variance[0]
+    lower, upper = bounds(scalar, STEP)
+    assert 6.0 < lower < total < upper * (1 + 1e-2)
+    assert total == pytest.approx(6.08, rel=0.01)  # with shares of a half and powers of two: 15.3
+    assert cost_of_steps(
+        facts(scalar), sensor_of(scalar.dynamics.output_names, STEP)
+    ) == pytest.approx(upper)
+
+
+def test_building_pays_a_fifth_of_what_it_did(folder):
+    m = building()
+    with Gateway(m, state=folder / "s", resolution=STEP) as gateway:
+        base = (m.noise_by_time**2).mean(axis=0)
+        total = (base * (1 + gateway.added_variance)).sum() / base.sum()
+        said = " ".join(gateway.guarantee.warnings)
+    assert total == pytest.approx(1864, rel=0.01)  # it was 8951; no covariance has less than 1855
+    assert "1.86e+03 times the variance" in said
+    assert "Dither(10, step)" in said
+    more_bits = sensor_of(m.dynamics.output_names, Dither(10, STEP))
+    assert cost_of_steps(facts(m), more_bits) < 1.1
+
+
+def test_the_promise_holds_for_every_corner_of_the_box():
+    """Σ of the whole horizon against all signs of the rounding errors, T = 10, exactly."""
+    m = design_output_noise(([[0.9]], [[1.0]]), 10, 1.0, 1e-4, mu=only_start(1, 10, 1.0))
+    plan = gateway_plan(m, sensor_of(m.dynamics.output_names, STEP))
+    v = 0.9 ** np.arange(10)
+    covariance = plan.noise_factor**2 * m.root[0, 0] ** 2 * np.outer(v, v)
+    inverse = np.linalg.inv(covariance + plan.fresh_noise[0] ** 2 * np.eye(10))
+    signs = np.array(np.meshgrid(*[[-1.0, 1.0]] * 10)).reshape(10, -1)
+    shifts = v[:, None] + STEP * signs
+    worst = np.einsum("ij,ik,kj->j", shifts, inverse, shifts).max()
+    assert worst <= m.guarantee.sensitivity**2
+    assert worst > 0.98 * m.guarantee.sensitivity**2
+
+
+def test_the_attack_on_a_sensor_with_steps(scalar, folder):
+    """Least squares on what the steps leave outside the range of the noise finds x(0), or not."""
+    v = 0.99 ** np.arange(96)
+    grid = np.arange(15.0, 25.0, 2e-3)
+    left = np.round(np.outer(grid, v) / STEP) * STEP
+    left -= np.outer(left @ v, v) / (v @ v)
+
+    def guess(sent):
+        outside = sent - v * (sent @ v) / (v @ v)
+        return grid[np.argmin(((outside - left) ** 2).sum(axis=1))]
+
+    rng = np.random.default_rng(0)
+    errors = {"exact": [], STEP: []}
+    for k in range(12):
+        x0 = rng.uniform(16, 24)
+        readings = np.round(x0 * v / STEP) * STEP
+        for resolution, found in errors.items():
+            path = folder / f"{resolution}{k}"
+            with Gateway(scalar, state=path, resolution=resolution) as gateway:
+                found.append(abs(guess(np.array([gateway.send([y])[0] for y in readings])) - x0))
+                assert bool(gateway.alarms) == (resolution == "exact")
+    assert np.median(errors["exact"]) < 0.01
+    assert np.median(errors[STEP]) > 0.3
+
+
+# ---------------------------------------------------------------------- dither
+
+
+@pytest.mark.parametrize("bits", [1, 3, 6])
+def test_dither_leaves_an_error_that_does_not_depend_on_the_measurement(bits):
+    """All levels of the offset at once: the identity of the proof, in fractions."""
+    dither = Dither(bits, 0.1)
+    step, fine = Fraction(0.1), Fraction(0.1) / 2**bits
+    for y in (Fraction(0), Fraction("0.013"), Fraction("-7.7731"), Fraction("21.05")):
+        errors = []
+        for level in range(-(2 ** (bits - 1)), 2 ** (bits - 1)):
+            code = math.floor((y + level * fine) / step + Fraction(1, 2))
+            reading = dither.subtract([float(code * step)], [float(level * fine)])
+            assert abs(Fraction(float(reading[0])) - (code * step - level * fine)) < 1e-14
+            errors.append((code * step - level * fine) - math.floor(y / fine) * fine)
+        half = 2 ** (bits - 1)
+        assert sorted(e / fine for e in errors) == list(range(-half + 1, half + 1))
+
+
+def test_offsets_are_uniform_fresh_and_on_their_levels():
+    dither = Dither(12, 0.5)
+    drawn = dither.draw(4000)
+    assert drawn.min() >= -0.25
+    assert drawn.max() < 0.25
+    levels = drawn / dither.grid
+    assert np.array_equal(levels, np.rint(levels))
+    assert kstest((drawn + 0.25) / 0.5, "uniform").pvalue > 1e-6
+    assert not np.array_equal(drawn, dither.draw(4000))
+    with pytest.raises(AffineDPError, match="drawn for it"):
+        dither.subtract([0.5], [0.0001])
+
+
+def test_dither_hides_from_the_attack_what_rounding_shows(scalar, folder):
+    dither, v = Dither(8, STEP), 0.99 ** np.arange(96)
+    with Gateway(scalar, state=folder / "s", resolution=dither) as gateway:
+        assert 1 + gateway.added_variance[0] < 1.1
+        for y in 20 * v:
+            offset = dither.draw(1)
+            code = np.floor((y + offset) / STEP + 0.5) * STEP
+            gateway.send(dither.subtract(code, offset))
+        assert gateway.alarms == ()
+
+
+def test_dither_that_is_not_there_is_noticed(scalar, folder):
+    with Gateway(scalar, state=folder / "s", resolution=Dither(8, STEP)) as gateway:
+        for t in range(96):
+            gateway.send([round((20 + 3 * math.sin(t)) / STEP) * STEP])
+        (alarm,) = gateway.alarms
+        assert "grid of 0.1, coarser than declared" in alarm
+
+
+@pytest.mark.parametrize(
+    "words", [(0, 0.1), (41, 0.1), (4.0, 0.1), (4, 0.0), (4, -1), (4, math.nan), (4, 0.1, -1)]
+)
+def test_dither_refuses(words):
+    with pytest.raises(AffineDPError):
+        Dither(*words)
+
+
+# ---------------------------------------------------------------------- analog noise
+
+
+def integrated(analog, fresh, step=1.0):
+    """Total variation by direct integration, the worst of 8 places within a step."""
+    k = np.arange(-50, 51)
+    reach = 8 * math.hypot(fresh, 1 + analog)
+    x = np.linspace(-reach, reach, 2401)
+    ideal = norm.cdf((x + step / 2) / math.hypot(analog, fresh))
+    ideal = (ideal - norm.cdf((x - step / 2) / math.hypot(analog, fresh))) / step
+    worst = 0.0
+    for y in np.arange(8) / 8 * step:
+        p = norm.cdf((k + 0.5) * step - y, scale=analog)
+        p = p - norm.cdf((k - 0.5) * step - y, scale=analog)
+        density = (p[:, None] * norm.pdf(x - (k * step - y)[:, None], scale=fresh)).sum(axis=0)
+        worst = max(worst, 0.5 * np.abs(density - ideal).sum() * (x[1] - x[0]))
+    return worst
+
+
+@pytest.mark.parametrize("analog", [0.25, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("fresh", [1.0, 5.0])
+def test_distance_of_a_noisy_converter_is_bounded(analog, fresh):
+    bound = rounding_distance(analog, fresh, 1.0)
+    assert bound <= 1
+    assert integrated(analog, fresh) <= bound
+    assert rounding_distance(0.1 * analog, 0.1 * fresh, 0.1) == pytest.approx(bound, rel=1e-9)
+
+
+def test_analog_noise_takes_the_place_of_a_declared_step(folder):
+    m = building()
+    sensor = sensor_of(m.dynamics.output_names, STEP, analog_noise=0.2)
+    plan = gateway_plan(m, sensor)
+    assert analog_distance(m.horizon, sensor, plan.fresh_noise) <= ANALOG_DELTA * 2.0**-10
+    assert plan.noise_factor < 1.002
+    with Gateway(m, state=folder / "s", resolution=STEP, analog_noise=0.2) as gateway:
+        assert np.all(gateway.added_variance < 1.0)  # 1864 without
+        said = " ".join(gateway.guarantee.warnings)
+    assert "taken on trust" in said
+    with pytest.raises(AffineDPError, match="too little to hide"):
+        Gateway(m, state=folder / "t", resolution=STEP, analog_noise=0.05)
+    with pytest.raises(AffineDPError, match="leave fresh_noise out"):
+        gateway_plan(m, sensor, fresh_noise=0.01)
+    with pytest.raises(AffineDPError, match="steps are all alike"):
+        sensor_of(m.dynamics.output_names, Dither(4, STEP, nonlinearity=0.01), analog_noise=0.2)
+
+
+def test_room_for_analog_noise_is_in_the_curve():
+    """κ(ε, s) − κ(ε, s/(1 + share)) ≥ (1 + e^ε) · distance wherever κ ≥ ANALOG_DELTA (1 + e^ε)."""
+    import affinedp as adp
+
+    for delta in (1e-9, 1e-4, 0.1):
+        s = adp.gaussian_sensitivity(1.0, delta)
+        for epsilon in (0.01, 0.5, 1.0, 3.0, 6.0):
+            stated = adp.gaussian_delta(epsilon, s)
+            if stated < ANALOG_DELTA * (1 + math.exp(epsilon)):
+                continue
+            left = stated - adp.gaussian_delta(epsilon, s / (1 + 2.0**-10))
+            assert left >= (1 + math.exp(epsilon)) * ANALOG_DELTA * 2.0**-10
+
+
+def test_least_fresh_noise_for_a_distance():
+    tau = fresh_noise_for(0.25, 0.1, 1e-12)
+    assert rounding_distance(0.25, tau, 0.1) <= 1e-12 < rounding_distance(0.25, tau / 1.01, 0.1)
+
+
+# ---------------------------------------------------------------------- grids of readings
+
+
+@pytest.mark.parametrize("step", [0.1, 0.5, 1.0, 0.0625, 3e-4, 1 / 3, 25.0])
+@pytest.mark.parametrize("offset", [0.0, 20.0, -1000.03])
+def test_steps_are_found(step, offset):
+    rng = np.random.default_rng(1)
+    readings = offset + step * rng.integers(-500, 500, 40)
+    assert common_step(readings.tolist()) == pytest.approx(step, rel=1e-6)
+
+
+def test_computed_numbers_have_no_step():
+    rng = np.random.default_rng(2)
+    for scale in (1e-12, 1.0, 1e9):
+        assert common_step((scale * rng.normal(size=50)).tolist()) is None
+    assert common_step([1.0]) is None
+    assert common_step([1.0, 1.0]) is None
+
+
+def test_a_watch_says_so_once_and_never_without_reason():
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        watch = GridWatch(0.1)
+        assert not any(watch.take(0.1 * n) for n in rng.integers(0, 2000, 60))
+    watch = GridWatch(0.0)
+    assert not any(watch.take(value) for value in rng.normal(size=200))
+    found = [watch.take(0.25 * n) for n in range(60)]
+    assert [f for f in found if f] == [0.25]
+
+
+def test_a_coarser_sensor_is_noticed_in_a_file_for_the_owner_alone(scalar, folder, caplog):
+    path = folder / "run.db"
+    with Gateway(scalar, state=path, resolution=0.001) as gateway:
+        for t in range(96):
+            gateway.send([round(20 + 3 * math.sin(t), 1)])
+        (alarm,) = gateway.alarms
+    assert "grid of 0.1, coarser than declared (0.001)" in alarm
+    kept = path.with_name("run.db.alarms")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert alarm in kept.read_text()
+    assert caplog.text == "", "a log may be collected by others"
+
+
+def test_an_alarm_that_cannot_be_written_tells_nobody(scalar, folder):
+    path = folder / "run.db"
+    path.with_name("run.db.alarms").mkdir()
+    with Gateway(scalar, state=path, resolution=0.001) as gateway:
+        for t in range(96):
+            gateway.send([round(20 + 3 * math.sin(t), 1)])
+        assert len(gateway.alarms) == 1
+
+
+def test_exact_is_said_at_the_start(scalar, folder, caplog):
+    with Gateway(scalar, state=folder / "s", resolution="exact") as gateway:
+        assert "exact, which only a simulation's are" in caplog.text
+        assert any("only a simulation" in warning for warning in gateway.guarantee.warnings)
+    with pytest.raises(TypeError, match="resolution"):
+        Gateway(scalar, state=folder / "t")
+
+
+# ---------------------------------------------------------------------- range
+
+
+def test_limits_that_hold_are_those_of_brute_force():
+    rng = np.random.default_rng(4)
+    A, B, C = rng.normal(size=(2, 2)) * 0.5, rng.normal(size=(2, 1)), rng.normal(size=(1, 2))
+    reach = Reach(start=([-1, 0], [2, 1]), B=B, inputs=([-0.5], [1.0]))
+    low, high = reach.outputs(dynamics_of((A, C), 5))
+    found = []
+    for x in ((a, b) for a in (-1, 2) for b in (0, 1)):
+        for inputs in np.array(np.meshgrid(*[[-0.5, 1.0]] * 4)).reshape(4, -1).T:
+            state = np.array(x, dtype=float)
+            found.append((C @ state)[0])
+            for u in inputs:
+                state = A @ state + B[:, 0] * u
+                found.append((C @ state)[0])
+    assert low[0] == pytest.approx(min(found), rel=1e-6)
+    assert high[0] == pytest.approx(max(found), rel=1e-6)
+    varying = dynamics_of((np.repeat(A[None], 4, axis=0), C), 5)
+    wide = reach.outputs(varying)
+    assert wide[0][0] <= low[0] + 1e-6
+    assert wide[1][0] >= high[0] - 1e-6
+
+
+def test_a_sensor_that_can_saturate_is_refused(scalar, folder):
+    words = {"resolution": 0.001, "state": folder / "s"}
+    inside = Reach(start=([10.0], [30.0]), B=[[0.1]], inputs=([0.0], [1.0]))
+    with pytest.raises(AffineDPError, match="saturates when someone steers.*reach"):
+        Gateway(scalar, range=(0.0, 50.0), **words)
+    with pytest.raises(AffineDPError, match=r"y1 can go from .* outside of the sensor's range"):
+        Gateway(scalar, range=(15.0, 50.0), reach=inside, **words)
+    with pytest.raises(AffineDPError, match="goes with a range"):
+        Gateway(scalar, reach=inside, **words)
+    for bad in ((50.0, 0.0), 5, (0.0,), ([0, 1], [2, 3])):
+        with pytest.raises(AffineDPError):
+            Gateway(scalar, range=bad, reach=inside, **words)
+    assert list(folder.iterdir()) == []
+    with Gateway(scalar, range=(0.0, 50.0), reach=inside, **words) as gateway:
+        gateway.send([50.0])
+        assert "end of the declared range" in gateway.alarms[0]
+        assert not any("saturates" in warning for warning in gateway.guarantee.warnings)
+    with Gateway(scalar, resolution=0.001, state=folder / "t") as gateway:
+        assert any("no sensor saturates" in warning for warning in gateway.guarantee.warnings)
+
+
+def test_independent_noise_does_not_mind_saturation(folder):
+    """Any factor in [0, 1] at each step, and any rounding: never further apart than promised."""
+    m = independent_output_noise(([[0.99]], [[1.0]]), 60, 1.0, 1e-4, mu=only_start(1, 60, 1.0))
+    plan = white_plan(m, sensor_of(m.dynamics.output_names, STEP))
+    v, rng = 0.99 ** np.arange(60), np.random.default_rng(5)
+    worst = np.linalg.norm(v + STEP) / plan.fresh_noise[0]
+    assert worst <= m.guarantee.sensitivity
+    assert worst > 0.99 * m.guarantee.sensitivity
+    for _ in range(200):
+        shift = rng.uniform(0, 1, 60) * v + STEP * rng.choice([-1, 1], 60)
+        assert np.linalg.norm(shift) / plan.fresh_noise[0] <= m.guarantee.sensitivity
+    with Gateway(m, state=folder / "s", resolution=STEP, range=(-500.0, 500.0)) as gateway:
+        sent = np.array([gateway.send([20.0])[0] for _ in range(60)])
+        assert kstest((sent - 20) / gateway.fresh_noise[0], "norm").pvalue > 1e-6
+        assert gateway.send([20.0], step=3) == sent[3]
+    with pytest.raises(AffineDPError, match="leave fresh_noise out"):
+        Gateway(m, state=folder / "t", resolution=STEP, fresh_noise=1.0)
+
+
+def test_a_sensor_that_carries_nothing_is_not_sent(folder):
+    m = building()
+    start = Reach(start=(10.0, 30.0), B=np.zeros((6, 1)), inputs=(0.0, 0.0))
+    words = {"range": (-10.0, 50.0), "reach": start}
+    coarse = {"resolution": 0.3, "state": folder / "s"}
+    with pytest.raises(UselessSensorError, match="carries nothing useful") as refusal:
+        Gateway(m, **coarse, **words)
+    assert refusal.value.noise.max() > 30
+    assert "Dither(12, step)" in str(refusal.value)
+    assert list(folder.iterdir()) == []
+    with Gateway(m, state=folder / "s", resolution=Dither(12, 0.3), **words) as gateway:
+        assert gateway.added_variance.max() < 0.2
+    assert bits_for(1864.0, good=2.76) == 6
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def test_a_new_run_is_another_trajectory(scalar, folder):
+    path = folder / "s"
+    with Gateway(scalar, state=path, resolution=STEP) as gateway:
+        assert gateway.run is None
+        first = gateway.send([20.0], 0, run="monday")
+        assert gateway.send([20.0], 0, run="monday") == first
+        assert gateway.run == "monday"
+    with Gateway(scalar, state=path, resolution=STEP) as gateway:
+        assert gateway.run == "monday"
+        for step in (0, 1, 7):
+            with pytest.raises(OtherRunError, match="belongs to run monday, not to tuesday") as e:
+                gateway.send([20.0], step, run="tuesday")
+        assert (e.value.run, e.value.other) == ("monday", "tuesday")
+        assert gateway.next_step == 1
+        gateway.send([19.8], 1)  # the caller does not say which
+        assert gateway.run == "monday"
+    with Gateway(scalar, state=folder / "t", resolution=STEP) as gateway:
+        gateway.send([20.0])
+        with pytest.raises(OtherRunError):
+            gateway.send([20.0], 1, run="monday")
+        for bad in ("", "a b", "x" * 65, 7, "é"):
+            with pytest.raises(AffineDPError):
+                gateway.send([20.0], 1, run=bad)

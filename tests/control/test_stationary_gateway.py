@@ -1,0 +1,304 @@
+"""Stationary noise through a gateway: the promise under feedback, restarts, skips, memory."""
+
+import os
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import scipy.linalg
+from scipy import stats
+
+from affinedp.budget.ledger import Ledger
+from affinedp.control import Gateway, Reach
+from affinedp.control.gateway import kinds
+from affinedp.control.gateway.refusals import LateStepError
+from affinedp.control.gateway.saturation import gain_bound
+from affinedp.control.gateway.state import GatewayStateError
+from affinedp.control.gateway.stream import MOST_SKIPPED, draw_bits
+from affinedp.control.stationary.certificate import start_certificate
+from affinedp.control.stationary.filters import Filter
+from affinedp.control.stationary.inputs import private_inputs
+from affinedp.control.stationary.promise import stationary_promise, whitened
+from affinedp.control.stationary.record import StationaryNoise
+from affinedp.errors import AffineDPError
+
+ROOM = ([[0.99]], [[0.9]], [[1.0]])
+SHAPER = Filter.of([[0.97, 0.0], [0.1, 0.7]], [[0.5], [0.1]], [[0.4, 0.3]], [[1.0]])
+SCALE = 1.5
+
+
+def room_noise(shaper=SHAPER, scale=SCALE):
+    room = private_inputs(ROOM, mu=1.0)
+    start = start_certificate(shaper.exact()).root
+    promise = stationary_promise(room, shaper, "output", scale, start)
+    return StationaryNoise(room, promise, shaper, "output", scale, start)
+
+
+NOISE = room_noise()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
+
+
+class Known:
+    """Numbers that the test knows; counts how many were taken."""
+
+    def __init__(self, numbers):
+        self.numbers = list(numbers)
+        self.taken = 0
+
+    def take(self):
+        self.taken += 1
+        return [self.numbers[self.taken - 1]]
+
+
+class Seen(int):
+    """Stands for fresh noise: notes what it is added to, and makes the sum what was asked for."""
+
+    def __new__(cls, noting):
+        made = super().__new__(cls, 0)
+        made.noting = noting
+        return made
+
+    def __radd__(self, total):
+        totals, sums = self.noting.totals, self.noting.sums
+        totals.append(int(total))
+        return sums[len(totals) - 1] if sums else int(total)
+
+
+class Noting:
+    """Fresh noise that notes what it is added to."""
+
+    def __init__(self, sums=()):
+        self.totals, self.sums = [], sums
+
+    def take(self):
+        return [Seen(self)]
+
+
+def opened(path, eta, **words):
+    """A gateway whose one draw is known."""
+    with mock.patch.object(kinds, "drawn_once", return_value=tuple(eta)):
+        return Gateway(NOISE, state=path, **{"resolution": "exact", **words})
+
+
+def integers(rng, count):
+    return [round(float(v) * SCALE * 2 ** draw_bits(SCALE)) for v in rng.normal(size=count)]
+
+
+def run(path, inputs, eta, zeta, before, sensor, sums=(), **words):
+    """The room under feedback; what the fresh noise was added to, and the plan."""
+    with opened(path, eta, **words) as gateway:
+        gateway._noise._drawn, gateway._noise._fresh = Known(zeta), Noting(sums)
+        x = 20.0
+        for w in before:
+            x = 0.99 * x + 0.9 * w
+        sent = []
+        for w in inputs:
+            out = float(gateway.send([sensor(x)])[0])
+            sent.append(out)
+            u = ((out * 3) % 7 - 3) / 8  # steered by what was sent
+            x = 0.99 * x + 0.9 * (w + u)
+        return gateway._noise._fresh.totals, sent, gateway._plan
+
+
+@pytest.mark.parametrize("event", [-12, 0, 25])
+@pytest.mark.parametrize("step", [None, 0.1])
+def test_neighbours_are_as_near_as_promised_under_feedback(folder, event, step):
+    """ζ and η are shifted by what the event whitens to; what is left is hidden by fresh noise.
+
+    √(‖shift‖²/(c·scale)² + Σ(left/τ)²) ≤ s, with the inputs steered by what was sent.
+    """
+    rng = np.random.default_rng(8)
+    steps, bits = 60, draw_bits(SCALE)
+    before, inputs = 0.2 * rng.normal(size=20), 0.2 * rng.normal(size=steps)
+    moved_before, moved = before.copy(), inputs.copy()
+    (moved_before if event < 0 else moved)[event] += 1.0
+    eta, zeta = integers(rng, 2), integers(rng, steps)
+    d = whitened(NOISE.neighbours, NOISE.shaper, "output").floats()
+    d = d.impulse(steps + 20)[:, 0, 0]
+    lead = max(0, -event)
+    memory = np.zeros(2)
+    for t in range(lead):
+        memory = SHAPER.A @ memory + SHAPER.B[:, 0] * -d[t]
+    eta_shift = np.linalg.solve(NOISE.start, memory)
+    zeta_shift = np.zeros(steps)
+    first = max(event, 0)
+    zeta_shift[first:] = -d[lead : lead + steps - first]
+    eta_two = [e + round(float(v) * 2**bits) for e, v in zip(eta, eta_shift)]
+    zeta_two = [e + round(float(v) * 2**bits) for e, v in zip(zeta, zeta_shift)]
+
+    def sensor(x):
+        return x if step is None else float(np.floor(x / step + 0.5)) * step
+
+    words = {} if step is None else {"resolution": step, "horizon": steps}
+    one, sent, plan = run(folder / "a", inputs, eta, zeta, before, sensor, **words)
+    # the same is published: the fresh noise makes up for what is left
+    two, again, _ = run(folder / "b", moved, eta_two, zeta_two, moved_before, sensor, one, **words)
+    assert sent == again
+    left = np.array([float(b - a) for a, b in zip(one, two)]) / plan.fresh_scales[0]
+    fresh = float((left**2).sum())
+    drawn = ((eta_shift**2).sum() + (zeta_shift**2).sum()) / (SCALE * plan.noise_factor) ** 2
+    stated = NOISE.guarantee.sensitivity**2
+    assert fresh + drawn <= stated
+    if step is None:
+        assert fresh < 1e-9 * stated
+        assert plan.noise_factor < 1 + 1e-8
+    else:
+        assert np.abs(left).max() * plan.fresh_noise[0] <= step * (1 + 1e-9)
+
+
+def test_sends_the_noise_of_the_definition(folder):
+    rng = np.random.default_rng(2)
+    eta, zeta = integers(rng, 2), integers(rng, 40)
+    bits = draw_bits(SCALE)
+    exact = [[[Fraction(float(v)) for v in row] for row in m] for m in (SHAPER.A, NOISE.start)]
+    state = [sum(r * e for r, e in zip(row, eta)) / Fraction(2) ** bits for row in exact[1]]
+    with opened(folder / "s", eta) as gateway:
+        gateway._noise._drawn, gateway._noise._fresh = Known(zeta), Noting()
+        unit = Fraction(2) ** gateway._plan.grid_exponents[0]
+        for t in range(40):
+            y = float(rng.normal() * 20)
+            gateway.send([y])
+            drawn = Fraction(zeta[t]) / Fraction(2) ** bits
+            wanted = Fraction(y) + drawn
+            wanted += sum(Fraction(float(c)) * x for c, x in zip(SHAPER.C[0], state))
+            assert abs(gateway._noise._fresh.totals[-1] * unit - wanted) <= 2 * unit
+            state = [
+                sum(a * x for a, x in zip(row, state)) + Fraction(float(b)) * drawn
+                for row, b in zip(exact[0], SHAPER.B[:, 0])
+            ]
+
+
+def test_restarts_and_skipped_steps_go_on_with_the_same_noise(folder):
+    rng = np.random.default_rng(3)
+    eta, zeta = integers(rng, 2), integers(rng, 30)
+    wanted = [0, 1, 4, 5, 17, 29]  # the steps between are skipped, and draw all the same
+
+    def totals(path, reopen):
+        found, taken = [], 0
+        gateway = opened(path, eta)
+        for step in wanted:
+            if reopen:
+                gateway.close()
+                gateway = Gateway(NOISE, state=path, resolution="exact")
+            gateway._noise._drawn = Known(zeta[taken:])
+            gateway._noise._fresh = Noting()
+            gateway.send([20.0], step)
+            taken += gateway._noise._drawn.taken
+            found.append(gateway._noise._fresh.totals[0])
+        gateway.close()
+        assert taken == 30
+        return found
+
+    assert totals(folder / "a", reopen=False) == totals(folder / "b", reopen=True)
+
+
+@pytest.mark.slow
+def test_law_of_what_is_sent(folder):
+    """Real draws: stationary from the first step on, with the filter's correlation."""
+    count = 120
+    errors = []
+    for i in range(count):
+        with Gateway(NOISE, state=folder / f"{i}", resolution="exact") as gateway:
+            errors.append([gateway.send([5.0], step)[0] - 5.0 for step in (0, 1, 6)])
+    errors = np.array(errors) / np.sqrt(NOISE.stationary_variance[0])
+    for column in errors.T:
+        assert stats.kstest(column, "norm").pvalue > 1e-6
+    g = SHAPER.impulse(4000)[:, 0, 0]
+    for lag, (a, b) in {1: (0, 1), 5: (1, 2)}.items():
+        expected = float(g[:-lag] @ g[lag:] / (g @ g))
+        assert abs(np.corrcoef(errors[:, a], errors[:, b])[0, 1] - expected) < 6 / np.sqrt(count)
+
+
+def test_memory_is_bounded(folder, monkeypatch):
+    monkeypatch.setattr(kinds.StationaryKind, "keeps", 16)
+    path = folder / "s"
+    with Gateway(NOISE, state=path, resolution="exact") as gateway:
+        assert gateway.horizon == 2**40
+        sizes = []
+        sent = []
+        for _ in range(120):
+            sent.append(gateway.send([20.0]))
+            connection = gateway._state._connection
+            sizes.append(connection.execute("SELECT COUNT(*) FROM sent").fetchone()[0])
+        assert max(sizes) <= 16 + 4 + 1
+        numbers = max(abs(number).bit_length() for number in gateway._state.head.numbers)
+        assert numbers < gateway._plan.path_bits + 20
+        assert np.array_equal(gateway.send([20.0], 110), sent[110])
+        with pytest.raises(LateStepError):
+            gateway.send([20.0], 3)
+        with pytest.raises(AffineDPError, match="at most"):
+            gateway.send([20.0], 200 + MOST_SKIPPED)
+        assert any("4e-14 (1 + e^ε)" in warning or "e-14" in warning
+                   for warning in gateway.guarantee.warnings)  # fmt: skip
+
+
+def test_noise_that_starts_anew_is_a_new_release(folder):
+    path = folder / "s"
+    with Ledger(folder / "b.db", epsilon=9.0, delta=1e-2, protects="occupancy") as ledger:
+        with Gateway(NOISE, state=path, resolution="exact", ledger=ledger) as gateway:
+            gateway.send([20.0])
+        path.unlink()
+        with pytest.raises(GatewayStateError, match="second release"):
+            Gateway(NOISE, state=path, resolution="exact", ledger=ledger)
+        with Gateway(NOISE, state=path, resolution="exact", ledger=ledger, redraw=True) as gateway:
+            assert any("2 draws" in warning for warning in gateway.guarantee.warnings)
+        assert len(ledger.history()) == 2
+
+
+def test_steps_of_a_sensor_cost_more_the_longer_it_runs(folder):
+    """(√V s + q √T)² relative to V s², as for white noise on every reading."""
+    s, deviation = NOISE.guarantee.sensitivity, np.sqrt(NOISE.stationary_variance[0])
+    for steps in (96, 672):
+        words = {"resolution": 0.1, "horizon": steps}
+        with Gateway(NOISE, state=folder / f"{steps}", **words) as gateway:
+            wanted = (1 + 0.1 * np.sqrt(steps) / (s * deviation)) ** 2
+            assert 1 + gateway.added_variance[0] == pytest.approx(wanted, rel=1e-2)
+            assert gateway.horizon == steps
+    with pytest.raises(GatewayStateError, match="drawn for 96 steps"):
+        Gateway(NOISE, state=folder / "96", resolution=0.1, horizon=95)
+    with pytest.raises(AffineDPError, match="whole number from 1"):
+        Gateway(NOISE, state=folder / "x", resolution=0.1, horizon=0)
+
+
+def test_noise_that_does_not_keep_its_promise_is_not_sent(folder):
+    weaker = StationaryNoise(
+        NOISE.neighbours, NOISE.guarantee, SHAPER, "output", SCALE / 2, NOISE.start
+    )
+    with pytest.raises(AffineDPError, match="belong together"):
+        Gateway(weaker, state=folder / "s", resolution="exact")
+
+
+def test_saturation_of_coloured_and_white_noise(folder):
+    words = {"resolution": 0.01, "range": (-1e4, 1e4)}
+    # without public limits all of the noise is enlarged, by a certified factor
+    with Gateway(NOISE, state=folder / "c", horizon=100, **words) as gateway:
+        gain, factor = gain_bound(SHAPER.exact().inverse()), gateway.noise_factor
+        G = SHAPER.impulse(100)[:, 0, 0]
+        whiten = np.linalg.inv(scipy.linalg.toeplitz(G, np.zeros(100)))
+        assert np.linalg.norm(whiten, 2) <= gain < 2 * np.linalg.norm(whiten, 2)
+        h, rng = 0.9 * 0.99 ** np.arange(100), np.random.default_rng(4)
+        worst = 0.0
+        for _ in range(300):
+            kept = (rng.random(100) < rng.random()).astype(float)
+            shift = kept * h + 0.01 * rng.choice([-1.0, 1.0], 100)
+            worst = max(worst, np.linalg.norm(whiten @ shift) / SCALE)
+        assert worst > NOISE.guarantee.sensitivity, "without the factor it is broken"
+        assert worst / factor <= NOISE.guarantee.sensitivity
+        assert any("all of the noise is enlarged" in said for said in gateway.guarantee.warnings)
+    reach = Reach(start=([0], [40]), B=[[0.9]], inputs=([-10], [10]))
+    with pytest.raises(AffineDPError, match="give horizon="):
+        Gateway(NOISE, state=folder / "a", reach=reach, **words)
+    with Gateway(NOISE, state=folder / "a", reach=reach, horizon=100, **words) as gateway:
+        gateway.send([20.0])
+    white = room_noise(Filter.static(np.eye(1)), 20.0)
+    with Gateway(white, state=folder / "b", horizon=100, **words) as gateway:
+        gateway.send([20.0])

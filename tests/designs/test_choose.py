@@ -1,0 +1,252 @@
+"""The choice of the law, and the bound below all of them, against brute force and known optima."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import linprog
+
+import affinedp as adp
+from affinedp.errors import AffineDPError
+from affinedp.promise.least_error import least_sum_of_three, least_variance
+from affinedp.promise.least_possible import LeastPossible
+
+SUM = adp.AffineManifold.from_equations(["a + b = c"])
+
+
+def test_total_of_two_parts_by_law():
+    gaussian = adp.design(SUM, epsilon=1.0, delta=1e-6, law="gaussian")
+    laplace = adp.design(SUM, epsilon=1.0, law="laplace")
+    assert gaussian.expected_squared_error == pytest.approx(71.39, abs=0.01)
+    assert laplace.expected_squared_error == pytest.approx(14.0, rel=1e-6)
+    assert gaussian.lower_bound == pytest.approx(4 * least_variance(1.0, 1e-6), rel=1e-7)
+    assert laplace.lower_bound == pytest.approx(4 * 1.918103, rel=1e-6)
+    assert laplace.excess == pytest.approx(14 / (4 * 1.918103), rel=1e-6)
+    assert gaussian.alternatives == laplace.alternatives == ()
+
+
+def test_bound_of_gaussian_and_laplace_designs_is_for_whole_numbers_too():
+    """Their users do not say what the data is: the weaker bound holds for both."""
+    assert adp.design_laplace(SUM, epsilon=1.0).lower_bound == pytest.approx(
+        4 * least_variance(1.0), rel=1e-6
+    )
+    m = adp.design_gaussian(SUM, epsilon=1.0, delta=1e-6)
+    assert m.least.data == "any"
+    assert adp.iid_noise(SUM, law="laplace", epsilon=1.0).lower_bound is None
+
+
+def least_of_lattice_laws(epsilon, cost, moves, reach):
+    """Least expected cost of any law on a box of Z² that is ε-private for the moves: an LP.
+
+    Steps that leave the box ask nothing and mass on its edge is charged too little, so the value
+    is below that of every private law on the whole lattice.
+    """
+    axis = np.arange(-reach, reach + 1)
+    place = {(i, j): k for k, (i, j) in enumerate((i, j) for i in axis for j in axis)}
+    rows, columns, values, count = [], [], [], 0
+    for (i, j), k in place.items():
+        for di, dj in [*moves, *((-a, -b) for a, b in moves)]:
+            other = place.get((i + di, j + dj))
+            if other is not None:
+                rows += [count, count]
+                columns += [k, other]
+                values += [1.0, -math.exp(epsilon)]
+                count += 1
+    A = sparse.csr_array((values, (rows, columns)), shape=(count, len(place)))
+    costs = np.array([cost(i, j) for i, j in place])
+    return linprog(
+        costs, A_ub=A, b_ub=np.zeros(count), A_eq=np.ones((1, len(place))), b_eq=[1.0],
+        method="highs",
+    ).fun  # fmt: skip
+
+
+@pytest.mark.parametrize("weight", [1.0, 100.0])
+def test_no_lattice_mechanism_goes_below_the_bound(weight):
+    """a, b and c = a + b in whole numbers, at ε = 2, in a box large enough for the tails."""
+    found = least_of_lattice_laws(
+        2.0, lambda i, j: i * i + j * j + weight * (i + j) ** 2, [(1, -1), (1, 0), (0, 1)], 9
+    )
+    promise = {"epsilon": 2.0, "delta": 0.1, "law": "gaussian"}
+    least = adp.design(SUM, **promise, integers=True, weights=[1, 1, weight]).least
+    general = LeastPossible(least.dual, least.error, 2.0, data="integer")
+    assert general.bound <= found * (1 + 1e-9)
+    best = replace(general, sum_of_three=least.sum_of_three)
+    if weight == 1.0:
+        assert best.bound == pytest.approx(least_sum_of_three(2.0), rel=1e-12)
+        assert best.bound == pytest.approx(found, rel=1e-4)  # masses below 1e-7 are free there
+        assert "whole numbers anywhere" in best.sentence()
+    else:
+        assert best.bound == general.bound
+
+
+def test_the_exact_optimum_is_for_three_whole_numbers_only():
+    def three(manifold, **more):
+        m = adp.design(manifold, epsilon=1.0, delta=0.1, law="gaussian", integers=True, **more)
+        return m.least.sum_of_three
+
+    assert three(SUM) == 1.0
+    assert three(SUM, weights=[2, 2, 2]) == 2.0
+    assert three(adp.AffineManifold([[1, 1, 1]])) == 1.0
+    assert three(SUM, weights=[1, 1, 2]) == 0.0
+    assert three(SUM, mu=2.0) == 0.0
+    assert three(SUM, query=["a", "b"]) == 0.0
+    assert three(SUM, adjacency=adp.FreeSetAdjacency(SUM, [["a", "b"]])) == 0.0
+    assert three(adp.AffineManifold([[1, 1, 1, 1]])) == 0.0
+
+
+def test_moves_that_are_not_whole_give_no_bound_for_whole_numbers():
+    m = adp.design(SUM, epsilon=1.0, delta=0.1, law="gaussian", integers=True, mu=0.5)
+    assert m.lower_bound is None
+    assert m.excess is None
+
+
+def test_gaussian_wins_for_many_releases_and_pure_laws_for_few():
+    """The crossover of the theory: pure wins iff E/T < k ε₀²/s², with ε₀ = ε/k."""
+    ratio = 14 / 4  # Laplace strategies; T = 4
+    s = adp.gaussian_sensitivity(1.0, 1e-6)
+    for releases in (2, 20):
+        m = adp.design(SUM, epsilon=1.0, delta=1e-6, releases=releases)
+        if releases > 1 / s**2 / ratio + 2:
+            assert m.law == "gaussian"
+        elif releases < 1 / s**2 / ratio:
+            assert m.law != "gaussian"
+        assert {m.law, *(other.law for other in m.alternatives)} >= {"gaussian", "laplace"}
+        assert m.guarantee.holds(1.0, 1e-6)
+        together = adp.compose([m.guarantee] * releases)
+        assert together.holds(1.0, 0.0 if m.law != "gaussian" else 1e-6)
+
+
+def test_pure_laws_that_cannot_win_are_not_designed():
+    m = adp.design(SUM, epsilon=1.0, delta=0.01, releases=50)
+    assert m.law == "gaussian"
+    assert all(not other.designed and other.error > 0 for other in m.alternatives)
+    assert "least squared error" in m.notes[0]
+    m = adp.design(SUM, epsilon=0.0, delta=0.01)
+    assert m.law == "gaussian"
+    assert all("ε = 0" in other.reason for other in m.alternatives)
+
+
+@pytest.mark.parametrize(("releases", "delta"), [(7, 0.0), (13, 1e-6)])
+def test_a_ledger_lets_the_planned_releases_pass_and_no_more(releases, delta, tmp_path):
+    m = adp.design(SUM, epsilon=1.0, delta=delta, releases=releases)
+    cap = {"epsilon": 1.0, "delta": delta, "protects": "one person"}
+    with adp.Ledger(tmp_path / "budget.db", **cap) as ledger:
+        for _ in range(releases):
+            m.release([30, 70, 100], ledger=ledger)
+        with pytest.raises(AffineDPError, match="passes the cap"):
+            m.release([30, 70, 100], ledger=ledger)
+
+
+def test_largest_variance():
+    """Four groups of five: 79.1 with the least sum, 51.6 with the least largest variance."""
+    groups = ["+".join(f"a{g}{i}" for i in range(5)) + f"=g{g}" for g in range(4)]
+    M = adp.AffineManifold.from_equations([*groups, "g0 + g1 + g2 + g3 = t"])
+    promise = {"epsilon": 1.0, "delta": 1e-6}
+    total = adp.design_gaussian(M, **promise)
+    largest = adp.design(M, **promise, law="gaussian", objective="largest")
+    assert total.expected_squared_errors.max() == pytest.approx(79.07, abs=0.01)
+    assert largest.expected_squared_errors.max() == pytest.approx(51.63, abs=0.01)
+    assert largest.gap <= 1e-4
+    assert largest.guarantee.holds(1.0, 1e-6)
+    s = adp.gaussian_sensitivity(1.0, 1e-6)
+    assert largest.least.objective == "largest"
+    assert largest.least.dual / s**2 <= largest.expected_squared_errors.max()
+    assert largest.least.dual / s**2 >= largest.expected_squared_errors.max() / (1 + 1.1e-4)
+
+
+def test_largest_variance_is_clarabels():
+    cvxpy = pytest.importorskip("cvxpy")
+    M = adp.AffineManifold.from_equations(["a + b + c = t", "t + 2*u = v"])
+    m = adp.design(M, epsilon=1.0, delta=1e-3, law="gaussian", objective="largest")
+    basis = np.asarray(m.basis)
+    moves = np.linalg.pinv(basis) @ adp.CircuitAdjacency(M).directions()
+    r = basis.shape[1]
+    S, top = cvxpy.Variable((r, r), symmetric=True), cvxpy.Variable()
+    limits = [cvxpy.diag(basis @ S @ basis.T) <= top]
+    limits += [cvxpy.bmat([[S, v[:, None]], [v[None], np.eye(1)]]) >> 0 for v in moves.T]
+    problem = cvxpy.Problem(cvxpy.Minimize(top), limits)
+    problem.solve(solver="CLARABEL")
+    s = adp.gaussian_sensitivity(1.0, 1e-3)
+    assert m.expected_squared_errors.max() == pytest.approx(problem.value / s**2, rel=2e-4)
+
+
+def test_separate_blocks_and_public_outputs():
+    M = adp.AffineManifold.from_equations(["a + b = c", "d = 2*e"])
+    for objective in ("sum", "largest"):
+        m = adp.design(M, epsilon=1.0, delta=1e-6, law="gaussian", objective=objective)
+        assert m.excess == pytest.approx(9.694, abs=2e-3)
+
+
+def test_confined_data_is_not_certified():
+    promise = {"epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}
+    m = adp.design(SUM, **promise, confined=True)
+    assert "not certified" in m.least.sentence()
+    assert "about 9.70 times" in m.least.sentence()
+    assert "at most 9.70 times" in adp.design(SUM, **promise).least.sentence()
+
+
+def test_free_combinations_have_no_bound():
+    m = adp.design_gaussian(SUM, epsilon=1.0, delta=1e-6, weights=[1, 0, 0])
+    assert m.lower_bound is None
+    assert m.least is None
+
+
+def test_matrix_weights_and_saved_bounds(tmp_path):
+    Q = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 3.0]])
+    m = adp.design(SUM, epsilon=1.0, delta=1e-6, weights=Q, releases=10)
+    assert m.least.error == pytest.approx(float((Q * m.covariance).sum()))
+    m.save(tmp_path / "m.json")
+    back = adp.Mechanism.load(tmp_path / "m.json")
+    assert back.least == m.least
+    assert back.alternatives == m.alternatives
+    assert back.lower_bound == m.lower_bound
+    text = (tmp_path / "m.json").read_text()
+    for old, new in ((f'"error": {m.least.error!r}', '"error": 0.001'), ('"sum"', '"median"')):
+        assert old in text
+        (tmp_path / "altered.json").write_text(text.replace(old, new))
+        with pytest.raises(AffineDPError):
+            adp.Mechanism.load(tmp_path / "altered.json")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": math.inf},
+        {"epsilon": 1.0, "delta": 1.0},
+        {"epsilon": 1.0, "law": "cauchy"},
+        {"epsilon": 1.0, "law": "gaussian"},
+        {"epsilon": 1.0, "releases": 0},
+        {"epsilon": 1.0, "releases": 1.5},
+        {"epsilon": 1.0, "releases": True},
+        {"epsilon": 1.0, "objective": "median"},
+        {"epsilon": 1.0, "objective": "largest", "weights": [1, 1, 1]},
+    ],
+)
+def test_refusals(wrong):
+    with pytest.raises(AffineDPError):
+        adp.design(SUM, **wrong)
+
+
+def test_whole_numbers_that_move_by_fractions_have_no_bound():
+    """Whole neighbours move by 1 where μ = 1.5: a bound for moves of 1.5 would be too high."""
+    for mu, known in ((1.5, False), (2.0, True)):
+        m = adp.design_knorm(SUM, epsilon=1.0, mu=mu, integers=True)
+        assert (m.lower_bound is not None) == known
+        if known:
+            assert m.lower_bound <= m.expected_squared_error
+
+
+def test_one_sum_of_very_many_entries():
+    n = 600
+    M = adp.AffineManifold(np.ones((1, n)))
+    m = adp.design(M, epsilon=1.0, delta=1e-6)
+    assert m.law == "knorm"
+    assert m.expected_squared_error == pytest.approx(4 * (n - 1) * (2 * n - 1) / (n + 1))
+    s = adp.gaussian_sensitivity(1.0, 1e-6)
+    assert m.alternatives[0].error == pytest.approx(2 * (n - 1) / s**2)
+    assert m.lower_bound == pytest.approx(2 * (n - 1) * least_variance(1.0, 1e-6), rel=1e-9)
+    small = adp.design(adp.AffineManifold(np.ones((1, 8))), epsilon=1.0, delta=1e-6, law="gaussian")
+    assert small.least.dual == pytest.approx(2 * 7, rel=1e-7)  # the same formula, by the search
