@@ -100,8 +100,9 @@ class PrivatePushSum:
     graph : networkx.DiGraph, sparse matrix or array
         One-way links; an entry (i, j) of a matrix that is not zero is a link from i to j.  There
         must be a way from every agent to every other.
-    law : {"gaussian", "laplace"}
-        The law of η_i: N(0, 1), or L(0, 1), which has variance 2; γ_i = σ_i η_i.
+    law : {"gaussian", "laplace", "auto"}
+        The law of η_i: N(0, 1), or L(0, 1), which has variance 2; γ_i = σ_i η_i.  ``"auto"`` takes
+        the one with the least error for (ε, δ).
     epsilon : float, array_like or mapping of agents, optional
         ε, one for all or one per agent.
     delta : float
@@ -130,7 +131,7 @@ class PrivatePushSum:
         self,
         graph: Any,
         *,
-        law: Law,
+        law: Law | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,
