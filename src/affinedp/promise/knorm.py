@@ -324,11 +324,12 @@ def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoi
     read = [exact_move(adjacency, column) for column in columns.T]
     exact = [_gauge(coordinates.exact(move), body) for move, _ in read]
     top = max(exact)
-    # doubles that are not known to be the move itself are off by their rounding
-    high: float | Fraction = top
+    worst = columns[:, exact.index(top)]
     if not all(known for _, known in read):
-        high = max(top, Fraction(min(float(upper.max()), float(top) * (1 + 2 * share))))
-    return _Found(top, high, columns[:, exact.index(top)], method, {})
+        # doubles that are not the move itself are off by their rounding, and what they cancel to
+        # by far more: only the bounds hold
+        return _Found(best, max(top, Fraction(float(upper.max()))), worst, method, {})
+    return _Found(top, top, worst, method, {})
 
 
 def _whole_moves(
