@@ -252,3 +252,10 @@ def test_flat_bodies_are_released_or_refused():
     thin = directed([[1.0, 0.0], [1.0, 1e-7]])
     thin.release([0.0, 0.0])
     assert Polytope([(F(1), F(0)), (F(1), F(1, 10**7))]).dimension == 2
+
+
+def test_bound_that_is_too_large_is_named():
+    m = adp.design_knorm(SUM, epsilon=1.0, starts=0)
+    assert m.release([1.0, 2.0, 3.0], bound=1e6).shape == (3,)
+    with pytest.raises(adp.AffineDPError, match=r"bound=1e\+12"):
+        m.release([1.0, 2.0, 3.0], bound=1e12)
