@@ -49,7 +49,10 @@ def test_obtuse_cones_cost_what_the_minorant_costs():
         return (G[0, 0] * s**2 + 2 * G[0, 1] * s * other + G[1, 1] * other**2).mean()
 
     simulated = min(least_mean([1, 1]), least_mean([1, -1]))
-    dual = 2 * adp.design_gaussian(
-        M, epsilon=1.0, delta=1e-3, adjacency=adp.DirectionAdjacency(M, moves)
-    ).least.dual
+    dual = (
+        2
+        * adp.design_gaussian(
+            M, epsilon=1.0, delta=1e-3, adjacency=adp.DirectionAdjacency(M, moves)
+        ).least.dual
+    )
     assert found == pytest.approx(max(simulated, dual), rel=5e-3)
