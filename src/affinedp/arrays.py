@@ -30,6 +30,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def yes_or_no(value: object, name: str) -> bool:
+    """Return a bool, and refuse what is merely like one: the text "no" is true.
+
+    Parameters
+    ----------
+    value : bool
+        What was given.
+    name : str
+        What it is called in the refusal.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise AffineDPError(f"{name} must be True or False, not {value!r}")
+    return bool(value)
+
+
 def within_range(function: Callable[P, R]) -> Callable[P, R]:
     """Refuse, in words, what LAPACK and Python refuse with errors of their own.
 

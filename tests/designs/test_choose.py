@@ -250,3 +250,56 @@ def test_one_sum_of_very_many_entries():
     assert m.lower_bound == pytest.approx(2 * (n - 1) * least_variance(1.0, 1e-6), rel=1e-9)
     small = adp.design(adp.AffineManifold(np.ones((1, 8))), epsilon=1.0, delta=1e-6, law="gaussian")
     assert small.least.dual == pytest.approx(2 * 7, rel=1e-7)  # the same formula, by the search
+
+
+def test_bound_for_whole_numbers_where_computed_moves_are_off_by_a_rounding():
+    """Entries of a 3×3 table's moves come out as 1 ± 9e-16: they are whole all the same."""
+    rows = [[float(j // 3 == i) for j in range(9)] for i in range(3)]
+    columns = [[float(j % 3 == i) for j in range(9)] for i in range(3)]
+    table = adp.AffineManifold(rows + columns, [-30.0] * 6)
+    m = adp.design_knorm(table, epsilon=1.0, integers=True, starts=0)
+    assert m.lower_bound == pytest.approx(24 * least_variance(1.0), rel=1e-5)
+    halves = adp.design_knorm(table, epsilon=1.0, mu=1.5, integers=True, starts=0)
+    assert halves.lower_bound is None
+
+
+def test_output_that_neighbours_do_not_move_is_no_dimension():
+    """2b + 2c − e is 0 on this manifold; rounding makes it 1e-15."""
+    manifold = adp.AffineManifold([[2.0, -2, 2, 1], [1, -2, 0, 1]])
+    query = [[-2.0, -1, -2, -2], [0, 2, 2, -1]]
+    m = adp.design(manifold, epsilon=0.1, query=query)
+    assert m.expected_squared_errors == pytest.approx([5000.0, 0.0])
+    x = manifold.point + manifold.kernel @ np.array([3.0, 4.0])
+    assert m.release(x)[1] == pytest.approx(0.0, abs=1e-12)
+    gaussian = adp.design_gaussian(manifold, epsilon=0.1, delta=1e-3, query=query)
+    assert gaussian.expected_squared_errors[1] == 0.0
+
+
+def test_pure_laws_need_an_epsilon():
+    for law in ("knorm", "laplace"):
+        with pytest.raises(AffineDPError, match="needs ε > 0"):
+            adp.design(SUM, epsilon=0.0, delta=0.1, law=law)
+
+
+def test_real_noise_on_whole_numbers_is_announced():
+    m = adp.design(SUM, epsilon=1.0, delta=0.01, releases=20, integers=True)
+    assert m.law == "gaussian"
+    assert m.notes[-1] == "gaussian noise is real: what is published is not whole"
+
+
+@pytest.mark.parametrize("option", [{"integers": "no"}, {"confined": 1}])
+def test_what_is_not_yes_or_no_is_refused(option):
+    with pytest.raises(AffineDPError, match="must be True or False"):
+        adp.design(SUM, epsilon=1.0, **option)
+
+
+@pytest.mark.parametrize("starts", [-1, 1.5, True])
+def test_starts_are_counted(starts):
+    with pytest.raises(AffineDPError, match="starts must be a whole number"):
+        adp.design_knorm(SUM, epsilon=1.0, starts=starts)
+
+
+def test_least_variance_refuses_what_doubles_do_not_hold():
+    for promise in ((0.0, 1e-310), (1e-300, 1e-300), (1e-300, 0.0)):
+        with pytest.raises(AffineDPError, match="range of double precision"):
+            least_variance(*promise)

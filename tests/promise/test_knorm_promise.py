@@ -211,3 +211,17 @@ def test_whole_and_real_promises_do_not_mix():
         adp.compose([whole, real])
     assert adp.compose([whole, whole]).epsilon() == pytest.approx(2.0)
     assert adp.compose([real, real]).epsilon(1e-3) < 2.0
+
+
+@pytest.mark.parametrize(
+    "coefficient", [1.0000001267732437, 1.0000000071623942, 1.0001922974170705]
+)
+def test_moves_that_cancel_in_the_query_are_not_promised_too_little(coefficient):
+    """x1 = c x2, and x1 − x2 is published: 1 − 1/c, where the double 1/c says little about it."""
+    manifold = adp.AffineManifold([[1, -coefficient]])
+    for size in (1.0, 3.0):
+        noise = size * (1 - 1 / coefficient)
+        guarantee = adp.verify(manifold, [[noise]], law="knorm", query=[[1.0, -1.0]], mu=[1.0, 0.0])
+        move = 1 - 1 / F(coefficient)
+        assert F(guarantee.epsilon()) >= move / F(noise)
+        assert guarantee.epsilon() == pytest.approx(float(move / F(noise)), rel=1e-3)

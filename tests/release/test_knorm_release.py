@@ -252,3 +252,21 @@ def test_flat_bodies_are_released_or_refused():
     thin = directed([[1.0, 0.0], [1.0, 1e-7]])
     thin.release([0.0, 0.0])
     assert Polytope([(F(1), F(0)), (F(1), F(1, 10**7))]).dimension == 2
+
+
+def test_bound_that_is_too_large_is_named():
+    m = adp.design_knorm(SUM, epsilon=1.0, starts=0)
+    assert m.release([1.0, 2.0, 3.0], bound=1e6).shape == (3,)
+    with pytest.raises(adp.AffineDPError, match=r"bound=1e\+12"):
+        m.release([1.0, 2.0, 3.0], bound=1e12)
+
+
+def test_whole_neighbours_are_named_to_opendp_and_by_audits():
+    pytest.importorskip("opendp")
+    m = adp.design_knorm(SUM, epsilon=1.0, mu=2.7, integers=True, starts=0)
+    measurement = m.make_measurement()
+    assert "whole numbers" in str(measurement.input_metric)
+    assert measurement.map(1.0) == pytest.approx(1.0)
+    # a move of 1.5 times 2.7 is 4 whole steps, where one neighbour is 2 away
+    assert measurement.map(1.5) == pytest.approx(2.0)
+    assert audit(m, runs=2_000, seed=1).neighbours.endswith("whole numbers")

@@ -413,3 +413,12 @@ def test_plot_leaves_pyplot_alone():
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_report_says_that_nothing_does_better_where_that_is_proved():
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    whole = adp.design_knorm(manifold, epsilon=1.0, integers=True, starts=0)
+    assert "certified: no mechanism does better" in str(whole.report())
+    assert "less may do" not in str(whole.report())
+    real = adp.design_knorm(manifold, epsilon=1.0, starts=0)
+    assert "not certified" in str(real.report())

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array
+from affinedp.bodies.lattice import whole_kernel
 from affinedp.bodies.noise import KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency
@@ -269,6 +270,10 @@ def leak_attack(target: Target) -> Attack | None:
     span, outputs = target.neighbours.span(), mechanism.query.shape[0]
     if max(outputs, span.shape[1]) > MOST_OUTPUTS:
         return None
+    span = dense(span)
+    if mechanism.integers and np.any(span != np.rint(span)):  # whole data is moved by whole steps
+        manifold = mechanism.manifold
+        span = np.array(whole_kernel(manifold.D, manifold.exact_rows), dtype=float).T
     points = np.tile(target.start, (outputs + 8, 1))
     still = target.releases(points)
     if np.array_equal(still, target.releases(points)):
@@ -276,7 +281,7 @@ def leak_attack(target: Target) -> Attack | None:
             "the release function gave the same twice: it adds no noise, or starts from the same "
             "seed in every call"
         )
-    moves = target.releases(target.start + dense(span).T) - still.mean(axis=0)
+    moves = target.releases(target.start + span.T) - still.mean(axis=0)
     found = _noiseless_combination(still, moves)
     if found is None:
         return None

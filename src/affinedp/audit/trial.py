@@ -32,6 +32,7 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.knorm import neighbours_of
 from affinedp.promise.verification import resolve_adjacency
 from affinedp.show.page import printable
 
@@ -335,7 +336,7 @@ def _run(target: Target, attack: Attack, trial: _Trial) -> AuditResult:
         seed=trial.seed,
         passed=found.epsilon_lower <= trial.stated and attack.leak is None,
         attack=words,
-        neighbours=target.neighbours.neighbours,
+        neighbours=neighbours_of(target.neighbours, target.mechanism.integers),
         advantage=found.advantage,
         leak=attack.leak,
     )

@@ -48,7 +48,7 @@ def design(
         str, typer.Option(help="What is least: sum of squared errors, or largest variance.")
     ] = "sum",
     integers: Annotated[
-        bool, typer.Option("--integers", help="Data is whole, and published so.")
+        bool, typer.Option("--integers", help="Data is whole; K-norm noise keeps it whole.")
     ] = False,
     confined: Annotated[
         bool,

@@ -7,11 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from affinedp.arrays import Matrix, dense
+from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import LISTED, Block, with_floor
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.knorm import exact_move
 from affinedp.promise.least_error import Data
 from affinedp.promise.least_possible import LeastPossible, Objective
 from affinedp.record import MechanismRecord
@@ -22,6 +23,8 @@ Kind = TypeVar("Kind", bound=MechanismRecord)
 COORDINATES = 1 - 1e-9
 # How exact the bound needs to be where it is computed for its own sake.
 TOLERANCE = 1e-6
+# Moves that are off by more than this are not whole.
+WHOLE = 1e-6
 
 
 def dual_value(blocks: list[Block], tol: float = TOLERANCE) -> float | None:
@@ -62,7 +65,16 @@ def moves_are_whole(adjacency: Adjacency) -> bool:
         moves = adjacency.directions(LISTED)
     except TooManyCircuitsError:
         return False
-    return bool(np.array_equal(moves, np.rint(moves)))
+    # computed moves may be off by a rounding: those are looked at in exact arithmetic
+    doubtful = moves[:, np.any(moves != np.rint(moves), axis=0)]
+    if np.any(np.abs(doubtful - np.rint(doubtful)) > WHOLE):
+        return False
+    return all(_is_whole(adjacency, column) for column in doubtful.T)
+
+
+def _is_whole(adjacency: Adjacency, column: FloatArray) -> bool:
+    move, known = exact_move(adjacency, column)
+    return known and all(value.denominator == 1 for value in move.values())
 
 
 def weighted_error(mechanism: MechanismRecord, weights: Matrix) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, real_array, within_range
+from affinedp.arrays import FloatArray, Matrix, real_array, within_range, yes_or_no
 from affinedp.designs.bounds import dual_value, moves_are_whole, weighted_error, with_least
 from affinedp.designs.gaussian import largest_sensitivity, least_gaussian
 from affinedp.designs.knorm import MOST_COMPARED, least_knorm
@@ -83,8 +83,9 @@ def design(
         What is to be least: the (weighted) sum of squared errors, or the largest variance of an
         output.
     integers : bool
-        Whether the data is whole, and is to be published so.  The promise and ``lower_bound`` are
-        then about whole neighbours.
+        Whether the data is whole.  K-norm noise is then whole, too, and its promise about whole
+        neighbours, as ``lower_bound`` is; where another law wins the notes say that what is
+        published is not whole (``law="knorm"`` keeps it whole).
     confined : bool
         Whether the data is known to lie in a bounded region, as non-negative counts with a public
         total do: ``lower_bound`` is then marked as not certified.
@@ -126,6 +127,8 @@ def design(
         raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
     if (law == "gaussian" or imbalance is not None) and not problem.delta:
         raise AffineDPError("Gaussian noise needs δ > 0: give delta, or take a pure law")
+    if law in PURE and not problem.epsilon:
+        raise AffineDPError(f"{LAW_NAMES[law]} noise needs ε > 0: take a Gaussian law")
     warn_of_forgotten(manifold, check_against)
     return _least(problem, law, seed)
 
@@ -199,7 +202,8 @@ def _problem(
     query, names = asked
     return _Problem(
         adjacency, query, names, checked_weights(weights, query.shape[0]), epsilon, delta,
-        int(releases), objective, bool(integers), bool(confined), imbalance,
+        int(releases), objective, yes_or_no(integers, "integers"),
+        yes_or_no(confined, "confined"), imbalance,
     )  # fmt: skip
 
 
@@ -346,6 +350,8 @@ def _explained(
         notes.insert(0, _together(problem, best))
     if law == "auto":
         notes.insert(0, _reason(problem, best, others))
+    if problem.integers and best.law != "knorm":
+        notes.append(f"{best.law} noise is real: what is published is not whole")
     chosen = replace(best, notes=tuple(notes), alternatives=others, least=None)
     if problem.releases == 1:
         promise = (problem.epsilon, problem.delta)

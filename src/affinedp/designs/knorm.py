@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, real_array, within_range
+from affinedp.arrays import (
+    FloatArray,
+    IntArray,
+    Matrix,
+    dense,
+    real_array,
+    within_range,
+    yes_or_no,
+)
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.exact import readable
 from affinedp.bodies.hull import TooLargeBodyError
@@ -108,7 +116,10 @@ def design_knorm(
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
     checked = checked_weights(weights, matrix.shape[0])
-    count = STARTS if starts is None else int(starts)
+    count = STARTS if starts is None else starts
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+        raise AffineDPError(f"starts must be a whole number from 0 on, not {starts!r}")
+    whole = yes_or_no(integers, "integers")
 
     def strategies() -> Mechanism:
         return design_laplace(
@@ -117,10 +128,10 @@ def design_knorm(
 
     found = least_knorm(
         neighbours, matrix, names, limit, checked, strategies,
-        integers=bool(integers), seed=seed, starts=count,
+        integers=whole, seed=seed, starts=int(count),
     )  # fmt: skip
     return with_least(
-        found.mechanism, checked, found.dual, limit, data="integer" if integers else "any"
+        found.mechanism, checked, found.dual, limit, data="integer" if whole else "any"
     )
 
 

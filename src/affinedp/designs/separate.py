@@ -19,6 +19,8 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, real
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 
+# Terms of an output that cancel leave so much of themselves, times their number.
+ROUNDED = 2.0**-50
 LISTED = 2_000_000
 NOTHING_TO_HIDE = "the query does not depend on what neighbours differ in: no noise is needed"
 MOST_NUMBERS = 2e8
@@ -91,6 +93,9 @@ def split(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Iterator[Bloc
     directions = sparse.csc_array(adjacency.directions(LISTED))
     for outputs, columns in _connected(query, weights, directions):
         image = dense(query[outputs] @ directions[:, columns])
+        # an output that neighbours do not move has rounding errors in place of zeros, not moves
+        terms = dense(abs(query[outputs]) @ abs(directions[:, columns]))
+        image[np.all(np.abs(image) <= ROUNDED * query.shape[1] * terms, axis=1)] = 0.0
         _check_size(image)
         # outputs in units of how far neighbours move them: small ones must not drown in rounding
         unit = np.ldexp(1.0, np.frexp(np.abs(image).max(axis=1))[1])

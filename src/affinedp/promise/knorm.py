@@ -273,7 +273,8 @@ def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumP
         scale[part.rows] = 1 / (2 * part.width)
     matrix = sparse.csr_array(sparse.diags_array(scale) @ coordinates.matrix)
     found = adjacency.sensitivity(matrix, 1)
-    move, known = exact_move(adjacency, found.direction)
+    direction = found.direction
+    move, known = exact_move(adjacency, direction)
     z = coordinates.exact(move)
     exact = _gauge_of_sums(z, sums)
     low: float | Fraction = found.value
@@ -288,7 +289,9 @@ def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumP
         if len(widths) == 1:
             (width,) = widths
             high = Fraction(math.floor(Fraction(high) * width)) / width
-    return _Found(min(low, high), high, found.direction, found.method, {})
+        if known:
+            direction = _whole_part(move, found.direction)
+    return _Found(min(low, high), high, direction, found.method, {})
 
 
 def _gauge_of_sums(move: list[Fraction], sums: list[SumPart]) -> Fraction:
@@ -324,11 +327,12 @@ def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoi
     read = [exact_move(adjacency, column) for column in columns.T]
     exact = [_gauge(coordinates.exact(move), body) for move, _ in read]
     top = max(exact)
-    # doubles that are not known to be the move itself are off by their rounding
-    high: float | Fraction = top
+    worst = columns[:, exact.index(top)]
     if not all(known for _, known in read):
-        high = max(top, Fraction(min(float(upper.max()), float(top) * (1 + 2 * share))))
-    return _Found(top, high, columns[:, exact.index(top)], method, {})
+        # doubles that are not the move itself are off by their rounding, and what they cancel to
+        # by far more: only the bounds hold
+        return _Found(best, max(top, Fraction(float(upper.max()))), worst, method, {})
+    return _Found(top, top, worst, method, {})
 
 
 def _whole_moves(
@@ -358,8 +362,18 @@ def _whole_moves(
         gauge = times * _gauge([Fraction(c) for c in step], body)
         steps[times] = max(steps.get(times, 0.0), _rounded_up(gauge, body.rate))
         if gauge > top:
-            top, worst = gauge, column
+            top, worst = gauge, _whole_part(move, column)
     return _Found(top, top, worst, f"listed {count:,} moves on whole numbers", steps)
+
+
+def _whole_part(move: Mapping[int, Fraction], column: FloatArray) -> FloatArray:
+    """The longest part of a move between whole data, or all of it where there is none."""
+    step, times = whole_steps(list(move.values()))
+    if times == 0:
+        return column
+    part = np.zeros_like(column)
+    part[list(move)] = [float(times * c) for c in step]
+    return part
 
 
 def whole_steps(move: list[Fraction]) -> tuple[tuple[int, ...], int]:

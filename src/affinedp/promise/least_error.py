@@ -26,7 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, within_range
 from affinedp.errors import AffineDPError
 
 Data = Literal["any", "real", "integer"]
@@ -41,6 +41,7 @@ MOST_POINTS = 200_000
 MOST_EPSILON = 600.0
 
 
+@within_range
 def least_variance(epsilon: float, delta: float = 0.0, data: Data = "any") -> float:
     """Return what no mechanism with (ε, δ) can go below, for one number that moves by 1.
 

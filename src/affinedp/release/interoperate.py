@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.promise.knorm import neighbours_of
 from affinedp.promise.pure_pairs import pair_of
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
@@ -30,9 +32,12 @@ def make_measurement(mechanism: MechanismRecord, plan: Plan | KNormPlan) -> Any:
     opendp.enable_features("contrib", "honest-but-curious")
     sensitivity = _sensitivity(mechanism)
     gaussian = mechanism.law == "gaussian"
+    neighbours = neighbours_of(mechanism.adjacency, mechanism.integers)
 
     def privacy_map(steps: float) -> float:
-        # k neighbour steps are k times as far apart; rounded up
+        # k neighbour steps are k times as far apart; rounded up.  From whole to whole numbers there
+        # are no parts of a step
+        steps = math.ceil(steps) if mechanism.integers else steps
         distance = float(np.nextafter(steps * sensitivity, np.inf))
         return float(np.nextafter(distance * distance / 2, np.inf)) if gaussian else distance
 
@@ -40,7 +45,7 @@ def make_measurement(mechanism: MechanismRecord, plan: Plan | KNormPlan) -> Any:
         input_domain=opendp.vector_domain(
             opendp.atom_domain(T=float, nan=False), size=mechanism.manifold.n
         ),
-        input_metric=opendp.user_distance(f"neighbour steps; {mechanism.adjacency.neighbours}"),
+        input_metric=opendp.user_distance(f"neighbour steps; {neighbours}"),
         output_measure=opendp.zero_concentrated_divergence()
         if gaussian
         else opendp.max_divergence(),

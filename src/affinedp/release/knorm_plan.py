@@ -350,6 +350,12 @@ class _Grid:
         unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
         rate = math.floor(rate / unit) * unit
         if charge > Fraction(largest) * (1 + NOTICED):
+            if bound is not None and cell > 1000 * half:
+                raise AffineDPError(
+                    f"numbers up to bound={bound:g} are off by so much of a neighbour's move that "
+                    "K-norm noise would have to grow: give a smaller bound, whole numbers or "
+                    "decimals that are exact without bound=, or release with Gaussian noise"
+                )
             raise AffineDPError(
                 "the body is too flat for the grid of releases: some outputs have far more noise "
                 "than others. Rescale the outputs, or release them apart"

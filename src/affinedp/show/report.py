@@ -14,6 +14,8 @@ from affinedp.show.page import OutputRow, Report, printable, round_up, shortened
 from affinedp.show.plot import draw
 
 SHOWN_GIVEN = 4
+# An error so close to the bound below all mechanisms is it, up to rounding.
+ROUNDING = 1e-9
 LAWS = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
 
 
@@ -128,6 +130,9 @@ def _optimality(mechanism: MechanismRecord) -> str:
             f"certified: the (weighted) squared error is at most {most} above the least that any "
             "Gaussian noise with this promise has"
         )
+    least = mechanism.least
+    if least is not None and not least.confined and least.excess <= 1 + ROUNDING:
+        return "certified: no mechanism does better"
     if mechanism.law == "knorm":
         return "not certified (bodies of least noise are not a convex problem): less may do"
     if mechanism.law == "laplace":
