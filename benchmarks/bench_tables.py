@@ -60,7 +60,7 @@ def _hierarchy(branches: tuple[int, ...]) -> str:
     rows = [(f"S{s}", f"C{c}", f"T{t}", 1) for s, c, t in itertools.product(*map(range, branches))]
     table = with_total_rows(pd.DataFrame(rows, columns=[*LEVELS, "n"]), LEVELS, ["n"])
     cells = []
-    for neighbours in ("circuits", "cells"):
+    for neighbours in ("circuits", "person"):
         description = TableRelease(
             hierarchy=LEVELS, neighbours=neighbours, epsilon=1.0, delta=1e-6, round_to=1
         )
@@ -94,7 +94,7 @@ def run() -> str:
         "Hierarchies with a total row for every group, whole numbers, ε = 1 at δ = 10⁻⁶: seconds",
         "for design, exact verification and release, and root mean square noise per number.",
         "",
-        "| cells | rows | circuits (s) | noise | cells (s) | noise |",
+        "| cells | rows | circuits (s) | noise | person (s) | noise |",
         "|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [_hierarchy(branches) for branches in HIERARCHIES]

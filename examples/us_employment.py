@@ -153,7 +153,6 @@ def main() -> None:
         release,
         rows=None,
         changes={"nonfarm_change": "nonfarm"},
-        neighbours="cells",
         adjust=(),
         within=None,
         unknown="totals",

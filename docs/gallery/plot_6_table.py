@@ -33,7 +33,7 @@ for county in ("north", "south"):
     counts.loc[county, "people"] = counts.loc[counts["parent"] == county, "people"].sum()
 counts.loc["state", "people"] = counts.loc[["north", "south"], "people"].sum()
 
-release = TableRelease(hierarchy="parent", epsilon=0.5, delta=1e-6, neighbours="cells", round_to=1)
+release = TableRelease(hierarchy="parent", epsilon=0.5, delta=1e-6, round_to=1)
 published = release.release(counts)
 print(published.table)
 print(published.guarantee)

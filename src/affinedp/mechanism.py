@@ -14,6 +14,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.feedback.steps import ReleaseInSteps
 from affinedp.files.mechanisms import load_mechanism, save_mechanism
+from affinedp.intervals import Interval, interval_of
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.knorm import knorm_promise
 from affinedp.promise.verification import Law, promise_of
@@ -192,6 +193,56 @@ class Mechanism(MechanismRecord):
             self, steps, state=state, ledger=ledger, label=label, redraw=redraw, moved=moved,
             bound=bound,
         )  # fmt: skip
+
+    def interval(
+        self,
+        y: Any,
+        *,
+        combination: Any = None,
+        level: float = 0.95,
+        simultaneous: bool = False,
+        bound: float | None = None,
+    ) -> Interval:
+        """Return where the true outputs lie, or any linear function of them, given a release.
+
+        The noise is public, so this costs nothing.  Each interval by itself is exact for
+        Gaussian noise and never too short for Laplace noise.  All at once: Šidák's for
+        Gaussian noise, the rank of simulated releases for other laws, which holds with at least
+        ``level`` (``how`` says which).
+
+        Parameters
+        ----------
+        y : array_like, shape (m,) or (rows, m), or pandas Series or DataFrame
+            What :meth:`release` returned.
+        combination : mapping or array_like, shape (m,) or (k, m), optional
+            Coefficients by output (or rows of them); every output by itself if left out.
+        level : float
+            With which probability, at least.
+        simultaneous : bool
+            Whether all numbers, of all rows, are to hold at once.
+        bound : float, optional
+            What was given to :meth:`release`: it makes the noise larger.
+
+        Returns
+        -------
+        Interval
+            ``low, high = m.interval(y)``.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold.from_equations(["women + men = all"])
+        >>> m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+        >>> y = m.release([30, 70, 100])
+        >>> low, high = m.interval(y)
+        >>> bool(((high - low) > 0).all())
+        True
+        >>> found = m.interval(y, combination={"women": 1, "men": -1})
+        >>> print(round(float(found.high - found.low), 1))
+        33.1
+        """
+        factor = getattr(self.release_plan(bound), "noise_factor", 1.0)
+        return interval_of(self, y, combination, level, simultaneous, factor)
 
     def release_plan(self, bound: float | None = None) -> Plan | KNormPlan:
         """Return the public part of a release, prepared once for each bound.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -105,6 +106,197 @@ def test_no_password_is_shown(url):
     with pytest.raises(LedgerError) as refused:
         adp.Ledger(secret.replace(url.split("#")[1], "other"), create=False)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://u:hun%zzter2@127.0.0.1:1/db",
+        "postgresql://u:hunter2#x@127.0.0.1:1/db",
+        "postgresql://u:hunter2/x@127.0.0.1:1/db",
+        "postgresql://u:x@hunter2@127.0.0.1:1/db",
+        "postgresql://u:hunter2@127.0.0.1:port/db",
+        "postgresql://u:hunter2@[::1/db",
+        "postgresql://127.0.0.1:1/db?user=u&password=hunter2",
+        "postgresql://127.0.0.1:1/db?pass%77ord=hunter2&nonsense=1#name",
+    ],
+)
+def test_no_password_is_shown_of_an_address_that_is_wrong(address, tmp_path):
+    with pytest.raises(LedgerError) as refused:
+        adp.Ledger(address, **CAP)
+    assert "hun" not in str(refused.value)
+    with adp.Ledger(tmp_path / "l.db", **CAP) as ledger, pytest.raises(LedgerError) as refused:
+        ledger.export(address)
+    assert "hun" not in str(refused.value)
+
+
+def test_a_password_among_the_parameters_stays_out_of_the_history(server, url, tmp_path):
+    name = url.split("#")[1]
+    given = f"postgresql:///postgres?host=127.0.0.1&port={server.port}&user=postgres"
+    secret = f"{given}&password=hunter2#{name}"
+    assert without_password(secret) == f"{given}#{name}"
+    with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
+        ledger.export(secret)
+    assert b"hunter2" not in (tmp_path / "l.db").read_bytes()
+    with adp.Ledger(secret, create=False) as ledger:
+        assert "hunter2" not in repr(ledger) + ledger.name
+        assert ledger.check() == ()
+
+
+@pytest.mark.parametrize("name", ["%20name", "name%20", "cafe%CC%81", "a%00b", "x" * 201])
+def test_names_that_look_like_others_are_refused(server, name):
+    with pytest.raises(LedgerError, match="name of a ledger"):
+        adp.Ledger(server.url(name), **CAP)
+
+
+def test_another_thread_is_refused(url):
+    """It would be in the same transaction: its end is the end of the other's charge."""
+    with adp.Ledger(url, **CAP) as ledger:
+        refused = []
+
+        def use() -> None:
+            for call in (
+                lambda: ledger.spent,
+                lambda: ledger.charge(laplace(0.1), fingerprint="b"),
+            ):
+                try:
+                    call()
+                except adp.AffineDPError as error:
+                    refused.append(str(error))
+
+        charge = ledger._store.add_row
+
+        def meanwhile(*row) -> None:
+            charge(*row)
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+
+        ledger._store.add_row = meanwhile
+        ledger.charge(laplace(0.25), fingerprint="a")
+    assert len(refused) == 2
+    assert "another thread" in refused[0]
+    assert count(url) == 1
+
+
+def test_a_call_in_the_middle_of_a_charge_is_refused(url):
+    """As from a signal handler."""
+    with adp.Ledger(url, **CAP) as ledger:
+        charge = ledger._store.add_row
+
+        def meanwhile(*row) -> None:
+            charge(*row)
+            with pytest.raises(LedgerError, match="under way"):
+                _ = ledger.spent
+            assert "under way" in ledger.check()[0]
+
+        ledger._store.add_row = meanwhile
+        ledger.charge(laplace(0.25), fingerprint="a")
+    assert count(url) == 1
+
+
+@pytest.mark.parametrize("words", ["ROLLBACK", "SELECT 1/0"])
+def test_a_transaction_that_others_ended_is_no_charge(url, words):
+    with adp.Ledger(url, **CAP) as ledger:
+        charge = ledger._store.add_row
+
+        def ended(*row) -> None:
+            charge(*row)
+            with contextlib.suppress(psycopg.Error):
+                ledger._store._ready().execute(words)
+
+        ledger._store.add_row = ended
+        with pytest.raises(LedgerError, match="nothing was charged"):
+            ledger.charge(laplace(0.25), fingerprint="a")
+        del ledger._store.add_row
+        assert ledger.spent == 0.0
+        ledger.charge(laplace(0.25), fingerprint="a")
+    assert count(url) == 1
+
+
+def test_what_was_left_in_the_middle_is_dropped(url, monkeypatch):
+    """A key pressed between two statements leaves a transaction that holds the ledger."""
+    with adp.Ledger(url, **CAP) as ledger:
+        lock = ledger._store._lock
+
+        def interrupted(connection) -> None:
+            lock(connection)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ledger._store, "_lock", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.charge(laplace(0.25), fingerprint="a")
+        monkeypatch.undo()
+        ledger.charge(laplace(0.25), fingerprint="b")
+    assert count(url) == 1
+
+
+def test_a_fork_that_closes_it_does_not_end_the_connection(url):
+    with adp.Ledger(url, **CAP) as ledger:
+        before = ledger._store._ready().info.backend_pid
+        child = os.fork()
+        if child == 0:
+            ledger.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        ledger.charge(laplace(0.25), fingerprint="a")
+        assert ledger._store._ready().info.backend_pid == before
+
+
+def test_two_schemas_are_not_two_budgets(server, url):
+    """The same address by a user with another search_path would be a ledger with nothing spent."""
+    with adp.Ledger(url, **CAP) as ledger:
+        ledger.charge(laplace(0.5), fingerprint="a")
+    address, name = url.split("#")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS elsewhere")
+    other = f"{address}?options=-csearch_path%3Delsewhere#{name}"
+    with pytest.raises(LedgerError, match="schema 'public'"):
+        adp.Ledger(other, **CAP)
+
+
+def test_tables_of_a_newer_version_are_not_charged(server, url):
+    with (
+        adp.Ledger(url, **CAP) as ledger,
+        psycopg.connect(url.split("#")[0], autocommit=True) as connection,
+    ):
+        connection.execute("INSERT INTO affinedp_schema VALUES (99)")
+        try:
+            with pytest.raises(LedgerError, match="newer affinedp"):
+                ledger.charge(laplace(0.1), fingerprint="a")
+            connection.execute("SELECT 1 FROM affinedp_ledger FOR UPDATE NOWAIT")  # no lock is left
+            with pytest.raises(LedgerError, match="newer affinedp"):
+                adp.Ledger(url)
+        finally:
+            connection.execute("DELETE FROM affinedp_schema WHERE version = 99")
+        ledger.charge(laplace(0.1), fingerprint="a")
+
+
+def test_a_user_needs_no_more_rights_than_the_manual_says(url):
+    adp.Ledger(url, **CAP).close()
+    with psycopg.connect(url.split("#")[0], autocommit=True) as connection:
+        connection.execute("CREATE ROLE clerk LOGIN")
+        connection.execute(
+            "GRANT SELECT, INSERT, UPDATE ON affinedp_ledger, affinedp_event TO clerk"
+        )
+        connection.execute("GRANT SELECT ON affinedp_schema TO clerk")
+    with adp.Ledger(url.replace("postgres@", "clerk@"), create=False) as ledger:
+        ledger.settle(ledger.charge(laplace(0.1), fingerprint="a"))
+        assert ledger.check() == ()
+
+
+def test_a_copy_does_not_become_an_original_by_moving(url, tmp_path):
+    with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
+        ledger.charge(laplace(0.25), fingerprint="a")
+    (tmp_path / "copy.db").write_bytes((tmp_path / "l.db").read_bytes())
+    with pytest.warns(LedgerWarning, match="copied"):
+        ledger = adp.Ledger(tmp_path / "copy.db")
+    with pytest.raises(LedgerError, match="acknowledge_move"):
+        ledger.export(url)
+    ledger.acknowledge_move()
+    ledger.export(url)
+    ledger.close()
+    assert count(url) == 1
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,12 @@ def test_launch_poison_and_rerun(network, tmp_path):
     with launched(network, "--rounds", 2) as fewer:
         assert fewer.wait() == 2, fewer.said
     assert "beyond the 2 rounds" in fewer.said
+    text = network.read_text()
+    network.write_text(text.replace('"b" = 20.0', '"b" = 21.0'))
+    with launched(network) as changed:
+        assert changed.wait() == 2, changed.said
+    assert "the value is not the one for which" in changed.said
+    network.write_text(text)
     with PrivateBroker(tmp_path / "broker") as broker:
         with (
             Connection(Broker.parse(broker.address), ["consensus/a/b"]) as attacker,
@@ -63,16 +69,23 @@ def test_launch_poison_and_rerun(network, tmp_path):
             until(lambda: attacker.publish("consensus/a/b", encode(forged)) and poisoned.ended)
             assert poisoned.wait() == 2, poisoned.said
         assert "its draw is kept" in poisoned.said
-        with launched(
-            network, "--broker", broker.address, "--rerun", "--sealed", "--linger", 5
-        ) as again:
+        with (
+            Connection(Broker.parse(broker.address)) as attacker,
+            launched(
+                network, "--broker", broker.address, "--rerun", "--sealed", "--linger", 5
+            ) as again,
+        ):
+            forged = AgentMessage("a", "b", 9, 7, 4, 1e9, 1e9, 1 / 3)
+            until(lambda: attacker.publish("consensus/a/b", encode(forged)) and again.ended)
             assert again.wait() == 0, again.said
+        assert "round 4" in again.said
+        assert "000000.0" not in again.said, "what is shown is what the agents said"
     for name in VALUES:
         with read_state(home / f"{name}.db") as agent:
             assert (agent.run, agent.round) == (2, 4)
             assert agent._state.first == y[name], "the same first message"
-    record = json.loads((home / "seen.jsonl").read_text().splitlines()[-1])
-    assert set(json.loads(record["payload"])) == {"message", "session", "for", "tag"}
+    heard = [json.loads(line)["payload"] for line in (home / "seen.jsonl").open(encoding="utf-8")]
+    assert any(set(json.loads(text)) == {"message", "session", "for", "tag"} for text in heard)
 
 
 @pytest.mark.slow

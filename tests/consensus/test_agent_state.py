@@ -12,6 +12,7 @@ from affinedp.consensus.agents.noise import AgentNoise
 from affinedp.consensus.agents.state import AgentStateError
 from affinedp.control import Gateway, design_output_noise
 from affinedp.errors import AffineDPError
+from affinedp.once.state import DrawnState
 from affinedp.release.publish import publish as true_release
 
 NOISE = AgentNoise(epsilon=1.0, delta=0.01)
@@ -232,3 +233,51 @@ def test_charged_before_the_draw(start, ledger, tmp_path, monkeypatch):
         start(ledger=ledger)
     once(start, ledger=ledger, label="second run")
     assert len(ledger.history()) == 2
+
+
+def test_other_links_from_the_next_run_on(start, ledger, tmp_path):
+    """A mistyped weight costs no second draw: the promise holds for any weights."""
+    first = once(start, ledger=ledger)
+    links = {"1": 0.5, "2": 0.25}
+    with pytest.raises(AgentStateError, match=r"within a run.*begin again.*costs nothing"):
+        start(weights=links, ledger=ledger)
+    for more in ({"rerun": True}, {}, {"run": 7}):
+        with start(weights=links, ledger=ledger, **more) as agent:
+            assert (agent.y, agent.weights) == (first, links)
+            assert agent.hear(AgentMessage("2", "3", agent.run, 0, None, 1.0, None, 0.25)) == "new"
+    with read_state(tmp_path / "3.db") as agent:
+        assert (agent.run, agent.weights) == (7, links)
+    with pytest.raises(AgentStateError, match="begun with the neighbours 1:0.5,2:0.25"):
+        start()
+    assert len(ledger.history()) == 1
+
+
+def test_runs_are_counted_as_far_as_messages_count(start):
+    """A forged message may have made the owner begin a run with the largest number."""
+    first = once(start, run=2**53 - 1)
+    with pytest.raises(AgentStateError, match="no number is left"):
+        start(rerun=True)
+    assert start(run=1).y == first
+
+
+def test_a_hub_does_not_read_its_state_for_every_neighbour(start, monkeypatch):
+    """With 2,500 neighbours it came to nothing else."""
+    names = [f"n{i}" for i in range(50)]
+
+    def said(name, t):
+        return AgentMessage(name, "3", 1, t, None, t + 0.5, t - 0.5 if t else None, 0.01)
+
+    agent = start(weights=dict.fromkeys(names, 0.01))
+    for t in range(3):
+        assert {agent.hear(said(name, t)) for name in names} == {"new"}
+        assert agent.advance()
+    reads = []
+    sent = DrawnState.sent
+    monkeypatch.setattr(DrawnState, "sent", lambda *words: reads.append(words) or sent(*words))
+    for name in names:
+        assert agent.hear(agent.message_to(name)) == "own"
+        assert agent.hear(said(name, 2)) == "late"
+    assert len(reads) <= 2
+    agent.close()
+    again = start(weights=dict.fromkeys(names, 0.01))
+    assert again.message_to("n7") == agent.message_to("n7")

@@ -145,6 +145,25 @@ def test_lost_repeated_late_and_malformed_messages(talk, agent, caplog):
     assert "20.0" not in caplog.text
 
 
+def test_recordings_are_not_answered_one_by_one(talk):
+    """Otherwise each would go to and fro between two agents for the rest of the run."""
+    me, running = talk("recordings", resend=60.0)
+    me.next()
+    me.send("5", 0, 8.0)
+    for _ in range(100):
+        me.send("1", 0, 4.0)
+    second = me.hear(1)
+    me.send("1", 1, 5.0, 4.0)
+    me.send("5", 1, 5.0, 8.0)
+    said = [second]
+    while said[-1]["round"] < 2:
+        said.append(me.next())
+    assert len(said) <= 3
+    me.send("1", 2, 5.0, 5.0)
+    me.send("5", 2, 5.0, 5.0)
+    assert running.result(PATIENCE).dropped["late"] >= 90
+
+
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [

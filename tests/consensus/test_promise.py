@@ -193,3 +193,22 @@ def test_neighbours_key_and_unit_in_a_ledger(tmp_path):
 def test_refusals(settings, what):
     with pytest.raises(AffineDPError, match=what):
         PrivateConsensus(PATH, **settings)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "law"),
+    [(1.0, 1e-6, "laplace"), (1.0, 0.0, "laplace"), (0.01, 0.2, "gaussian")],
+)
+def test_the_law_with_the_least_error_is_taken(epsilon, delta, law):
+    auto = PrivateConsensus(nx.cycle_graph(4), law="auto", epsilon=epsilon, delta=delta)
+    assert auto.law == law
+    assert auto.guarantee.holds(epsilon, delta)
+    for other in ("gaussian", "laplace") if delta else ("laplace",):
+        pays = delta if other == "gaussian" else 0.0
+        named = PrivateConsensus(nx.cycle_graph(4), law=other, epsilon=epsilon, delta=pays)
+        assert auto.noise.total_variance <= named.noise.total_variance
+
+
+def test_auto_needs_a_promise():
+    with pytest.raises(AffineDPError, match="name the law"):
+        PrivateConsensus(nx.cycle_graph(4), law="auto", sigma=1.0)

@@ -83,6 +83,7 @@ def change(payload, **more):
         {"for": "00"},
         {"tag": ""},
         {"tag": "é"},
+        {"tag": "\ud800"},
         {"tag": "0" * 64},
     ],
 )
@@ -153,11 +154,11 @@ WEIGHTS = {"1": {"2": 0.25}, "2": {"1": 0.25, "3": 0.5}, "3": {"2": 0.5}}
 
 def test_a_run_under_attack(broker, keys, tmp_path):
     """Forged, retained and recorded messages all the time; the run is as if there were none."""
-    stop = threading.Event()
+    stop, rounds = threading.Event(), 100  # so many that forgeries come before the end
     forged = {
         (a, b): [
-            encode(AgentMessage(a, b, 1, 0, 5, 1e9, None, WEIGHTS[a][b])),
-            encode(AgentMessage(a, b, 99, 0, 5, 1e9, None, 0.1)),
+            encode(AgentMessage(a, b, 1, 0, rounds, 1e9, None, WEIGHTS[a][b])),
+            encode(AgentMessage(a, b, 99, 0, rounds, 1e9, None, 0.1)),
             b"garbage",
         ]
         for a in WEIGHTS
@@ -194,7 +195,14 @@ def test_a_run_under_attack(broker, keys, tmp_path):
         meeting = Meeting(broker, "sealed")
         running = [
             pool.submit(
-                run_agent, agent, meeting, stop, rounds=5, resend=0.2, linger=2.0, keys=keys[name]
+                run_agent,
+                agent,
+                meeting,
+                stop,
+                rounds=rounds,
+                resend=0.2,
+                linger=2.0,
+                keys=keys[name],
             )
             for name, agent in agents.items()
         ]
@@ -204,7 +212,7 @@ def test_a_run_under_attack(broker, keys, tmp_path):
         assert all(outcome.finished for outcome in outcomes)
         assert any(outcome.dropped.get("forged", 0) for outcome in outcomes)
         current = first
-        for _ in range(5):
+        for _ in range(rounds):
             current = {n: next_message(current[n], current, WEIGHTS[n]) for n in WEIGHTS}
         assert {name: agent.y for name, agent in agents.items()} == current
 

@@ -8,7 +8,11 @@ from numpy.testing import assert_allclose
 from affinedp.consensus import NetworkError, PrivateConsensus
 from affinedp.consensus.network import spectrum as module
 from affinedp.consensus.network import thin
-from affinedp.consensus.network.spectrum import largest_eigenvalue_bound, spectrum_of
+from affinedp.consensus.network.spectrum import (
+    check_convergence,
+    largest_eigenvalue_bound,
+    spectrum_of,
+)
 from affinedp.consensus.network.weights import network_from_edges, network_of
 from affinedp.errors import AffineDPError
 from networks import bridged, precise_second
@@ -192,3 +196,15 @@ def test_two_agents():
     assert pair.spectrum.lambda_2 == pytest.approx(pair.spectrum.lambda_n)
     with pytest.raises(NetworkError, match="swap sides"):
         made(nx.path_graph(2), weights=1.0)
+
+
+def test_sums_above_one_that_are_no_rounding():
+    """An even ring whose weights add up to 1 + 1e-12 but for one link has λ_n > 2."""
+    weights = np.full(6, 0.5 + 4.5e-13)
+    weights[0] = 0.5 - 2.2e-12
+    ends = np.arange(6)
+    network = network_from_edges(6, ends, (ends + 1) % 6, weights=weights)
+    with pytest.raises(NetworkError, match="must be below 2"):
+        check_convergence(network)
+    tenths = network_from_edges(11, np.zeros(10, int), np.arange(1, 11), weights=0.1)
+    assert "no eigenvalue" in check_convergence(tenths)[0]

@@ -141,6 +141,18 @@ def test_integral_action_and_feedforward() -> None:
     assert isinstance(controller, control.StateSpace)
 
 
+def test_a_controller_does_not_move_private_inputs() -> None:
+    """One plant with heating, people and weather: a controller moves the heating alone."""
+    control = pytest.importorskip("control")
+    named = {"inputs": ["heating", "people", "weather"], "dt": True}
+    plant = control.ss(np.diag([0.9, 0.8]), np.ones((2, 3)), [[1, 1]], np.zeros((1, 3)), **named)
+    noise = design_input_noise(plant, 1.0, 1e-4, mu=0.1, inputs=["people"])
+    costs = {"state_cost": np.eye(2), "input_cost": 0.1, "process_covariance": 0.01 * np.eye(2)}
+    with pytest.raises(adp.AffineDPError, match="'people', which no controller moves"):
+        aware_controller(plant, noise, **costs)
+    assert aware_controller(plant[:, ["heating"]], noise, **costs).noutputs == 1
+
+
 def test_loops_warn() -> None:
     unstable = ([[1.2]], [[1.0]], [[1.0]])
     loop = ClosedLoop(unstable, [[0.6]], [[0.6]], reference=[0.0])

@@ -315,7 +315,15 @@ def test_measurements_up_to_the_largest(path):
 
 
 @pytest.mark.parametrize(
-    "y", [2**60 + 1, 10**400, Fraction(1, 3), Decimal("0.12345678901234567890")]
+    "y",
+    [
+        2**60 + 1,
+        10**400,
+        Fraction(1, 3),
+        Decimal("0.12345678901234567890"),
+        Decimal("1e500"),
+        np.longdouble("1e400"),
+    ],
 )
 def test_numbers_that_no_double_holds_are_sent_too(path, y):
     with Gateway(MOVING, state=path, resolution="exact") as gateway:

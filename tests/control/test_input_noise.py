@@ -158,6 +158,18 @@ def test_forward_jumps_of_the_state() -> None:
     assert one.stationary_deviation[0] == pytest.approx(6.81, abs=0.01)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 10, 100])
+def test_forward_jumps_of_the_first_state_over_a_horizon(steps: int) -> None:
+    """A jump of x(0) shows in all outputs, one more than an input at the first step."""
+    m = design_output_noise(([[1.0]], [[1.0]]), steps, EPSILON, DELTA, neighbours="forward")
+    g = m.filter.impulse(steps)[:, 0, 0] * m.scale
+    d = scipy.linalg.solve_triangular(
+        scipy.linalg.toeplitz(g, np.zeros(steps)), np.ones(steps), lower=True
+    )
+    assert np.linalg.norm(d) <= m.guarantee.sensitivity <= LIMIT
+    assert np.linalg.norm(d) == pytest.approx(m.guarantee.sensitivity, rel=1e-6)
+
+
 def test_weighted_outputs() -> None:
     plain = design_input_noise(building(), EPSILON, DELTA)
     weighted = design_input_noise(building(), EPSILON, DELTA, cost=[100.0, 1.0, 1.0])
@@ -183,6 +195,12 @@ def test_an_integrator_over_a_horizon(steps: int, wanted: float) -> None:
     )
     assert np.linalg.norm(d) == pytest.approx(m.guarantee.sensitivity, rel=1e-6)
     assert m.alternatives["white output noise"] * LIMIT**2 == pytest.approx(steps)
+
+
+def test_a_horizon_that_shows_nothing() -> None:
+    with pytest.raises(adp.AffineDPError, match="no noise is needed"):
+        design_input_noise(([[1.0]], [[1.0]], [[1.0]]), EPSILON, DELTA, horizon=1)
+    design_input_noise(([[1.0]], [[1.0]], [[1.0]], [[1.0]]), EPSILON, DELTA, horizon=1)
 
 
 def test_plants_for_which_there_is_no_such_noise() -> None:

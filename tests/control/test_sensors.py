@@ -27,6 +27,7 @@ from affinedp.control.gateway.usefulness import UselessSensorError, bits_for
 from affinedp.control.gateway.white_plan import white_plan
 from affinedp.control.sensors.analog import fresh_noise_for, rounding_distance
 from affinedp.control.sensors.grid import GridWatch, common_step
+from affinedp.control.sensors.recording import study
 from affinedp.control.sensors.sensor import sensor_of
 from affinedp.errors import AffineDPError
 
@@ -308,6 +309,59 @@ def test_a_watch_says_so_once_and_never_without_reason():
     assert [f for f in found if f] == [0.25]
 
 
+def printed(step, digits):
+    """A wandering temperature, rounded to a step and printed with some digits."""
+    rng = np.random.default_rng(4)
+    room = 20 + np.cumsum(rng.normal(size=800)) * 0.07
+    return [round(float(v), digits) for v in np.floor(room / step + 0.5) * step]
+
+
+@pytest.mark.parametrize(
+    ("readings", "declared", "step"),
+    [
+        ([20.0 + 0.1 * (n % 12) for n in range(100)], 0.01, 0.1),  # in a range of one degree
+        (printed(0.0625, 2), 0.01, 0.06),
+        (printed(100 / 4096, 3), 0.001, 0.024),
+        ([float(np.float32(v)) for v in printed(0.1, 1)], 1e-6, 0.1),
+    ],
+)
+def test_coarse_steps_in_a_small_range_or_printed_with_digits_are_noticed(readings, declared, step):
+    watch = GridWatch(declared)
+    found = [f for f in map(watch.take, readings) if f]
+    assert found == [pytest.approx(step, rel=1e-3)]
+
+
+def test_a_watch_is_quiet_about_sensors_as_declared():
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        watch = GridWatch(0.01)
+        room = 20 + np.cumsum(rng.normal(size=400)) * rng.choice([0.01, 0.1])
+        assert not any(map(watch.take, np.round(room, 2).tolist()))
+        ramp = GridWatch(0.0)
+        assert not any(ramp.take(20 + 0.0123 * t + 1e-4 * rng.normal()) for t in range(100))
+
+
+@pytest.mark.parametrize(
+    ("readings", "true"),
+    [
+        (printed(0.0625, 2), 0.0625 + 0.01),
+        (printed(100 / 4096, 3), 100 / 4096 + 0.001),
+        ([float(np.float32(v)) for v in printed(0.1, 1)], 0.1),
+    ],
+)
+def test_the_step_of_the_digits_is_not_taken_for_that_of_the_sensor(readings, true):
+    found = study("room", readings)
+    assert true <= found.resolution <= 1.15 * true
+    assert "not of the sensor" in str(found)
+    assert study("room", printed(0.1, 1)).resolution == pytest.approx(0.1)
+
+
+def test_what_is_to_be_declared_is_rounded_up():
+    third = [(n * n % 60) / 3 for n in range(100)] + [n / 3 for n in range(60)]
+    declared = str(study("thirds", third)).split("--resolution ")[1].split()[0]
+    assert 1 / 3 <= float(declared) < 0.33334
+
+
 def test_a_coarser_sensor_is_noticed_in_a_file_for_the_owner_alone(scalar, folder, caplog):
     path = folder / "run.db"
     with Gateway(scalar, state=path, resolution=0.001) as gateway:
@@ -443,3 +497,8 @@ def test_a_new_run_is_another_trajectory(scalar, folder):
         for bad in ("", "a b", "x" * 65, 7, "é"):
             with pytest.raises(AffineDPError):
                 gateway.send([20.0], 1, run=bad)
+    with Gateway(scalar, state=folder / "u", resolution=STEP) as gateway:
+        for bad in ("", "a b", "x" * 65, 7, "é"):  # the first one, too
+            with pytest.raises(AffineDPError, match="a run is named by"):
+                gateway.send([20.0], run=bad)
+        assert (gateway.next_step, gateway.run) == (0, None)

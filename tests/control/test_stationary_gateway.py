@@ -24,6 +24,7 @@ from affinedp.control.stationary.inputs import private_inputs
 from affinedp.control.stationary.promise import stationary_promise, whitened
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import AffineDPError
+from affinedp.once import state as drawn_state
 
 ROOM = ([[0.99]], [[0.9]], [[1.0]])
 SHAPER = Filter.of([[0.97, 0.0], [0.1, 0.7]], [[0.5], [0.1]], [[0.4, 0.3]], [[1.0]])
@@ -45,6 +46,38 @@ def folder(tmp_path):
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
     with tempfile.TemporaryDirectory(dir=memory) as name:
         yield Path(name)
+
+
+def test_a_memory_is_never_lost_with_the_power(folder, monkeypatch):
+    """Memory that is drawn again after a power cut would be a second release of what was lost."""
+    waited = []
+    record = drawn_state.DrawnState.record
+
+    def watched(self, step, outputs, head, *, wait=False):
+        waited.append(wait)
+        record(self, step, outputs, head, wait=wait)
+
+    monkeypatch.setattr(drawn_state.DrawnState, "record", watched)
+    with Gateway(NOISE, state=folder / "s", resolution="exact") as gateway:
+        for _ in range(5):
+            gateway.send([0.0])
+    assert waited == [True] * 5
+    white = room_noise(Filter.static(np.eye(1)), 64.0)  # nothing to remember: lost is skipped
+    with Gateway(white, state=folder / "white", resolution="exact") as gateway:
+        for _ in range(3):
+            gateway.send([0.0])
+    assert waited[5:] == [True, False, False]
+
+
+def test_what_a_memory_that_is_drawn_again_would_cost():
+    """Why: one output sent, lost, and followed by others from the memory before it."""
+    T, f = 100, NOISE.filter
+    g = f.impulse(T)[:, 0, 0] * NOISE.scale
+    G = scipy.linalg.toeplitz(g, np.zeros(T))
+    v = 0.9 * 0.99 ** np.arange(T)
+    first, later = (v[0] / G[0, 0]) ** 2, G[1:] @ G[1:].T
+    again = first + v[1:] @ np.linalg.solve(later, v[1:])
+    assert again > 1.1 * NOISE.guarantee.sensitivity**2
 
 
 class Known:
@@ -218,6 +251,17 @@ def test_law_of_what_is_sent(folder):
         assert abs(np.corrcoef(errors[:, a], errors[:, b])[0, 1] - expected) < 6 / np.sqrt(count)
 
 
+@pytest.mark.parametrize("every", [3, 7])
+def test_memory_is_bounded_where_steps_are_skipped(folder, monkeypatch, every):
+    """What is old is forgotten whichever steps are sent."""
+    monkeypatch.setattr(kinds.StationaryKind, "keeps", 16)
+    with Gateway(NOISE, state=folder / "s", resolution="exact") as gateway:
+        for step in range(1, 200 * every, 4 * every):  # no multiple of four
+            gateway.send([20.0], step)
+        query = "SELECT COUNT(*) FROM sent"
+        assert gateway._state._connection.execute(query).fetchone()[0] <= 6
+
+
 def test_memory_is_bounded(folder, monkeypatch):
     monkeypatch.setattr(kinds.StationaryKind, "keeps", 16)
     path = folder / "s"
@@ -299,6 +343,74 @@ def test_saturation_of_coloured_and_white_noise(folder):
         Gateway(NOISE, state=folder / "a", reach=reach, **words)
     with Gateway(NOISE, state=folder / "a", reach=reach, horizon=100, **words) as gateway:
         gateway.send([20.0])
+    with pytest.raises(GatewayStateError, match="give the reach"):
+        Gateway(NOISE, state=folder / "a", horizon=100, **words)
     white = room_noise(Filter.static(np.eye(1)), 20.0)
     with Gateway(white, state=folder / "b", horizon=100, **words) as gateway:
         gateway.send([20.0])
+
+
+def test_limits_count_what_enters_the_outputs_at_once(folder):
+    """Inputs that pass straight through, and states that private inputs do not move."""
+    words = {"resolution": "exact", "range": (-1.0, 3.0), "horizon": 50}
+
+    def white(system):
+        neighbours, shaper = (
+            private_inputs(system, mu=1.0),
+            Filter.of([[0.5]], [[1.0]], [[1]], [[64]]),
+        )
+        start = start_certificate(shaper.exact()).root
+        promise = stationary_promise(neighbours, shaper, "output", 1.0, start)
+        return StationaryNoise(neighbours, promise, shaper, "output", 1.0, start)
+
+    limits = {"start": (0.0, 0.0), "B": [[1.0]], "inputs": (0.0, 1.0)}
+    direct = white(([[0.5]], [[1.0]], [[1.0]], [[10.0]]))  # y = x + 10 w up to 12
+    with pytest.raises(AffineDPError, match="at once"):
+        Gateway(direct, state=folder / "a", reach=Reach(**limits), **words)
+    with pytest.raises(AffineDPError, match="from -1.2e-08 to 12, outside"):
+        Gateway(direct, state=folder / "a", reach=Reach(**limits, D=[[10.0]]), **words)
+    A, C = np.diag([0.5, 0.5]), [[1.0, 1.0]]  # the second state is moved by public inputs alone
+    two = white((A, [[1.0], [0.0]], C))
+    limits = {"start": (0.0, 0.0), "B": np.eye(2), "inputs": ([0.0, 0.0], [1.0, 100.0])}
+    with pytest.raises(AffineDPError, match="whole plant"):
+        Gateway(two, state=folder / "b", reach=Reach(**limits), **words)
+    with pytest.raises(AffineDPError, match="to 202, outside"):
+        Gateway(two, state=folder / "b", reach=Reach(**limits, system=(A, C)), **words)
+    with pytest.raises(AffineDPError, match="D has shape"):
+        Gateway(two, state=folder / "b", reach=Reach(**limits, D=[[1.0]], system=(A, C)), **words)
+    with pytest.raises(AffineDPError, match="has 2 outputs"):
+        Gateway(two, state=folder / "b", reach=Reach(**limits, system=(A, A)), **words)
+
+
+def test_noise_before_the_converter_needs_room_in_its_range(folder):
+    """Where it drives the sensor into its end, the sensor answers to part of a difference."""
+    words = {"resolution": 0.1, "analog_noise": 0.2, "horizon": 100}
+    reach = Reach(start=([20], [20]), B=[[0.9]], inputs=([0.2], [0.3]))  # 18 to 24
+    with pytest.raises(AffineDPError, match="with the noise before the converter, outside"):
+        Gateway(NOISE, state=folder / "a", range=(17.0, 25.0), reach=reach, **words)
+    with Gateway(NOISE, state=folder / "a", range=(10.0, 30.0), reach=reach, **words) as gateway:
+        gateway.send([20.0])
+    white = room_noise(Filter.static(np.eye(1)), 20.0)
+    with pytest.raises(AffineDPError, match="only while the sensor does not saturate"):
+        Gateway(white, state=folder / "b", range=(-500.0, 500.0), **words)
+    with Gateway(white, state=folder / "b", **words) as gateway:
+        assert any("saturates" in warning for warning in gateway.guarantee.warnings)
+
+
+@pytest.mark.parametrize("gains", [[[1.0], [1.0]], [[1.0], [2.0]], [[1, 0.5], [0, 1], [1, 1]]])
+def test_fewer_private_inputs_than_outputs(folder, gains):
+    """Noise of lower rank is not white: one number in several outputs does not hide saturation."""
+    F = np.array(gains, dtype=float)
+    p, m = F.shape
+    for A in (np.zeros((m, m)), 0.5 * np.eye(m)):
+        neighbours = private_inputs((A, np.eye(m), F if A.any() else 0 * F, F), mu=1.0)
+        shaper = Filter.static(8 * np.eye(m))
+        start = start_certificate(neighbours.plant.exact().after(shaper.exact())).root
+        promise = stationary_promise(neighbours, shaper, "input", 1.0, start)
+        noise = StationaryNoise(neighbours, promise, shaper, "input", 1.0, start)
+        words = {"resolution": 0.01, "horizon": 50, "state": folder / f"{A.any()}"}
+        with Gateway(noise, **words) as gateway:
+            assert gateway.send(np.zeros(p)).shape == (p,)
+            assert any("no sensor saturates" in warning for warning in gateway.guarantee.warnings)
+        with pytest.raises(AffineDPError, match="does not hide where a sensor saturates"):
+            Gateway(noise, range=(-1e4, 1e4), **words)

@@ -196,3 +196,24 @@ def test_a_rounded_conversion_has_the_constant_that_was_written(seed):
     table = {"c": celsius, "f": np.round(1.8 * celsius + 32, 1)}
     (one,) = adp.discover(table, between_rows=False).equations
     assert one.text == "f = 1.8*c + 32"
+
+
+def test_the_command_line_asks_too(tmp_path):
+    from typer.testing import CliRunner
+
+    from affinedp.cli.app import app
+
+    problem = tmp_path / "problem.toml"
+    problem.write_text(
+        'equations = ["a + b = total"]\nnames = ["a", "b", "total", "copy"]\n'
+        '[privacy]\nmu = 1.0\n[noise]\nlaw = "laplace"\nscale = 8.0\n'
+    )
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 100, (2, 40))
+    rows = [f"{x},{y},{x + y},{y}" for x, y in zip(a, b, strict=True)]
+    (tmp_path / "data.csv").write_text("\n".join(["a,b,total,copy", *rows]) + "\n")
+    words = ["verify", str(problem), "--check-against", str(tmp_path / "data.csv")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "not given, but the data obeys: copy = b" in done.stderr
+    assert "obeys" not in done.stdout

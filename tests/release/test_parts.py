@@ -86,13 +86,18 @@ def test_no_folder_no_release(mechanism, tmp_path):
         mechanism.release([1, 2, 3], into=tmp_path / "new")
 
 
-def test_an_empty_part_is_an_empty_file(mechanism, tmp_path):
+def test_an_empty_part_is_left_out(mechanism, tmp_path):
     table = dataframe.from_pandas(rows(40), npartitions=4, sort=False)
     table = table[table["a"] >= 0].map_partitions(
         lambda part: part if "h0" in part.index else part.iloc[:0], meta=rows(1).iloc[:0]
     )
     out = mechanism.release(table, into=tmp_path / "out")
     assert len(out.compute()) == 10
+    named = rows(40).rename_axis("house")
+    last = dataframe.from_pandas(named, npartitions=4, sort=False).map_partitions(
+        lambda part: part if "h39" in part.index else part.iloc[:0], meta=named.iloc[:0]
+    )
+    assert list(mechanism.release(last, into=tmp_path / "last").compute().index)[-1] == "h39"
     nothing = table[table["a"] < 0]
     with pytest.raises(adp.AffineDPError, match="no rows"):
         mechanism.release(nothing, into=tmp_path / "none")
@@ -125,7 +130,8 @@ def test_of_two_runs_at_once_one_stays(mechanism, tmp_path):
         run.start()
     for run in runs:
         run.join()
-    left = [name for name in os.listdir(tmp_path / "out" / HIDDEN) if "rows" not in name]
+    (place,) = (tmp_path / "out" / HIDDEN).iterdir()
+    left = [name for name in os.listdir(place) if "rows" not in name]
     assert left == []
     assert len(list((tmp_path / "out").glob("part-*"))) == 1
 
@@ -135,7 +141,8 @@ def test_what_a_part_leaves_tells_nothing(mechanism, tmp_path):
     traces = []
     for folder in "ab":
         job(mechanism, tmp_path / folder).part(0, rows(20))
-        traces.append((tmp_path / folder / HIDDEN / "rows-00000").read_text())
+        (trace,) = (tmp_path / folder / HIDDEN).glob("*/rows-00000")
+        traces.append(trace.read_text())
     assert traces[0] != traces[1]
 
 
@@ -166,3 +173,97 @@ def test_workers_that_are_killed_publish_nothing_twice(mechanism, tmp_path):
         found = out.compute()
     assert killed.exists()
     assert sorted(found.index) == sorted(rows(4000).index)
+
+
+@pytest.mark.parametrize("change", ["more rows", "other rows", "another part"])
+def test_what_is_drawn_is_what_was_checked_and_charged(mechanism, tmp_path, change, monkeypatch):
+    """Tables are computed twice: once to check and count, once to draw."""
+    looks = []
+
+    def read(part):
+        looks.append(len(part))
+        if len(looks) <= 2 or change == "another part":
+            return part
+        return rows(50) if change == "more rows" else rows(len(part), seed=1)
+
+    table = dataframe.from_pandas(rows(4), npartitions=2, sort=False)
+    changing = table.map_partitions(read, meta=rows(1).iloc[:0])
+    if change == "another part":
+        parts = changing.to_delayed()
+        answers = iter([parts, [*parts, *parts]])
+        monkeypatch.setattr(type(changing), "to_delayed", lambda self: next(answers))
+    with (
+        adp.Ledger(tmp_path / "l.db", **(CAP | {"epsilon": 100.0})) as ledger,
+        dask.config.set(scheduler="sync"),
+    ):
+        with pytest.raises(PartError, match="other rows|was not there"):
+            mechanism.release(changing, ledger=ledger, rows="same", into=tmp_path / "out")
+        assert ledger.history()[0].releases == 4
+        assert ledger.history()[0].status == "charged"
+    assert not (tmp_path / "out" / HIDDEN).exists()
+    with pytest.raises(adp.AffineDPError, match="not empty"):
+        mechanism.release(table, into=tmp_path / "out")
+
+
+def test_the_order_of_rows_may_change(mechanism, tmp_path):
+    work = job(mechanism, tmp_path / "out")
+    work.check(0, rows(20))
+    work.part(0, rows(20).iloc[::-1])
+    plain = rows(20).reset_index(drop=True)
+    work.check(1, plain)
+    work.part(1, plain.iloc[::-1].reset_index(drop=True))
+    with pytest.raises(PartError, match="other rows"):
+        work.part(0, rows(20).iloc[:19])
+
+
+def test_a_refusal_leaves_the_folder_for_the_next_try(mechanism, tmp_path):
+    broken = rows(10)
+    broken.loc["h7", "c"] += 1
+    with pytest.raises(adp.AffineDPError, match="does not obey"):
+        mechanism.release(
+            dataframe.from_pandas(broken, npartitions=2, sort=False), into=tmp_path / "out"
+        )
+    table = dataframe.from_pandas(rows(10), npartitions=2, sort=False)
+    assert len(mechanism.release(table, into=tmp_path / "out")) == 10
+
+
+def test_draws_of_lost_runs_are_removed(mechanism, tmp_path):
+    for end in ("finish", "abandon"):
+        folder = tmp_path / end
+        work = job(mechanism, folder)
+        work.part(0, rows(5))
+        (place,) = (folder / HIDDEN).iterdir()
+        (place / "0-lost").write_text("a second draw")
+        work.finish(1) if end == "finish" else work.abandon()
+        assert {path.name for path in folder.iterdir()} - {"_incomplete"} == {"part-00000.parquet"}
+        with pytest.raises(PartError):  # what still runs publishes nothing
+            work.part(1, rows(5, seed=3))
+        assert len(list(folder.glob("part-*"))) == 1
+
+
+def test_data_is_no_label(mechanism, tmp_path):
+    given = rows(6).set_index("a", drop=False)
+    with pytest.raises(adp.AffineDPError, match="labels"):
+        mechanism.release(given)
+    table = dataframe.from_pandas(given, npartitions=2, sort=False)
+    with pytest.raises(adp.AffineDPError, match="labels"):
+        mechanism.release(table, into=tmp_path / "out")
+
+
+def test_labels_that_cannot_be_written_cost_nothing(mechanism, tmp_path):
+    given = rows(3)
+    given.index = pandas.Index([1, "x", 2.5], dtype=object)
+    with pytest.raises(adp.AffineDPError, match="Parquet"):
+        job(mechanism, tmp_path / "out").check(0, given)
+
+
+def test_an_address_is_no_folder(mechanism, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = dataframe.from_pandas(rows(6), npartitions=2, sort=False)
+    with pytest.raises(adp.AffineDPError, match="address"):
+        mechanism.release(table, into="s3://bucket/out")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(adp.AffineDPError, match="must be a Ledger"):
+        mechanism.release(table, into="out", ledger="l.db", rows="different")
+    with pytest.raises(adp.AffineDPError, match="rows must be"):
+        mechanism.release(table, into="out", rows="all")

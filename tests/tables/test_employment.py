@@ -1,5 +1,6 @@
 """Real data: 7 identities over 22 columns, 120 months, one identity off by rounding."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -74,7 +75,7 @@ def test_every_month_adds_up(repair):
     assert out.index.equals(table.index)
     assert list(out.columns) == list(table.columns)
     # noise of a few thousand on each number, and not more
-    assert (out - table).std().min() > 3
+    assert (out - table).std().min() > 1
     assert (out - table).std().max() < 15
 
 
@@ -125,7 +126,10 @@ def test_months_about_the_same_people_cost_the_root_of_their_number(monthly):
     )
     design = release.design(employment())
     assert design.releases == 120
-    assert design.deviations == pytest.approx(monthly.deviations * np.sqrt(120), rel=1e-9)
+    # one month has Laplace noise; for 120 months Gaussian noise, whose squares add up, is better
+    assert (monthly.mechanism.law, design.mechanism.law) == ("laplace", "gaussian")
+    gaussian = replace(release, law="gaussian", rows="separate").design(employment())
+    assert design.deviations == pytest.approx(gaussian.deviations * np.sqrt(120), rel=1e-9)
     assert design.guarantee.holds(1.0, 1e-6)
     assert not design.guarantee.holds(0.999, 1e-6)
     assert "all 120 rows" in design.guarantee.neighbours
@@ -134,19 +138,18 @@ def test_months_about_the_same_people_cost_the_root_of_their_number(monthly):
 
 
 def test_a_series_with_its_changes_is_one_data_set():
-    """Cells as neighbours: one number of one month moves; totals and changes follow."""
+    """One person more or less in one month; totals and changes follow."""
     table = with_changes().iloc[:6]
     release = TableRelease(
         totals=TOTALS,
         changes={"nonfarm_change": "nonfarm"},
-        neighbours="cells",
         unknown="totals",
         **PROMISE,
     )
     out = release.release(table)
     change = out.table["nonfarm"].diff().iloc[1:]
     assert np.abs(change - out.table["nonfarm_change"].iloc[1:]).max() < 1e-8
-    assert out.guarantee.neighbours.startswith("the table is one data set")
+    assert "one person more or less, in one number that is no total" in out.guarantee.neighbours
     # a cell of the first month moves one change, one of the others two
     first = np.zeros(out.design.mechanism.manifold.n)
     names = out.design.layout.names

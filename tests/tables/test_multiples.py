@@ -68,8 +68,9 @@ def test_public_numbers_that_no_multiples_can_reach():
         release.release(frame)
     odd = pd.DataFrame({"a": [1.5], "b": [1.0], "t": [5.0]})
     release = TableRelease(
-        equations=["t = 2 a + 2 b"], public=["t"], epsilon=1.0, delta=1e-6, round_to=1
-    )
+        equations=["t = 2 a + 2 b"], public=["t"], epsilon=1.0, delta=1e-6, round_to=1,
+        neighbours="circuits",
+    )  # fmt: skip
     with pytest.raises(TableError, match="no multiples of round_to = 1 obey"):
         release.release(odd)
     release = TableRelease(equations=["a + b = 0.5"], epsilon=1.0, delta=1e-6, round_to=1)
@@ -129,7 +130,9 @@ def test_whole_laplace_noise_keeps_its_promise():
     The most telling outcomes come near e^ε, so the test would notice half the noise.
     """
     epsilon, runs = 1.0, 40_000
-    release = TableRelease(totals={"t": ["a", "b"]}, epsilon=epsilon, round_to=1)
+    release = TableRelease(
+        totals={"t": ["a", "b"]}, epsilon=epsilon, round_to=1, neighbours="circuits"
+    )
     rows = pd.DataFrame({"a": [0] * runs, "b": [0] * runs, "t": [0] * runs})
     design = release.design(rows.iloc[:1])
     first = design.release(rows).table.groupby(["a", "t"]).size()

@@ -52,10 +52,10 @@ CASES = {
         ["'all'", "did you mean 'al'"],
     ),
     "undeclared column": (table(region=["x", "y", "z"]), TableError, ["'region'", "public"]),
-    "name that is no text": (
-        table().rename(columns={"men": 7}),
+    "two names with one text": (
+        table(region=[1, 2, 3]).rename(columns={"men": 7, "region": "7"}),
         TableError,
-        ["7", "not a text"],
+        ["two columns are called '7'"],
     ),
     "no table": ({"women": [1]}, TableError, ["DataFrame"]),
 }
@@ -139,7 +139,13 @@ DESCRIPTIONS = [
     ({"epsilon": 1.0, "equations": "a = b"}, "must be a list"),
     ({"epsilon": 1.0, "round_to": 0, "totals": TOTALS}, "round_to must be positive"),
     ({"epsilon": 1.0, "public_rows": ["mon"], "totals": TOTALS}, "public_rows"),
-    ({"epsilon": 1.0, "cells": ["men"], "totals": TOTALS}, "neighbours='cells'"),
+    ({"epsilon": 1.0, "cells": ["men"], "totals": TOTALS, "neighbours": "circuits"}, "cells goes"),
+    ({"epsilon": 1.0, "neighbours": "cells", "totals": TOTALS}, "is called neighbours='person'"),
+    ({"epsilon": 1.0, "household": 0, "totals": TOTALS}, "household must be"),
+    ({"epsilon": 1.0, "at_most": 1.5, "totals": TOTALS}, "at_most must be"),
+    ({"epsilon": 1.0, "household": 2, "totals": TOTALS, "neighbours": "circuits"}, "about people"),
+    ({"epsilon": 1.0, "weights": "rows", "totals": TOTALS}, "weights must be"),
+    ({"epsilon": 1.0, "nonnegative": "yes", "totals": TOTALS}, "nonnegative must be"),
     ({"epsilon": 1.0, "margins": "public", "unknown": "totals"}, "leave out"),
 ]
 
@@ -161,7 +167,6 @@ TABLES = [
     ({"totals": TOTALS, "weights": {"children": 1.0}}, "no private column"),
     ({"totals": TOTALS, "unknown": ["children"]}, "no private column"),
     ({"totals": TOTALS, "unknown": ["men", "women"]}, "cannot be computed"),
-    ({"equations": ["all = women + men"], "neighbours": "cells"}, "needs cells"),
     ({"equations": ["all = women + children"]}, "'children'"),
     ({"totals": TOTALS, "public": ["day"]}, "'day'"),
     ({"row_totals": {"wed": ["mon", "thu"]}}, "'thu', which is no row"),
@@ -173,3 +178,18 @@ TABLES = [
 def test_descriptions_that_do_not_fit_the_table(arguments, words):
     with pytest.raises(AffineDPError, match=words):
         TableRelease(epsilon=1.0, **arguments).release(table())
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "words"),
+    [("person", "in which numbers a person is counted"), ("replace", "equations are totals")],
+)
+def test_equations_that_count_nobody(neighbours, words):
+    release = TableRelease(equations=["all = 2 women + men"], neighbours=neighbours, epsilon=1.0)
+    with pytest.raises(TableError, match=words):
+        release.design(table())
+    assert (
+        TableRelease(equations=["all = 2 women + men"], cells=["women", "men"], epsilon=1.0)
+        .design(table())
+        .guarantee.holds(1.0)
+    )

@@ -48,6 +48,8 @@ def test_gaussian_tables(case, rows, whole, mu):
         delta=1e-3,
         rows=rows,
         mu=mu,
+        law="gaussian",
+        neighbours="circuits",
         round_to=1 if whole else None,
     )
     out = release.release(frame)
@@ -71,7 +73,9 @@ def test_gaussian_tables(case, rows, whole, mu):
 @settings(max_examples=2)
 def test_laplace_tables(case):
     frame, equations, D = case
-    release = TableRelease(equations=equations, epsilon=0.7, rows="composed", round_to=1)
+    release = TableRelease(
+        equations=equations, epsilon=0.7, rows="composed", round_to=1, neighbours="circuits"
+    )
     out = release.release(frame)
     assert not ((out.table - frame).to_numpy() @ D.T).any()
     # Λ⁺ v is one way to shift the noise by v; the promise holds if some way is short enough
@@ -100,7 +104,7 @@ def test_constants_and_public_columns_only_move_the_table():
     """a + b = t − 7 with public t: the noise on a and b is opposite, and t is copied."""
     frame = pd.DataFrame({"a": [10.0, 1.0], "b": [3.0, 2.0], "t": [20.0, 10.0], "who": ["x", "y"]})
     release = TableRelease(
-        equations=["a + b + 7 = t"], public=["t", "who"], epsilon=1.0, delta=1e-6
+        equations=["a + b + 7 = t"], public=["t", "who"], epsilon=1.0, delta=1e-6, law="gaussian"
     )
     out = release.release(frame)
     assert np.allclose(out.table["a"] + out.table["b"] + 7, out.table["t"], atol=1e-9)
@@ -178,7 +182,9 @@ def test_a_bound_covers_the_rounding_of_records():
 def test_more_noise_for_certified_mechanisms():
     """A mechanism whose circuits were not listed stays certified when it gets more noise."""
     frame = pd.DataFrame(np.arange(100).reshape(10, 10), columns=[f"c{i}" for i in range(10)])
-    design = TableRelease(margins="public", epsilon=1.0, delta=1e-6).design(frame)
+    design = TableRelease(
+        margins="public", neighbours="circuits", epsilon=1.0, delta=1e-6, law="gaussian"
+    ).design(frame)
     assert design.mechanism.certificate is not None
     more = with_more_noise(design.mechanism, 4)
     assert more.guarantee.sensitivity == pytest.approx(design.guarantee.sensitivity / 2)
@@ -192,7 +198,10 @@ def test_any_columns_may_be_public(case, data):
     frame, equations, D = case
     names = list(frame.columns)
     public = data.draw(st.lists(st.sampled_from(names), max_size=len(names) - 1, unique=True))
-    release = TableRelease(equations=equations, public=public, epsilon=1.0, delta=1e-3, round_to=1)
+    release = TableRelease(
+        equations=equations, public=public, epsilon=1.0, delta=1e-3, round_to=1,
+        law="gaussian", neighbours="circuits",
+    )  # fmt: skip
     secret = [i for i, name in enumerate(names) if name not in public]
     # a column is determined if no vector of the kernel moves it
     rank = np.linalg.matrix_rank

@@ -14,10 +14,11 @@ from affinedp.tables import BrokenTotalsError, TableError, TableRelease, with_to
 from affinedp.tables.layout import layout_of
 from affinedp.tables.least_noise import _levels
 from affinedp.tables.level_weights import symmetric_noise
-from affinedp.tables.neighbours import adjacency_of, manifold_of
+from affinedp.tables.neighbours import manifold_of, neighbours_of
 from oracles import brute_force_sensitivity
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
+GAUSSIAN = {**PROMISE, "law": "gaussian"}
 LEVELS = ["state", "county", "tract"]
 
 
@@ -45,7 +46,7 @@ def holds(table):
     return True
 
 
-@pytest.mark.parametrize("neighbours", ["circuits", "cells"])
+@pytest.mark.parametrize("neighbours", ["person", "replace", "circuits"])
 def test_levels(neighbours):
     table = places()
     out = TableRelease(hierarchy=LEVELS, neighbours=neighbours, round_to=1, **PROMISE).release(
@@ -141,11 +142,11 @@ def test_neighbours_of_a_hierarchy_by_hand():
         {"parent": [None, "t", "t", "a", "a"], "n": [6, 3, 3, 1, 2]},
         index=["t", "a", "b", "x", "y"],
     )
-    release = TableRelease(hierarchy="parent", neighbours="cells", **PROMISE)
+    release = TableRelease(hierarchy="parent", **PROMISE)
     design = release.design(table)
     moves = {tuple(np.rint(v).astype(int)) for v in design.mechanism.adjacency.directions().T}
     assert moves == {(1, 1, 0, 1, 0), (1, 1, 0, 0, 1), (1, 0, 1, 0, 0)}
-    circuits = TableRelease(hierarchy="parent", **PROMISE).design(table)
+    circuits = TableRelease(hierarchy="parent", neighbours="circuits", **GAUSSIAN).design(table)
     D = np.array([[1, -1, -1, 0, 0], [0, 1, 0, -1, -1]])
     noise = circuits.mechanism.noise_matrix
     worst, count = brute_force_sensitivity(D, np.linalg.pinv(noise), 2, np.ones(5))
@@ -156,10 +157,10 @@ def test_neighbours_of_a_hierarchy_by_hand():
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_one_weight_per_level_is_as_good_as_the_optimum_on_a_regular_tree(law):
     promise = PROMISE if law == "gaussian" else {"epsilon": 1.0}
-    release = TableRelease(hierarchy=LEVELS, **promise)
+    release = TableRelease(hierarchy=LEVELS, neighbours="circuits", **promise)
     layout = layout_of(release, places((2, 2, 2)))
     manifold = manifold_of(layout)
-    adjacency = adjacency_of(release, layout, manifold)
+    adjacency = neighbours_of(release, layout, manifold).adjacency
     limit = largest_sensitivity(1.0, 1e-6) if law == "gaussian" else 1.0
     found = symmetric_noise(adjacency, law, limit, _levels(layout, adjacency, None), None)
     if law == "gaussian":
@@ -179,7 +180,8 @@ def test_one_weight_per_level_is_as_good_as_the_optimum_on_a_regular_tree(law):
 def test_a_large_hierarchy_is_released():
     """120 tracts: more than 7000 circuits, designed level by level and verified exactly."""
     table = places((3, 5, 8))
-    out = TableRelease(hierarchy=LEVELS, round_to=1, **PROMISE).release(table)
+    release = TableRelease(hierarchy=LEVELS, neighbours="circuits", round_to=1, **GAUSSIAN)
+    out = release.release(table)
     assert holds(out.table)
     assert out.guarantee.exact
     assert out.guarantee.holds(1.0, 1e-6)
@@ -195,7 +197,7 @@ def crosstab(seed=0, shape=(4, 3)):
     )
 
 
-@pytest.mark.parametrize("neighbours", ["circuits", "swaps"])
+@pytest.mark.parametrize("neighbours", ["person", "circuits", "swaps"])
 def test_public_margins_stay_as_they_are(neighbours):
     table = crosstab()
     release = TableRelease(margins="public", neighbours=neighbours, round_to=1, **PROMISE)
@@ -209,12 +211,12 @@ def test_public_margins_stay_as_they_are(neighbours):
 def test_moves_that_keep_margins_by_brute_force():
     """Circuits of a 3×3 table with fixed margins: 9 squares and 6 hexagons, entries ±1."""
     table = crosstab(shape=(3, 3))
-    moves = TableRelease(margins="public", **PROMISE).design(table).mechanism.adjacency.directions()
-    squares = (
-        TableRelease(margins="public", neighbours="swaps", **PROMISE)
-        .design(table)
-        .mechanism.adjacency.directions()
-    )
+
+    def moves_of(neighbours):
+        release = TableRelease(margins="public", neighbours=neighbours, **GAUSSIAN)
+        return release.design(table).mechanism.adjacency.directions()
+
+    moves, squares, people = (moves_of(kind) for kind in ("circuits", "swaps", "person"))
     found = {tuple(sorted((tuple(v), tuple(-v)))) for v in np.rint(moves.T).astype(int).tolist()
              for v in [np.array(v)]}  # fmt: skip
     wanted = set()
@@ -229,6 +231,7 @@ def test_moves_that_keep_margins_by_brute_force():
     assert len(minimal) == 15
     assert {tuple(tuple(map(int, v)) for v in pair) for pair in found} == minimal
     assert squares.shape[1] == 9
+    assert {tuple(v) for v in np.abs(people.T)} == {tuple(v) for v in np.abs(squares.T)}
 
 
 def test_margins_inside_the_table():
@@ -285,11 +288,12 @@ def test_private_margins_add_up_too():
 def test_too_many_ways_to_move_says_what_to_do():
     frame = pd.DataFrame(np.ones((12, 12)), columns=[f"c{i}" for i in range(12)])
     with pytest.raises(TableError, match="neighbours='swaps'.*law='gaussian'"):
-        TableRelease(margins="public", epsilon=1.0).design(frame)
+        TableRelease(margins="public", neighbours="circuits", epsilon=1.0).design(frame)
 
 
 def test_too_many_cells_for_one_data_set():
     frame = pd.DataFrame({"parent": [None] + [0] * 30_000, "n": [30_000] + [1] * 30_000})
+    frame["m"] = frame["n"]
     with pytest.raises(TableError, match="too many for one data set"):
         TableRelease(hierarchy="parent", **PROMISE).release(frame)
 

@@ -263,3 +263,15 @@ def test_missing_paho(monkeypatch):
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     with pytest.raises(MissingExtraError, match=r"affinedp\[network\]"):
         Connection(Broker())
+
+
+def test_who_leaves_amid_messages_is_heard_to_the_end(broker):
+    """What is unread when a socket closes must not take down what was just published."""
+    heard, place = set(), Broker.parse(broker.address)
+    with Connection(place, ["last"], lambda said: heard.add(said.payload)):
+        for number in range(20):
+            with Connection(place, ["much"]) as leaving:
+                for _ in range(100):
+                    leaving.publish("much", b"!" * 1000)
+                assert leaving.publish("last", b"%d" % number)
+        until(lambda: len(heard) == 20)

@@ -72,12 +72,19 @@ def move_to_server(store: Store, url: str) -> None:
     """
     if not isinstance(store, FileStore) or not is_server(url):
         raise LedgerError("a ledger is moved from a file to a postgresql:// address")
-    if exists_on_server(url):
-        raise LedgerError("there is a ledger at this address; name another one after #")
     target = without_password(url)
+    if exists_on_server(url):
+        done = _is_copied(store, url, target)
+        words = "it is this one, so open it there" if done else "name another one after #"
+        raise LedgerError(f"there is a ledger at this address; {words}")
     with store.writing():
         if store.state.exported not in (None, target):
             raise LedgerError(f"{store.name} was moved to {store.state.exported} before")
+        if store.state.place != store.place():
+            raise LedgerError(
+                f"{store.name} was moved or copied itself, and charges may be missing here: if "
+                "they are not, call acknowledge_move() first"
+            )
         if store.state.exported is None:
             store.append({"kind": "export", "time": now(), "to": target})
     with store.reading():
@@ -88,3 +95,15 @@ def move_to_server(store: Store, url: str) -> None:
         return number, body, chained(head, number, body)
 
     copy_to_server(url, store.state.header, store.rows(), last)
+
+
+def _is_copied(store: Store, url: str, target: str) -> bool:
+    """Whether an earlier move came to its end, and nobody heard of it."""
+    with store.reading():
+        if store.state.exported != target:
+            return False
+    there = ServerStore(url)
+    try:
+        return there.state.header == store.state.header
+    finally:
+        there.close()

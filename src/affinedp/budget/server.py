@@ -9,11 +9,15 @@ If the connection breaks while a commit is under way, nobody knows whether it ha
 row is locked over a new connection, which waits for the old transaction to end, and the event is
 looked for.  Found, it counts as charged; not found, it is refused.  Both are safe: noise is drawn
 only after a charge that was seen.
+
+Two threads, or a call in the middle of another, would be in one transaction, and the end of one
+would end the other's: PostgreSQL commits nothing then and does not say so.  Both are refused.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,6 +26,7 @@ from affinedp.budget.server_tables import (
     connected,
     parts_of,
     place_on_server,
+    version_of_tables,
     without_password,
 )
 from affinedp.budget.state import LedgerError, Row, State, Stated
@@ -45,7 +50,8 @@ class ServerStore(Store):
     def __init__(self, url: str) -> None:
         self._address, self._ledger, self.name = parts_of(url)
         self.address = without_password(url)
-        self._process = os.getpid()
+        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._charging = False
         self._added: tuple[int, str] | None = None
         self._open: psycopg.Connection[Any] | None = connected(self._address, self.name)
         try:
@@ -65,15 +71,17 @@ class ServerStore(Store):
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the only right to write, knowing every event so far; keep all of it or nothing."""
-        self._added = None
         with self._refusals():
             connection = self._locked()
+            self._charging, self._added = True, None
             try:
                 self._take_in(self._rows(connection, self.state.events))
                 yield
             except BaseException:
                 _roll_back(connection)
                 raise
+            finally:
+                self._charging = False
             self._commit(connection)
 
     def add_row(self, number: int, body: str, link: str) -> None:
@@ -92,7 +100,7 @@ class ServerStore(Store):
     def verified(self) -> State:
         """Read and verify everything anew."""
         with self._refusals():
-            connection = self._ready()
+            connection = self._idle()
             with _snapshot(connection):
                 events, stated = self._rows(connection, 0)
         if not stated:
@@ -105,13 +113,13 @@ class ServerStore(Store):
     def place(self) -> str:
         """Where it is, as a hash: another one means that it was moved or copied."""
         with self._refusals():
-            return place_on_server(self._ready(), self._ledger)
+            return place_on_server(self._idle(), self._ledger)
 
     def close(self) -> None:
         """Close the connection."""
-        if self._open is not None:
+        if self._open is not None and os.getpid() == self._process:  # a fork's is its parent's
             self._open.close()
-            self._open = None
+        self._open = None
 
     def _ready(self) -> psycopg.Connection[Any]:
         """The connection, opened again if it broke between two calls."""
@@ -119,9 +127,22 @@ class ServerStore(Store):
             raise LedgerError(f"{self.name} is closed")
         if os.getpid() != self._process:
             raise LedgerError(f"{self.name} was opened before a fork: open it again here")
+        if threading.get_ident() != self._thread:
+            raise LedgerError(f"{self.name} was opened by another thread: open it again here")
         if self._open.closed:
             self._open = connected(self._address, self.name)
         return self._open
+
+    def _idle(self) -> psycopg.Connection[Any]:
+        """The connection without a transaction; one that was left in the middle is dropped."""
+        import psycopg
+
+        connection = self._ready()
+        if self._charging:
+            raise LedgerError(f"{self.name}: a charge is under way; do not release")
+        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            connection.close()
+        return self._ready()
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -138,14 +159,14 @@ class ServerStore(Store):
     def _repeated_read(self) -> Iterator[tuple[list[Row], Stated]]:
         import psycopg
 
-        connection = self._ready()
+        connection = self._idle()
         try:
             with _snapshot(connection):
                 rows = self._rows(connection, self.state.events)
         except psycopg.OperationalError:
             # the server was restarted since the last call: reading may simply be done again
             connection.close()
-            connection = self._ready()
+            connection = self._idle()
             with _snapshot(connection):
                 rows = self._rows(connection, self.state.events)
         yield rows
@@ -170,34 +191,43 @@ class ServerStore(Store):
         """A connection in a transaction that holds the ledger's row."""
         import psycopg
 
-        connection = self._ready()
+        connection = self._idle()
         try:
             self._lock(connection)
         except psycopg.errors.LockNotAvailable:
-            _roll_back(connection)
             raise LedgerError(
                 f"{self.name}: another program has held it for {LOCK_SECONDS} s; try again"
             ) from None
         except psycopg.OperationalError:
             # the server was restarted since the last call; nothing was begun, so begin again
             connection.close()
-            connection = self._ready()
+            connection = self._idle()
             self._lock(connection)
         return connection
 
     def _lock(self, connection: psycopg.Connection[Any]) -> None:
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-        connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
-        connection.execute("SET LOCAL synchronous_commit = on")
-        connection.execute(
-            "SELECT 1 FROM affinedp_ledger WHERE name = %s FOR UPDATE", (self._ledger,)
-        )
+        try:
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+            connection.execute("SET LOCAL synchronous_commit = on")
+            connection.execute(
+                "SELECT 1 FROM affinedp_ledger WHERE name = %s FOR UPDATE", (self._ledger,)
+            )
+            version_of_tables(connection)  # refuses those that a newer affinedp changed meanwhile
+        except BaseException:
+            _roll_back(connection)  # nobody waits for a lock that is not used
+            raise
 
     def _commit(self, connection: psycopg.Connection[Any]) -> None:
         import psycopg
 
+        nothing = f"{self.name}: its transaction was ended by another hand; nothing was charged"
+        status = psycopg.pq.TransactionStatus
+        if connection.info.transaction_status in (status.IDLE, status.INERROR):
+            raise LedgerError(nothing)
         try:
-            connection.execute("COMMIT")
+            if connection.execute("COMMIT").statusmessage != "COMMIT":
+                raise LedgerError(nothing)
         except psycopg.OperationalError as error:
             connection.close()
             if not self._was_kept():

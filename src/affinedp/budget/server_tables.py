@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from affinedp.budget.state import LedgerError, Row, State, new_header
 from affinedp.errors import MissingExtraError
@@ -30,6 +31,9 @@ MIGRATIONS = (
 )
 _MIGRATION_LOCK = 0x61644450  # "adDP"
 ATTEMPTS = 5
+ENCODE = "In user, password and parameters special characters are written as %40 for @ and so on"
+# What libpq also takes as parameters, and nobody may see.
+SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 
 
 def is_server(address: object) -> bool:
@@ -39,9 +43,20 @@ def is_server(address: object) -> bool:
 
 def without_password(url: str) -> str:
     """Return an address that may be shown."""
-    parts = urlsplit(url)
-    password = f":{parts.password}@"
-    return url.replace(password, "@", 1) if parts.password is not None else url
+    address, mark, ledger = url.partition("#")
+    scheme, authority, rest = _cut(address)
+    who, at, host = authority.rpartition("@")
+    path, question, query = rest.partition("?")
+    shown = [pair for pair in query.split("&") if unquote(pair.partition("=")[0]) not in SECRETS]
+    asked = f"{question}{'&'.join(shown)}" if shown != [""] and shown else ""
+    return f"{scheme}{who.partition(':')[0]}{at}{host}{path}{asked}{mark}{ledger}"
+
+
+def _cut(address: str) -> tuple[str, str, str]:
+    """The prefix, who and where, and the rest of an address without #."""
+    scheme, slashes, after = address.partition("://")
+    end = min((after.find(mark) for mark in "/?" if mark in after), default=len(after))
+    return scheme + slashes, after[:end], after[end:]
 
 
 def create_on_server(url: str, epsilon: float, delta: float, adaptive: bool, protects: str) -> None:
@@ -61,7 +76,7 @@ def exists_on_server(url: str) -> bool:
     """Return whether the server has this ledger."""
     address, ledger, name = parts_of(url)
     with _transaction(address, name) as connection:
-        if _version(connection) == 0:
+        if version_of_tables(connection) == 0:
             return False
         query = "SELECT 1 FROM affinedp_ledger WHERE name = %s"
         return connection.execute(query, (ledger,)).fetchone() is not None
@@ -107,8 +122,8 @@ def _transaction(address: str, name: str) -> Iterator[psycopg.Connection[Any]]:
         connection.close()
 
 
-def _version(connection: psycopg.Connection[Any]) -> int:
-    """The version of the tables; 0 if there are none."""
+def version_of_tables(connection: psycopg.Connection[Any]) -> int:
+    """Return the version of the tables, 0 if there are none; a newer affinedp's are refused."""
     found = connection.execute("SELECT to_regclass('affinedp_schema')").fetchone()
     if found is None or found[0] is None:
         return 0
@@ -121,13 +136,28 @@ def _version(connection: psycopg.Connection[Any]) -> int:
 
 def _migrate(connection: psycopg.Connection[Any]) -> None:
     """Bring the tables up to date, one program at a time; who may not change them need not."""
-    if _version(connection) == len(MIGRATIONS):
+    if version_of_tables(connection) == len(MIGRATIONS):
         return
+    _check_schemas(connection)
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
     connection.execute("CREATE TABLE IF NOT EXISTS affinedp_schema (version integer NOT NULL)")
-    for number in range(_version(connection), len(MIGRATIONS)):
+    for number in range(version_of_tables(connection), len(MIGRATIONS)):
         connection.execute(MIGRATIONS[number])
         connection.execute("INSERT INTO affinedp_schema VALUES (%s)", (number + 1,))
+
+
+def _check_schemas(connection: psycopg.Connection[Any]) -> None:
+    """Refuse new tables beside old ones that this user's search_path does not find."""
+    row = connection.execute(
+        "SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE "
+        "relname = 'affinedp_ledger' AND relpersistence <> 't' AND NOT pg_table_is_visible("
+        "pg_class.oid) LIMIT 1"
+    ).fetchone()
+    if row is not None:
+        raise LedgerError(
+            f"the schema {row[0]!r} of this database has ledgers already, and new ones in another "
+            "schema would not know their charges: put it into the search_path"
+        )
 
 
 def connected(address: str, name: str) -> psycopg.Connection[Any]:
@@ -142,34 +172,36 @@ def connected(address: str, name: str) -> psycopg.Connection[Any]:
             # autocommit: transactions are begun and ended in words, as for the file
             return psycopg.connect(address, autocommit=True, connect_timeout=10)
         except psycopg.OperationalError as error:
-            failure = str(error).strip().splitlines()[0]
+            failure = (str(error).strip().splitlines() or [type(error).__name__])[0]
             if "starting up" not in failure and "recovery" not in failure:
                 break
             time.sleep(0.2 * 2**attempt)
-        except psycopg.Error as error:
-            failure = str(error).strip().splitlines()[0]
+        except psycopg.Error:  # its words may be those of the password
+            failure = f"its address is not one. {ENCODE}"
             break
     raise LedgerError(f"{name} cannot be reached: {failure}")
 
 
 def place_on_server(connection: psycopg.Connection[Any], ledger: str) -> str:
-    """The cluster, the database and the ledger; a restored dump is another cluster or database."""
+    """The cluster, the database, the table and the ledger; a restored dump has another one."""
     row = connection.execute(
-        "SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database "
-        "WHERE datname = current_database()"
+        "SELECT (SELECT system_identifier FROM pg_control_system()), oid, "
+        "to_regclass('affinedp_ledger')::oid FROM pg_database WHERE datname = current_database()"
     ).fetchone()
     return hashlib.sha256(f"{row}\n{ledger}".encode()).hexdigest()
 
 
 def parts_of(url: str) -> tuple[str, str, str]:
     """The address for libpq, the name of the ledger, and words for both without a password."""
-    try:
-        parts = urlsplit(url)
-        ledger = unquote(parts.fragment) or DEFAULT_NAME
-        host = parts.hostname or "local"
-        shown = f"{host}{f':{parts.port}' if parts.port else ''}{parts.path}#{ledger}"
-    except ValueError as error:
-        raise LedgerError(f"the address of the ledger is not one: {error}") from None
+    address, _, fragment = url.partition("#")
+    _, authority, rest = _cut(address)
+    if authority.count("@") > 1 or ("@" not in authority and "@" in rest + fragment):
+        raise LedgerError(f"the address of the ledger is not one. {ENCODE}")
+    ledger = unquote(fragment) or DEFAULT_NAME
+    host, database = authority.rpartition("@")[2] or "local", rest.partition("?")[0]
     if len(ledger) > 200 or not ledger.isprintable():
         raise LedgerError("the name of a ledger, after #, must be printable and short")
-    return urlunsplit(parts._replace(fragment="")), ledger, f"ledger {shown}"
+    if ledger != unicodedata.normalize("NFC", ledger.strip()):
+        # what looks the same would be two budgets
+        raise LedgerError("the name of a ledger, after #, has spaces around it or loose accents")
+    return address, ledger, f"ledger {host}{database}#{ledger}"

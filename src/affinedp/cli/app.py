@@ -26,6 +26,7 @@ from affinedp.cli import (
 )
 from affinedp.cli.consensus import consensus_app
 from affinedp.cli.control import control_app
+from affinedp.cli.table_commands import tables_app
 
 app = typer.Typer(
     help="Differential privacy for data that obeys known linear equations.",
@@ -62,6 +63,7 @@ app.command()(doctor.doctor)
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(control_app, name="control")
 app.add_typer(consensus_app, name="consensus")
+app.add_typer(tables_app, name="tables")
 
 
 def main() -> None:

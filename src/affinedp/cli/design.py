@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from affinedp.cli.options import AsJson, KeptDelta, KeptEpsilon, NewMechanism, ProblemFile
+from affinedp.cli.options import (
+    AsJson,
+    CheckAgainst,
+    KeptDelta,
+    KeptEpsilon,
+    NewMechanism,
+    ProblemFile,
+)
 from affinedp.cli.output import say, say_json
 
 
@@ -47,6 +54,7 @@ def design(
         bool,
         typer.Option("--confined", help="Data is bounded, as counts ≥ 0 with a public total are."),
     ] = False,
+    check_against: CheckAgainst = None,
     as_json: AsJson = False,
 ) -> None:
     """Design the least noise that keeps the promise in PROBLEM, and save it.
@@ -57,11 +65,12 @@ def design(
     The paper's algorithms take a basis Λ̄ of one's own, and algorithm1 a Σ; without them an
     orthonormal basis and a multiple of the identity are taken.
     """
-    from affinedp.cli.problems import Plan, algorithm_of, design_problem
+    from affinedp.cli.problems import Plan, algorithm_of, design_problem, say_forgotten
     from affinedp.cli.verify import promise_as_json
     from affinedp.files.problem import read_problem
 
     read = read_problem(problem)
+    say_forgotten(read, check_against)
     chosen = algorithm_of(method, law, basis, covariance)
     plan = Plan(releases, objective, integers, confined)
     mechanism = design_problem(read, law or chosen.law or read.law, epsilon, delta, chosen, plan)

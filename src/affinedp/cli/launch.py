@@ -100,7 +100,7 @@ def launch(
             typer.echo("its draw is kept: launch again, with --rerun to begin anew", err=True)
             raise typer.Exit(code if 0 < code < 126 else 4)
         if not stop.is_set():
-            _show(monitor, names)
+            _show(home, names)
 
 
 def keys(
@@ -151,14 +151,15 @@ def _links(found: NetworkFile) -> list[tuple[str, str]]:
 
 
 def _value_files(found: NetworkFile, home: Path) -> dict[str, Path]:
-    """Files with the values of agents that have not drawn yet, for their owner only."""
+    """Files with the values of agents, for their owner only.
+
+    Also of those that have drawn: they refuse a value that is not theirs any more.
+    """
     files = {}
     for name in found.consensus.process_names:
-        if (home / f"{name}.db").exists():
-            continue
         if name not in found.values:
-            if (home / f".{name}.db.part").exists():
-                continue  # what a crash left may hold it
+            if any((home / file).exists() for file in (f"{name}.db", f".{name}.db.part")):
+                continue  # the state, or what a crash left of it, holds the value
             raise AffineDPError(
                 f"there is no value for agent {name!r}: a trial needs all of them, in [values] of "
                 "the network file"
@@ -237,9 +238,11 @@ def _end(agents: Mapping[str, subprocess.Popen[bytes]]) -> None:
             process.wait()
 
 
-def _show(monitor: Monitor, names: tuple[str, ...]) -> None:
-    """The last messages, which are public."""
+def _show(home: Path, names: tuple[str, ...]) -> None:
+    """The last messages, which are public: as the agents said them, whatever else was heard."""
+    from affinedp.consensus.agents.agent import read_state
+
     widest = max(map(len, names))
-    for name, seen in monitor.seen.items():
-        said = "nothing heard" if seen is None else f"round {seen.round}  message {seen.y!r}"
-        typer.echo(f"agent {name:<{widest}}  {said}")
+    for name in names:
+        with read_state(home / f"{name}.db") as agent:
+            typer.echo(f"agent {name:<{widest}}  round {agent.round}  message {agent.y!r}")

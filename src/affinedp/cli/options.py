@@ -20,6 +20,10 @@ Tolerance = Annotated[
 ]
 KeptEpsilon = Annotated[float | None, typer.Option(help="ε to keep.")]
 KeptDelta = Annotated[float | None, typer.Option(help="δ to keep (Gaussian).")]
+CheckAgainst = Annotated[
+    Path | None,
+    typer.Option(help="Private data: say on stderr which equations it obeys that were not given."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SameSecret = Annotated[
     bool,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+import typer
+
 from affinedp.designs.choose import LAW_NAMES, LAWS, AnyLaw, design
 from affinedp.designs.gaussian import design_gaussian
 from affinedp.designs.laplace import design_laplace
@@ -15,6 +17,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.files.matrices import matrix
 from affinedp.files.problem import Problem
+from affinedp.files.visible import visible
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
@@ -39,6 +42,26 @@ def manifold_of(problem: Problem) -> AffineManifold:
     return AffineManifold(
         problem.coefficients, problem.offsets, problem.names, problem.public_entries
     )
+
+
+def say_forgotten(problem: Problem, data: Path | None) -> None:
+    """Tell the curator, on stderr, which equations data obeys that the problem does not give.
+
+    Parameters
+    ----------
+    problem : Problem
+        As it was read.
+    data : Path or None
+        Private data; None says nothing.
+    """
+    if data is None:
+        return
+    from affinedp.files.data import read_table
+    from affinedp.relations.forgotten import forgotten_equations
+
+    found = forgotten_equations(manifold_of(problem), read_table(data, long_numbers="text"))
+    for equation in found:
+        typer.echo(f"not given, but the data obeys: {visible(equation)}", err=True)
 
 
 def adjacency_of(problem: Problem, manifold: AffineManifold) -> Adjacency:

@@ -73,7 +73,8 @@ def read_limits(path: Path | None) -> dict[str, Any]:
     ----------
     path : Path or None
         TOML or JSON with ``range``, and ``start``, ``inputs`` and ``B`` for public limits: pairs
-        of a lower and an upper row of numbers, and a matrix.
+        of a lower and an upper row of numbers, and a matrix.  ``D`` if inputs enter the outputs at
+        once, ``A`` and ``C`` for the whole plant.
     """
     from affinedp.control.sensors.reach import Reach
     from affinedp.files.documents import read_document
@@ -84,16 +85,22 @@ def read_limits(path: Path | None) -> dict[str, Any]:
         found = read_document(path)
     except AffineDPError as error:
         raise AffineDPError(f"{path}: {error}") from None
-    unknown = set(found) - {"range", "start", "inputs", "B"}
+    unknown = set(found) - {"range", "start", "inputs", "B", "A", "C", "D"}
     if unknown or "range" not in found:
         wrong = f"unknown key {sorted(unknown)[0]!r}" if unknown else "range is missing"
-        raise AffineDPError(f"{path}: {wrong}; it holds range, start, inputs and B")
-    public = {"start", "inputs", "B"} & set(found)
+        raise AffineDPError(
+            f"{path}: {wrong}; it holds range, start, inputs and B, and maybe A, C, D"
+        )
+    public = set(found) - {"range"}
     if not public:
         return {"range": _pair(found["range"], path)}
-    if len(public) < 3:
+    if not public >= {"start", "inputs", "B"}:
         raise AffineDPError(f"{path}: limits are start, inputs and B together")
-    reach = Reach(_pair(found["start"], path), found["B"], _pair(found["inputs"], path))
+    if ("A" in found) != ("C" in found):
+        raise AffineDPError(f"{path}: the whole plant is A and C together")
+    system = (found["A"], found["C"]) if "A" in found else None
+    start, inputs = _pair(found["start"], path), _pair(found["inputs"], path)
+    reach = Reach(start, found["B"], inputs, found.get("D"), system)
     return {"range": _pair(found["range"], path), "reach": reach}
 
 

@@ -11,8 +11,8 @@ from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
 from affinedp.tables.refusals import closest
+from affinedp.tables.released_table import ReleasedTable
 from affinedp.tables.table_file import TableFile, read_table_release
-from affinedp.tables.table_release import ReleasedTable
 
 
 def release_file(
@@ -55,7 +55,7 @@ def release_file(
     for path in further:
         if not path.parent.is_dir():
             raise AffineDPError(f"{path} cannot be written: no such folder")
-    table = _labelled(read_table(data), read.index)
+    table = labelled_table(data, read.index)
     limit = read.bound if bound is None else bound
     with settled_in_the_end(ledger, same_secret) as budget:
         released = read.release.release(table, ledger=budget, label=label, bound=limit)
@@ -75,8 +75,17 @@ def _beside(output: Path, name: str | None) -> Path | None:
     return None if name is None else output.parent / name
 
 
-def _labelled(table: Any, index: tuple[str, ...]) -> Any:
-    """The table with the columns that label its rows as its index."""
+def labelled_table(data: Path, index: tuple[str, ...]) -> Any:
+    """Return the table in a file with the columns that label its rows as its index.
+
+    Parameters
+    ----------
+    data : Path
+        CSV, Parquet or Excel.
+    index : tuple of str
+        The columns.
+    """
+    table = read_table(data)
     if not index:
         return table
     for name in index:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from affinedp.cli.exits import NOT_KEPT
-from affinedp.cli.options import AsJson, AskedDelta, AskedEpsilon, ProblemFile, Tolerance
+from affinedp.cli.options import (
+    AsJson,
+    AskedDelta,
+    AskedEpsilon,
+    CheckAgainst,
+    ProblemFile,
+    Tolerance,
+)
 from affinedp.cli.output import by_name, finite, say_json
 from affinedp.files.visible import visible
 
@@ -21,6 +28,7 @@ def verify(
     epsilon: AskedEpsilon = None,
     delta: AskedDelta = None,
     tolerance: Tolerance = 1e-12,
+    check_against: CheckAgainst = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what the noise in PROBLEM really promises once the equations are known.
@@ -28,10 +36,11 @@ def verify(
     With --epsilon (or an epsilon in the problem) the exit code says whether that promise
     holds: 0 yes, up to --tolerance, 1 no.
     """
-    from affinedp.cli.problems import asked_promise, verify_problem
+    from affinedp.cli.problems import asked_promise, say_forgotten, verify_problem
     from affinedp.files.problem import read_problem
 
     read = read_problem(problem)
+    say_forgotten(read, check_against)
     asked = asked_promise(read, epsilon, delta)
     guarantee = verify_problem(read)
     holds = guarantee.holds(*asked, tolerance) if asked is not None else None

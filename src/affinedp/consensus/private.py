@@ -24,8 +24,9 @@ class PrivateConsensus(ConsensusProtocol):
     ----------
     graph : networkx.Graph, sparse matrix or array
         Undirected links; a graph may have the edge attribute ``weight``, a matrix holds weights.
-    law : {"gaussian", "laplace"}
-        The law of η_i: N(0, 1), or L(0, 1), which has variance 2.
+    law : {"gaussian", "laplace", "auto"}
+        The law of η_i: N(0, 1), or L(0, 1), which has variance 2; ``"auto"`` takes the one with
+        the least error for (ε, δ).
     epsilon : float, array_like or mapping of agents, optional
         ε, one for all or one per agent.
     delta : float

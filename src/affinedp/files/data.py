@@ -1,4 +1,4 @@
-"""Data files of the command line: CSV and Parquet, columns by name and nothing beside them."""
+"""Data files of the command line: CSV, Parquet and Excel, columns by name and nothing else."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SHORT = 15
 
 
 def read_table(path: Path, *, long_numbers: Literal["refuse", "text"] = "refuse") -> Any:
-    """Read a CSV or Parquet file into a DataFrame, or refuse it with one clear sentence.
+    """Read a CSV, Parquet or Excel file into a DataFrame, or refuse it with one clear sentence.
 
     Only columns are read: no index, attributes or other notes that a writer left in the file.
 
     Parameters
     ----------
     path : Path
-        ``.csv`` or ``.parquet``; at most 20 million cells.
+        ``.csv``, ``.parquet`` or ``.xlsx``; at most 20 million cells.
     long_numbers : {"refuse", "text"}
         What to do with numbers in a CSV file that double precision would change: refuse them, or
         leave their column as the texts that stand there.
@@ -44,14 +44,21 @@ def read_table(path: Path, *, long_numbers: Literal["refuse", "text"] = "refuse"
             raise AffineDPError(f"{path.name} is too large")
         if not path.is_file():
             raise AffineDPError(f"{path} is not a file")
-        _check_size(path, *(_csv_size(path) if kind == ".csv" else _parquet_size(path)))
-        frame = _read_csv(pandas, path, long_numbers) if kind == ".csv" else _read_parquet(path)
+        if kind == ".xlsx":
+            frame = _read_excel(path)
+        elif kind == ".csv":
+            _check_size(path, *_csv_size(path))
+            frame = _read_csv(pandas, path, long_numbers)
+        else:
+            _check_size(path, *_parquet_size(path))
+            frame = _read_parquet(path)
     except OSError as error:
         raise AffineDPError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise AffineDPError(f"{path.name} is not text in UTF-8") from None
     except ImportError:
-        raise MissingExtraError("pyarrow", "tables") from None
+        needed = "openpyxl" if kind == ".xlsx" else "pyarrow"
+        raise MissingExtraError(needed, "tables") from None
     except AffineDPError:
         raise
     except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
@@ -76,6 +83,25 @@ def _read_csv(pandas: Any, path: Path, long_numbers: str) -> Any:
         if names.duplicated().any():  # pandas would give the second one another name
             twice = visible(str(names[names.duplicated()].iloc[0]))
             raise AffineDPError(f"{path.name} has two columns with the name {twice!r}")
+        # texts such as NA, None or nan are labels (Namibia, for one): only nothing is missing
+        labels = [
+            place
+            for place, kind in enumerate(table.dtypes)
+            if kind.kind not in "iufb" or table.iloc[:, place].isna().all()
+        ]
+        if labels:
+            texts = pandas.read_csv(
+                path,
+                skipinitialspace=True,
+                index_col=False,
+                usecols=labels,
+                dtype=str,
+                keep_default_na=False,
+                na_values=[""],
+            )
+            for place, name in zip(labels, texts.columns):
+                if texts[name].notna().any():
+                    table.isetitem(place, texts[name].astype(object))
         places = [i for i, kind in enumerate(table.dtypes) if kind.kind == "f"]
         if places:
             texts = pandas.read_csv(
@@ -122,6 +148,29 @@ def _read_parquet(path: Path) -> Any:
     return columns.to_pandas(integer_object_nulls=True)
 
 
+def _read_excel(path: Path) -> Any:
+    """The first sheet: names in the first row, numbers and texts as they stand there."""
+    import pandas
+    from openpyxl import load_workbook
+
+    book = load_workbook(path, read_only=True, data_only=True)
+    try:
+        sheet = book.worksheets[0]
+        _check_size(path, (sheet.max_row or 0) * (sheet.max_column or 0), sheet.max_column or 0)
+        rows = [list(row) for row in sheet.iter_rows(values_only=True)]
+    finally:
+        book.close()
+    while rows and all(value is None for value in rows[-1]):
+        rows.pop()
+    names = rows[0] if rows else []
+    if not names or any(not isinstance(name, str) for name in names):
+        raise AffineDPError(f"{path.name}: the first row of the first sheet must hold names")
+    if len(set(names)) < len(names):
+        raise AffineDPError(f"{path.name} has two columns with the same name")
+    columns = {name: [row[place] for row in rows[1:]] for place, name in enumerate(names)}
+    return pandas.DataFrame(columns, columns=list(names))
+
+
 def _csv_size(path: Path) -> tuple[int, int]:
     """Cells and columns that a file may have at most: every one ends in a comma or a line."""
     cells, columns, in_header = 0, 0, True
@@ -155,7 +204,7 @@ def _check_size(path: Path, cells: int, columns: int) -> None:
 
 
 def write_table(frame: Any, path: Path) -> None:
-    """Write the columns of a DataFrame as CSV or Parquet, at once or not at all.
+    """Write the columns of a DataFrame as CSV, Parquet or Excel, at once or not at all.
 
     Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.
 
@@ -164,19 +213,22 @@ def write_table(frame: Any, path: Path) -> None:
     frame : DataFrame
         What to write.
     path : Path
-        ``.csv`` or ``.parquet``.
+        ``.csv``, ``.parquet`` or ``.xlsx``.
     """
     kind = _kind(path)
     with replacing(path) as part:
         try:
             if kind == ".csv":
                 frame.to_csv(part, index=False)
+            elif kind == ".xlsx":
+                frame.to_excel(part, index=False, engine="openpyxl")
             else:
                 _write_parquet(frame, part)
         except OSError:
             raise
         except ImportError:
-            raise MissingExtraError("pyarrow", "tables") from None
+            needed = "openpyxl" if kind == ".xlsx" else "pyarrow"
+            raise MissingExtraError(needed, "tables") from None
         except Exception as error:  # pyarrow raises many kinds for what it cannot hold
             reason = visible(str(error)[:200])
             raise AffineDPError(f"{path} cannot be written: {reason}") from None
@@ -204,8 +256,8 @@ def check_writable(path: Path) -> None:
 
 def _kind(path: Path) -> str:
     kind = path.suffix.lower()
-    if kind not in (".csv", ".parquet"):
-        raise AffineDPError(f"{path.name}: data files end in .csv or .parquet")
+    if kind not in (".csv", ".parquet", ".xlsx"):
+        raise AffineDPError(f"{path.name}: data files end in .csv, .parquet or .xlsx")
     return kind
 
 

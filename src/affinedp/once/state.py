@@ -189,13 +189,15 @@ class DrawnState:
             connection.execute("COMMIT")
         self.head = head
 
-    def restart(self, head: Head) -> None:
+    def restart(self, head: Head, outputs: bytes) -> None:
         """Forget all steps and keep the draw, for owners whose steps follow from public numbers.
 
         Parameters
         ----------
         head : Head
             Where to begin again.
+        outputs : bytes
+            What to hold about step 0.
         """
         if self.owner.copies_leak:
             raise self.owner.error(
@@ -208,6 +210,8 @@ class DrawnState:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM sent")
+            seal = self._seal("sent", 0, outputs)
+            connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (0, outputs, seal))
             connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
             connection.execute("COMMIT")
         self.head = head

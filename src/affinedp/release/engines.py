@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from affinedp.budget.charges import Rows, charged_releases
+from affinedp.budget.charges import Rows, charged_releases, checked_rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
@@ -72,34 +72,38 @@ def publish_in_parts(
             "time with new noise: give into=, a new folder that all workers share, where each part "
             "is written once"
         )
+    if ledger is not None and not hasattr(ledger, "charge"):
+        raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
+    if not hasattr(data, "mapInPandas") and not hasattr(data, "to_delayed"):
+        raise AffineDPError("give a Spark DataFrame: to_spark() makes one of pandas on Spark")
+    checked_rows(rows)
     run = _on_spark if engine_of(data) == "spark" else _on_dask
     job: ReleaseInParts = ReleaseInParts.start(mechanism, plan, into)
-    counts = run(data, _Check(job))
-    if not sum(counts):
-        raise AffineDPError("there are no rows to release")
     entry = None
-    if ledger is not None:
-        entry = ledger.charge(
-            mechanism.guarantee,
-            fingerprint=mechanism.fingerprint,
-            label=label,
-            releases=charged_releases(sum(counts), rows),
-        )
-    run(data, job.part)
-    job.finish(len(counts))
+    try:
+        counts = run(data, job.check)
+        if not sum(counts):
+            raise AffineDPError("there are no rows to release")
+        if ledger is not None:
+            entry = ledger.charge(
+                mechanism.guarantee,
+                fingerprint=mechanism.fingerprint,
+                label=label,
+                releases=charged_releases(sum(counts), rows),
+            )
+    except BaseException:
+        job.close()
+        raise
+    try:
+        # the rows that were checked and counted, and no others
+        run(data, job.checked(len(counts)).part)
+        job.finish(len(counts))
+    except BaseException:
+        job.abandon()
+        raise
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return _read(data, str(job.folder))
-
-
-class _Check:
-    """A task that looks at a part and draws nothing."""
-
-    def __init__(self, job: ReleaseInParts) -> None:
-        self._job = job
-
-    def __call__(self, number: int, frame: Any) -> int:
-        return self._job.check(frame)
 
 
 def _on_dask(data: Any, task: Task) -> list[Any]:
@@ -128,7 +132,7 @@ def _on_spark(data: Any, task: Task) -> list[Any]:
 
 def _read(data: Any, folder: str) -> Any:
     if engine_of(data) == "spark":
-        return data.sparkSession.read.parquet(folder)
+        return data.sparkSession.read.parquet(f"file://{folder}")  # not the cluster's own store
     import dask.dataframe
 
     return dask.dataframe.read_parquet(folder)

@@ -3,20 +3,22 @@
 Engines run a task again when a worker is lost, and they may run it twice for speed.  Each run would
 draw noise of its own, and two draws for one row are two releases.  So a part is *written once*:
 whoever finishes first links its file into place, and everybody else's draw is thrown away unseen.
-A task that runs again must be given the same rows: a keyed hash beside the part, whose key is
-forgotten with the job, tells whether it was.
+A task that runs again must be given the same rows, and the ones that were checked and charged: a
+keyed hash beside the part, whose key is forgotten with the job, tells whether it was.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import io
 import os
 import secrets
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ from affinedp.release.sampler import draw_integers
 
 # Files that are not part of what is published.
 HIDDEN = ".affinedp"
+# In a folder that lacks parts; readers of Parquet pass over such names.
+INCOMPLETE = "_incomplete"
 
 
 class PartError(AffineDPError):
@@ -62,12 +66,16 @@ class ReleaseInParts:
         The public part of the release.
     folder : Path
         Where parts are written, as Parquet files.
+    parts : int or None
+        How many there are, once all were checked.
     """
 
     mechanism: MechanismRecord
     plan: Plan | KNormPlan = field(repr=False)
     folder: Path
     _key: bytes = field(repr=False)
+    _run: str
+    parts: int | None = None
 
     @classmethod
     def start(
@@ -84,27 +92,51 @@ class ReleaseInParts:
         folder : str or Path
             A folder that all workers share.
         """
+        if "://" in os.fspath(folder):
+            raise AffineDPError(f"into must be a folder, and {os.fspath(folder)!r} is an address")
         place = Path(os.path.abspath(folder))
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             if any(place.iterdir()):
                 raise AffineDPError(f"{place} is not empty: every release has a folder of its own")
-            (place / HIDDEN).mkdir(mode=0o700)
+            (place / HIDDEN).mkdir(mode=0o700)  # of two at once, one gets here
+            if len(os.listdir(place)) > 1:
+                (place / HIDDEN).rmdir()
+                raise AffineDPError(f"{place} is not empty: every release has a folder of its own")
+            run = uuid.uuid4().hex
+            (place / HIDDEN / run).mkdir(mode=0o700)
         except OSError as error:
             raise AffineDPError(f"{place} cannot be used: {error.strerror}") from None
-        return cls(mechanism, plan, place, secrets.token_bytes(32))
+        return cls(mechanism, plan, place, secrets.token_bytes(32), run)
 
-    def check(self, frame: Any) -> int:
+    def check(self, number: int, frame: Any) -> int:
         """Refuse rows that cannot be released, and return how many there are; nothing is drawn.
+
+        From now on the part has these rows and no others.
 
         Parameters
         ----------
+        number : int
+            Which part.
         frame : pandas DataFrame
-            The rows of a part.
+            Its rows.
         """
         if len(frame):
-            check_points(self.mechanism, self.plan, read_points(self.mechanism, frame)[0])
+            points, wrap = read_points(self.mechanism, frame)
+            check_points(self.mechanism, self.plan, points)
+            _check_labels(wrap(np.zeros((len(frame), len(self.mechanism.output_names)))))
+        self._recognise(number, frame)
         return len(frame)
+
+    def checked(self, parts: int) -> ReleaseInParts:
+        """Return the release with all parts checked: it has no others.
+
+        Parameters
+        ----------
+        parts : int
+            How many there are.
+        """
+        return replace(self, parts=parts)
 
     def part(self, number: int, frame: Any) -> str:
         """Publish a part, unless it was published before, and return the name of its file.
@@ -118,8 +150,10 @@ class ReleaseInParts:
         """
         name = f"part-{number:05d}.parquet"
         target = self.folder / name
+        if self.parts is not None and not 0 <= number < self.parts:
+            raise PartError(f"part {number} was not there when {self.parts} were checked", number)
         self._recognise(number, frame)
-        if target.exists():
+        if target.exists() or not len(frame):
             return name
         with self._temporary(number) as written:
             self._published(frame).to_parquet(written)
@@ -134,23 +168,40 @@ class ReleaseInParts:
         parts : int
             How many there are.
         """
+        empty = self._trace(b"")
         found = {path.name for path in self.folder.glob("part-*.parquet")}
+        for path in self._hidden.glob("rows-*"):
+            if path.read_text() == empty:  # it has no file, which would have no labels either
+                found.add(f"{path.name.replace('rows', 'part')}.parquet")
         wanted = {f"part-{number:05d}.parquet" for number in range(parts)}
         if found != wanted:
             raise AffineDPError(
                 f"{len(wanted - found)} of {parts} parts are missing in {self.folder}: give them "
                 "to part() again"
             )
-        for path in (self.folder / HIDDEN).iterdir():
-            path.unlink(missing_ok=True)
-        (self.folder / HIDDEN).rmdir()
+        self.close()
+
+    def abandon(self) -> None:
+        """Give up: what is in the folder is published and charged, and nothing is added to it."""
+        (self.folder / INCOMPLETE).touch()
+        self.close()
+
+    def close(self) -> None:
+        """Remove what is not published, draws of runs that were lost included; no part follows."""
+        removed = self.folder / f"{HIDDEN}-{uuid.uuid4().hex}"
+        try:
+            # renamed first: what still runs finds no place to write to
+            os.rename(self.folder / HIDDEN, removed)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise AffineDPError(
+                f"{self.folder / HIDDEN} cannot be removed ({error.strerror}): remove it before "
+                "you show the folder to anyone"
+            ) from None
+        shutil.rmtree(removed, ignore_errors=True)
 
     def _published(self, frame: Any) -> Any:
-        if not len(frame):
-            import pandas
-
-            names = self.mechanism.output_names
-            return pandas.DataFrame({name: np.empty(0) for name in names})
         plan = self.plan
         # how long K-norm noise takes to draw tells about it: it is there before data is read
         early = plan.draw(len(frame)) if isinstance(plan, KNormPlan) else None
@@ -165,8 +216,8 @@ class ReleaseInParts:
 
     def _recognise(self, number: int, frame: Any) -> None:
         """Refuse other rows than those that the part had before."""
-        seen = hmac.new(self._key, _bytes_of(frame), hashlib.sha256).hexdigest()
-        place = self.folder / HIDDEN / f"rows-{number:05d}"
+        seen = self._trace(_bytes_of(frame))
+        place = self._hidden / f"rows-{number:05d}"
         with self._temporary(number) as written:
             written.write_text(seen)
             _link(written, place, number)
@@ -178,9 +229,17 @@ class ReleaseInParts:
                 number,
             )
 
+    @property
+    def _hidden(self) -> Path:
+        """A place of this release: one that was given up and still runs somewhere has none."""
+        return self.folder / HIDDEN / self._run
+
+    def _trace(self, rows: bytes) -> str:
+        return hmac.new(self._key, rows, hashlib.sha256).hexdigest()
+
     @contextmanager
     def _temporary(self, number: int) -> Iterator[Path]:
-        written = self.folder / HIDDEN / f"{number}-{uuid.uuid4().hex}"
+        written = self._hidden / f"{number}-{uuid.uuid4().hex}"
         try:
             yield written
         except OSError as error:
@@ -206,8 +265,25 @@ def _link(written: Path, target: Path, number: int) -> None:
 
 
 def _bytes_of(frame: Any) -> bytes:
-    """Labels and values, in a form that is the same for the same rows."""
+    """Labels and values, in a form that is the same for the same rows in any order; b"" for none.
+
+    After a shuffle engines do not keep the order, and labels that are positions follow it.
+    """
+    from pandas import RangeIndex
     from pandas.util import hash_pandas_object
 
+    if not len(frame):
+        return b""
+    labels = not isinstance(frame.index, RangeIndex)
     names = "\n".join(map(str, frame.columns)).encode()
-    return names + np.asarray(hash_pandas_object(frame, index=True)).tobytes()
+    return names + np.sort(np.asarray(hash_pandas_object(frame, index=labels))).tobytes()
+
+
+def _check_labels(frame: Any) -> None:
+    """Refuse labels that Parquet does not hold, before anything is charged."""
+    try:
+        frame.to_parquet(io.BytesIO())
+    except (TypeError, ValueError) as error:  # Arrow's are among them
+        raise AffineDPError(
+            f"the labels of the rows cannot be written as Parquet: {error}"
+        ) from None

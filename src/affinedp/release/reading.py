@@ -22,6 +22,12 @@ def read_points(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
     outputs = mechanism.output_names
     if hasattr(x, "columns") and hasattr(x, "index"):  # a pandas DataFrame
         values = _by_name(x, list(x.columns), names)
+        data = [name for name in x.index.names if name in names]
+        if data:
+            raise AffineDPError(
+                f"the labels of the rows are called {data[0]!r}, as data is, and labels are "
+                "published as they are: use reset_index(drop=True), or other labels"
+            )
         return values, lambda y: _frame(y, x.index, outputs)
     if hasattr(x, "index") and hasattr(x, "to_frame"):  # a pandas Series
         values = _by_name(x.to_frame().T, list(x.index), names)

@@ -12,7 +12,7 @@ from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 
 Rows = Literal["separate", "composed", "together"]
-Neighbours = Literal["circuits", "cells", "swaps"]
+Neighbours = Literal["person", "replace", "swaps", "circuits"]
 Totals = Mapping[str, Sequence[str] | Sequence[Sequence[str]]]
 
 
@@ -37,13 +37,16 @@ class TableDescription:
     public: Sequence[str] = ()
     public_rows: Sequence[Any] = ()
     rows: Rows | None = None
-    neighbours: Neighbours = "circuits"
+    neighbours: Neighbours = "person"
+    household: int = 1
+    at_most: int | None = None
     cells: Sequence[str] | None = None
-    weights: Mapping[str, float] | None = None
+    weights: Mapping[Any, float] | Literal["levels"] | None = None
     adjust: Sequence[str] | Literal["totals"] = ()
     within: float | None = None
     unknown: Sequence[str] | Literal["totals"] = ()
     round_to: float | None = None
+    nonnegative: bool = False
 
     def __post_init__(self) -> None:
         self._check_promise()
@@ -51,9 +54,13 @@ class TableDescription:
         self._check_rounding()
 
     @property
-    def noise_law(self) -> Law:
-        """The law of the noise."""
-        return self.law or ("gaussian" if self.delta else "laplace")
+    def laws(self) -> tuple[Law, ...]:
+        """The laws that the noise may have: what keeps ε keeps (ε, δ) too."""
+        if self.law is not None:
+            return (self.law,)
+        if self.delta == 0:
+            return ("laplace",)
+        return ("gaussian", "laplace") if self.epsilon > 0 else ("gaussian",)
 
     @property
     def row_mode(self) -> Rows:
@@ -74,16 +81,22 @@ class TableDescription:
         if not 0 <= epsilon < math.inf or not 0 <= delta < 1:
             raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {epsilon}, {delta}")
         choice(self.law, "law", (None, "gaussian", "laplace"))
-        if self.noise_law == "gaussian" and delta == 0:
+        if self.law == "gaussian" and delta == 0:
             raise AffineDPError("Gaussian noise needs δ > 0: give delta, or law='laplace'")
-        if self.noise_law == "laplace" and delta > 0:
+        if self.law == "laplace" and delta > 0:
             raise AffineDPError("Laplace noise is designed for δ = 0: leave delta out")
-        if self.noise_law == "laplace" and epsilon == 0:
+        if epsilon == 0 and "gaussian" not in self.laws:
             raise AffineDPError("Laplace noise needs ε > 0")
 
     def _check_structure(self) -> None:
+        if isinstance(self.weights, str) and self.weights != "levels":
+            raise AffineDPError("weights must be numbers by column or row, or 'levels'")
         choice(self.rows, "rows", (None, "separate", "composed", "together"))
-        choice(self.neighbours, "neighbours", ("circuits", "cells", "swaps"))
+        if self.neighbours == "cells":  # type: ignore[comparison-overlap]
+            raise AffineDPError("neighbours='cells' is called neighbours='person'")
+        choice(self.neighbours, "neighbours", ("person", "replace", "swaps", "circuits"))
+        for name in ("household", "at_most"):
+            self._check_count(name)
         for name in ("columns", "public", "public_rows", "equations", "cells"):
             if isinstance(getattr(self, name), str):
                 raise AffineDPError(f"{name} must be a list: write [...] around it")
@@ -106,8 +119,17 @@ class TableDescription:
             raise AffineDPError("public_rows goes with equations between rows")
         if self.neighbours == "swaps" and self.margins is None:
             raise AffineDPError("neighbours='swaps' goes with public margins")
-        if self.cells is not None and self.neighbours != "cells":
-            raise AffineDPError("cells goes with neighbours='cells'")
+        if self.cells is not None and self.neighbours != "person":
+            raise AffineDPError("cells goes with neighbours='person'")
+
+    def _check_count(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise AffineDPError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if self.neighbours == "circuits" and value > 1:
+            raise AffineDPError(f"{name} is about people: with neighbours='circuits' say it by mu")
 
     def _check_rounding(self) -> None:
         for name in ("adjust", "unknown"):
@@ -126,6 +148,8 @@ class TableDescription:
             raise AffineDPError(
                 "public margins are sums of what is recorded: leave out adjust and unknown"
             )
+        if not isinstance(self.nonnegative, bool):
+            raise AffineDPError(f"nonnegative must be True or False, not {self.nonnegative!r}")
         if self.round_to is not None and not 0 < number(self.round_to, "round_to") < math.inf:
             raise AffineDPError(f"round_to must be positive, not {self.round_to!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -9,13 +10,19 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
+from affinedp.designs.structured.tree_mechanism import TreeMechanism
+from affinedp.intervals import checked_level, half_widths
 from affinedp.mechanism import Mechanism
 from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
-from affinedp.tables.intervals import half_widths
 from affinedp.tables.layout import Layout
 from affinedp.tables.multiples import Multiples
+from affinedp.tables.never_worse import Compared
 from affinedp.tables.promise import charge_words
+from affinedp.tables.tree_tables import tree_reach
+
+# Rounding to a whole number at random adds at most this to a variance, where nothing is above it.
+WHOLE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,45 +37,69 @@ class DesignedNoise:
         What was asked for.
     layout : Layout
         Entries and equations.
-    mechanism : Mechanism
-        The noise on the private entries of one data set.
+    mechanism : Mechanism or TreeMechanism
+        The noise on the private entries of one data set; of a large hierarchy, on all entries.
     guarantee : Guarantee
         What a release of the whole table promises.
     releases : int
         How often the mechanism's guarantee is charged to a ledger for one table.
     multiples : Multiples or None
         How published numbers are rounded.
+    move : str
+        What moves between neighbours, in words.
+    compared : tuple of Compared
+        What other ways to add noise cost for the same promise.
     bound : float or None
         The public bound with which a table was released: it makes the noise larger.
     """
 
     description: TableDescription
     layout: Layout
-    mechanism: Mechanism
+    mechanism: Mechanism | TreeMechanism
     guarantee: Guarantee
     releases: int
     multiples: Multiples | None = field(repr=False)
+    move: str = ""
+    compared: tuple[Compared, ...] = field(default=(), repr=False)
     bound: float | None = None
 
     @property
     def charge(self) -> Guarantee:
         """What is charged to a ledger, ``releases`` times."""
+        if isinstance(self.mechanism, TreeMechanism):
+            return self.guarantee
         return replace(
-            self.mechanism.guarantee, neighbours=charge_words(self.description, self.layout)
+            self.mechanism.guarantee,
+            neighbours=charge_words(self.description, self.layout, self.move),
         )
 
     @property
     def enlargement(self) -> float:
         """How much larger a release makes the noise, for what rounding of doubles adds."""
+        if isinstance(self.mechanism, TreeMechanism):
+            return 1.0
         return self.mechanism.release_plan(self.bound).noise_factor
 
     @cached_property
     def deviations(self) -> FloatArray:
         """Standard deviation of each private entry; with rounding, as if that were uniform."""
+        if isinstance(self.mechanism, TreeMechanism):
+            whole = self.description.round_to is not None or self.description.nonnegative
+            squares = self.mechanism.expected_squared_errors[self.layout.private]
+            return np.sqrt(squares + WHOLE * (squares > 0) * whole)
         squares = self.mechanism.expected_squared_errors * self.enlargement**2
         if self.multiples is not None:
             squares = squares + self.multiples.variances
         return np.sqrt(squares)
+
+    @property
+    def weighted_error(self) -> float:
+        """Expected squared error of one data set under the weights, before rounding."""
+        errors = self.mechanism.expected_squared_errors
+        if isinstance(self.mechanism, TreeMechanism):
+            errors = errors[self.layout.private]
+        weights = self.layout.weights(self.description.weights)
+        return math.fsum(errors if weights is None else errors * weights)
 
     @property
     def noise(self) -> Any:
@@ -91,6 +122,11 @@ class DesignedNoise:
         -------
         Series by column, or DataFrame by cell
         """
+        if isinstance(self.mechanism, TreeMechanism):
+            reach = tree_reach(self.mechanism, checked_level(level))[self.layout.private]
+            if rounded and self.description.round_to is not None:
+                reach = reach + self.mechanism.rounding_reach * (reach > 0)
+            return self.shaped(reach)
         noise = dense(self.mechanism.noise_matrix)
         reach = half_widths(noise, self.mechanism.law, level)
         reach = reach * self.enlargement

@@ -5,6 +5,7 @@ Each row is a data set (an entry is a column), or the whole table is one (an ent
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -38,6 +39,8 @@ from affinedp.tables.row_groups import (
 )
 
 MOST_ENTRIES = 20_000
+# One column of a hierarchy is designed and released in linear time.
+MOST_IN_A_TREE = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +163,32 @@ class Layout:
         each = [values.get(name, default) for name in self.columns]
         return np.array([float(each[entry % len(each)]) for entry in self.private])
 
+    def weights(self, given: Any) -> FloatArray | None:
+        """Return what squared error costs, one number per private entry.
+
+        Parameters
+        ----------
+        given : mapping, "levels" or None
+            By column, by row label, or the same for every level as a whole.
+        """
+        if given is None:
+            return None
+        if isinstance(given, str):
+            level = [self.levels[entry] for entry in self.private.tolist()]
+            count = Counter(level)
+            return np.array([1.0 / count[one] for one in level])
+        if self.row_names is None or all(name in self.roles.private for name in given):
+            return self.by_column(given, 1.0, "weights")
+        place = {name: row for row, name in enumerate(self.row_names)}
+        by_row = np.ones(len(self.row_names))
+        for label, value in given.items():
+            if label_words(label) not in place:
+                raise TableError(
+                    f"weights names {label_words(label)!r}, which is no private column and no row"
+                )
+            by_row[place[label_words(label)]] = float(value)
+        return by_row[self.private // len(self.columns)]
+
 
 def decimal_sums(values: FloatArray) -> FloatArray:
     """Return the sum of each row, of the decimals that its numbers are written as.
@@ -204,10 +233,13 @@ def layout_of(description: TableDescription, table: Any) -> Layout:
         is_private = np.array([name in roles.private for name in columns])
         levels = tuple((0, level) for level in depth)
         return Layout(roles, columns, None, is_private, in_row, (), levels)
-    if len(table) * len(columns) > MOST_ENTRIES:
+    one_tree = len(columns) == 1 and description.hierarchy is not None
+    most = MOST_IN_A_TREE if one_tree else MOST_ENTRIES
+    if len(table) * len(columns) > most:
         raise TableError(
             f"{len(table):,} rows of {len(columns)} columns are too many for one data set (at most "
-            f"{MOST_ENTRIES:,} cells): release parts of the table by themselves"
+            f"{most:,} cells): release parts of the table by themselves, or a hierarchy column by "
+            "column (TableRelease.together)"
         )
     return _together(description, table, roles, columns, in_row, depth)
 

@@ -17,10 +17,12 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Norm, dense
 from affinedp.designs.gaussian import at_the_limit
+from affinedp.designs.separate import range_basis
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.promise.verification import Law
+from affinedp.tables.never_worse import projected_root
 
 ROUNDS = 60
 # A move that passes the limit by less than this is taken care of by scaling the noise.
@@ -55,10 +57,11 @@ def symmetric_noise(
     manifold = adjacency.manifold
     kinds = {level: i for i, level in enumerate(dict.fromkeys(levels))}
     level_of = np.array([kinds[level] for level in levels])
-    kernel = dense(manifold.kernel)
+    # what neighbours differ in; all of the kernel, unless they share a part of it
+    kernel = range_basis(dense(adjacency.span()))
     cost = np.ones(manifold.n) if weights is None else weights
     chosen = _least_weights(adjacency, law, kernel, cost, level_of)
-    root = _root(kernel, chosen[level_of], law)
+    root = projected_root(kernel, chosen[level_of], law)
     identity = sparse.csr_array(sparse.eye_array(manifold.n))
     note = f"one weight for each of {len(kinds)} levels of the table; less noise may do"
     mechanism = build(adjacency, identity, kernel, root / limit, law, manifold.names, notes=(note,))
@@ -141,12 +144,3 @@ def _solve(
     )
     y = np.exp(found.x)
     return np.asarray(y / max(1.0, float((moves @ y).max())))
-
-
-def _root(kernel: FloatArray, y: FloatArray, law: Law) -> FloatArray:
-    """What makes noise on the kernel of independent noise."""
-    if law == "gaussian":
-        precision = kernel.T @ (y[:, None] * kernel)
-        return np.asarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
-    precision = kernel.T @ ((y**2)[:, None] * kernel)
-    return np.asarray(np.linalg.solve(precision, kernel.T * y))

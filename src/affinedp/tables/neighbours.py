@@ -1,29 +1,31 @@
-"""Who is a neighbour in a table: circuits of its equations, single cells, or swaps."""
+"""Who is a neighbour in a table: one person, one who is counted elsewhere, swaps, circuits."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.joint import JointAdjacency
 from affinedp.tables.description import TableDescription, number
 from affinedp.tables.layout import Layout
+from affinedp.tables.people import PeopleMoves, people_moves
 from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.relations import column_relations
 
-# What moves between neighbours, in the words that a ledger knows it by.
-CELL_UNIT = "one cell of a table that is no total"
-SWAP_UNIT = "two people of a table exchange places"
+LARGER = "exchanges of more people than named, which keep what is public too, are not covered"
 MOST_SWAPS = 200_000
 MOST_NUMBERS = 1e8
 
@@ -74,9 +76,28 @@ def row_manifold(description: TableDescription, columns: Sequence[str]) -> Affin
     return AffineManifold.from_equations(equations, public_entries="allow")
 
 
-def adjacency_of(
+@dataclass(frozen=True)
+class TableNeighbours:
+    """Whom the promise about one data set is about.
+
+    Attributes
+    ----------
+    adjacency : Adjacency
+        The moves.
+    words : str
+        The same as a person says it.
+    warnings : tuple of str
+        What is not covered.
+    """
+
+    adjacency: Adjacency
+    words: str
+    warnings: tuple[str, ...] = ()
+
+
+def neighbours_of(
     description: TableDescription, layout: Layout, manifold: AffineManifold
-) -> Adjacency:
+) -> TableNeighbours:
     """Return the neighbours that were asked for.
 
     Parameters
@@ -88,18 +109,97 @@ def adjacency_of(
     """
     if isinstance(description.mu, Mapping):
         mu = layout.by_column(description.mu, math.nan, "mu")
+        size = "its column's μ"
     else:
         mu = np.full(manifold.n, number(description.mu, "mu"))
-    if description.neighbours == "cells":
-        return _cell_adjacency(manifold, _basic_cells(description, layout, manifold), mu)
+        size = f"μ = {float(description.mu):g}"
+    if description.neighbours == "circuits":
+        words = (
+            f"a move of one free number of any basis by at most {size}, which the others follow "
+            "by the equations (Definition 4)"
+        )
+        return TableNeighbours(CircuitAdjacency(manifold, mu), words)
+    reach = mu * description.household * (description.at_most or 1)
     if description.neighbours == "swaps":
-        return DirectionAdjacency(manifold, _swap_directions(layout, mu), unit=SWAP_UNIT)
-    return CircuitAdjacency(manifold, mu)
+        words = f"{_who(description, 'two people')} who exchange places, which keeps public sums"
+        unit = unit_of("swap", description.household)
+        swaps = DirectionAdjacency(manifold, _swap_directions(layout, reach), unit=unit)
+        return TableNeighbours(swaps, words + _counted(description), (LARGER,))
+    replace = description.neighbours == "replace"
+    moves = None if description.cells is not None else people_moves(layout, replace=replace)
+    if moves is None:
+        if replace:
+            raise TableError(
+                "neighbours='replace' needs a table of counts whose equations are totals: use "
+                "neighbours='person' or 'circuits'"
+            )
+        cells = _basic_cells(description, layout, manifold)
+        words = f"{_who(description, 'one person')} more or less, in one number that is no total"
+        words += f"{_counted(description)}; the totals follow"
+        unit = unit_of("person", description.household)
+        return TableNeighbours(_cell_adjacency(manifold, cells, reach, unit), words)
+    unit = unit_of(_kind(moves), description.household)
+    parts = [
+        DirectionAdjacency(manifold, columns, unit=unit)
+        for columns in moves.directions(layout, reach)
+    ]
+    if not parts:
+        raise TableError("no person moves anything: μ is 0 everywhere")
+    words = _people_words(description, moves, len(parts))
+    warnings = (LARGER,) if moves.swaps or (moves.replaces and not replace) else ()
+    if len(parts) == 1 or description.at_most is not None:
+        columns = np.hstack([part.span() for part in parts])
+        return TableNeighbours(DirectionAdjacency(manifold, columns, unit=unit), words, warnings)
+    return TableNeighbours(JointAdjacency(parts, unit=unit), words, warnings)
 
 
-def _cell_adjacency(manifold: AffineManifold, cells: list[int], mu: FloatArray) -> Adjacency:
+def _kind(moves: PeopleMoves) -> str:
+    """What a ledger may add up: the same kinds of moves."""
+    if moves.swaps:
+        return "public" if moves.joins or moves.replaces else "swap"
+    if moves.replaces:
+        return "public" if moves.joins else "replace"
+    return "person"
+
+
+def _who(description: TableDescription, one: str) -> str:
+    if description.household == 1:
+        return one
+    return f"a household of up to {description.household} people"
+
+
+def _counted(description: TableDescription) -> str:
+    """How much of a person is counted, where it is not just once."""
+    if isinstance(description.mu, Mapping):
+        return ", who counts for at most its column's μ"
+    size = float(description.mu)
+    return "" if size == 1 else f", who counts for at most μ = {size:g}"
+
+
+def _people_words(description: TableDescription, moves: PeopleMoves, tables: int) -> str:
+    where = "in one cell of the table"
+    if description.at_most is not None:
+        plural = "s" if description.at_most > 1 else ""
+        where = f"in at most {description.at_most} cell{plural} of the table"
+    elif tables > 1:
+        where = f"in one cell of each of its {tables} parts that no equation ties"
+    who = _who(description, "one person")
+    kinds = []
+    if moves.joins:
+        kinds.append(f"{who} more or less, {where}")
+    if moves.replaces:
+        kinds.append(f"{who} counted in another cell")
+    if moves.swaps:
+        kinds.append(f"two people who exchange places ({who} each)" if description.household > 1
+                     else "two people who exchange places")  # fmt: skip
+    return " or ".join(kinds) + _counted(description)
+
+
+def _cell_adjacency(
+    manifold: AffineManifold, cells: list[int], mu: FloatArray, unit: str
+) -> Adjacency:
     """One cell moves and the rest follows: exactly, where it follows by whole numbers."""
-    free = FreeSetAdjacency(manifold, [cells], mu, unit=CELL_UNIT)
+    free = FreeSetAdjacency(manifold, [cells], mu, unit=unit)
     moves = FreeSetAdjacency(manifold, [cells]).directions()
     whole = np.rint(moves)
     equations: Any = manifold.D
@@ -111,7 +211,7 @@ def _cell_adjacency(manifold: AffineManifold, cells: list[int], mu: FloatArray) 
     )
     if not fits:
         return free
-    return DirectionAdjacency(manifold, whole * mu[sorted(cells)], unit=CELL_UNIT)
+    return DirectionAdjacency(manifold, whole * mu[sorted(cells)], unit=unit)
 
 
 def _basic_cells(
@@ -132,9 +232,10 @@ def _basic_cells(
     if len(found) != manifold.dim:
         names = [layout.names[place] for place in found]
         raise TableError(
-            f"neighbours='cells' needs cells that determine the table without being determined by "
-            f"each other: {listed(names) if names else 'none'} do not. Name the columns in cells, "
-            "or use neighbours='circuits'"
+            "neighbours='person' needs to know in which numbers a person is counted: those that "
+            f"are no totals ({listed(names) if names else 'none'}) do not determine the table, or "
+            "are determined by each other. Name such columns in cells, or use "
+            "neighbours='circuits'"
         )
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from affinedp.mechanism import Mechanism
@@ -10,11 +9,16 @@ from affinedp.promise.guarantee import Guarantee, compose
 from affinedp.tables.broken_totals import replaced_entries
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
+from affinedp.tables.neighbours import TableNeighbours
 from affinedp.tables.refusals import listed
 
 
 def table_guarantee(
-    description: TableDescription, layout: Layout, mechanism: Mechanism, releases: int
+    description: TableDescription,
+    layout: Layout,
+    mechanism: Mechanism,
+    releases: int,
+    who: TableNeighbours,
 ) -> Guarantee:
     """Return the guarantee of one release of the whole table.
 
@@ -28,6 +32,8 @@ def table_guarantee(
         The noise on one data set.
     releases : int
         How many data sets neighbours may differ in.
+    who : TableNeighbours
+        What moves between neighbours.
     """
     one = mechanism.guarantee
     whole = compose([one] * releases) if releases > 1 else one
@@ -40,16 +46,16 @@ def table_guarantee(
     return replace(
         whole,
         exact=one.exact,
-        neighbours=neighbour_words(description, layout, releases),
+        neighbours=neighbour_words(description, layout, releases, who.words),
         basis=basis,
         worst_direction=one.worst_direction,
         names=one.names,
         output_names=one.output_names,
-        warnings=(*one.warnings, *_warnings(description, layout)),
+        warnings=(*one.warnings, *who.warnings, *_warnings(description, layout)),
     )
 
 
-def charge_words(description: TableDescription, layout: Layout) -> str:
+def charge_words(description: TableDescription, layout: Layout, move: str) -> str:
     """Return who counts as a neighbour in one data set: what a ledger writes down.
 
     Parameters
@@ -58,15 +64,17 @@ def charge_words(description: TableDescription, layout: Layout) -> str:
         What was said about the table.
     layout : Layout
         Its entries.
+    move : str
+        What moves between neighbours.
     """
     if layout.row_names is not None:
-        return neighbour_words(description, layout, 1)
+        return neighbour_words(description, layout, 1, move)
     public = _public_words(description, layout)
     kept = f"; {public} the same in both and not protected" if public else ""
-    return f"in a row about them, {_move_words(description)}{kept}"
+    return f"in a row about them, {move}{kept}"
 
 
-def neighbour_words(description: TableDescription, layout: Layout, releases: int) -> str:
+def neighbour_words(description: TableDescription, layout: Layout, releases: int, move: str) -> str:
     """Return who counts as a neighbour.
 
     Parameters
@@ -77,32 +85,17 @@ def neighbour_words(description: TableDescription, layout: Layout, releases: int
         Its entries.
     releases : int
         How many rows may differ at once.
+    move : str
+        What moves between neighbours.
     """
-    move = _move_words(description)
     if layout.row_names is not None:
-        text = f"the table is one data set, and {move}"
+        text = f"tables that differ by {move}"
     elif releases > 1:
-        text = f"tables that may differ in all {releases:,} rows, where in each row {move}"
+        text = f"tables that may differ in all {releases:,} rows, in each by {move}"
     else:
-        text = f"each row is a data set of its own: tables that differ in one row, where {move}"
+        text = f"each row is a data set of its own: tables that differ in one row, by {move}"
     public = _public_words(description, layout)
     return f"{text}; {public} the same in both and not protected" if public else text
-
-
-def _move_words(description: TableDescription) -> str:
-    sizes = description.mu
-    size = "its column's μ" if isinstance(sizes, Mapping) else f"μ = {float(sizes):g}"
-    if description.neighbours == "cells":
-        return f"one cell that is no total moves by at most {size} and the totals follow"
-    if description.neighbours == "swaps":
-        return (
-            f"an amount of at most {size} changes places between two rows and two columns, which "
-            "keeps every public sum"
-        )
-    return (
-        f"one free number of any basis moves by at most {size} and the others follow the equations "
-        "(Definition 4)"
-    )
 
 
 def _public_words(description: TableDescription, layout: Layout) -> str:

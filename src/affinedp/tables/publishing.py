@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -10,19 +11,26 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
+from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.equations.manifold import AffineManifold
 from affinedp.files.frames import fresh_frame, fresh_labels
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
+from affinedp.tables.at_least_zero import at_least_zero
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.lattice import Integers
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.reading import read_points
 from affinedp.tables.refusals import TableError
+from affinedp.tables.tree_tables import tree_counts
 
 # Noises that are drawn between two steps of the progress bar.
 BATCH = 30_000
+NOT_ALL = (
+    "the public numbers leave no table without negative numbers that obeys the equations: some "
+    "rows were published as they were drawn"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +66,8 @@ def release_table(
     """Publish a table; see :meth:`TableRelease.release`."""
     layout = _same_layout(design, table)
     points = read_points(design.description, layout, table, bound)
+    if isinstance(design.mechanism, TreeMechanism):
+        return _release_tree(design, design.mechanism, table, points, ledger, label)
     public = points[:, ~layout.is_private]
     secret = points[:, layout.private]
     shift = _public_shift(layout, design.mechanism.manifold, public)
@@ -84,6 +94,37 @@ def release_table(
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return replace(_as_table(design, table, published + shift, public, origin), bound=limit)
+
+
+def _release_tree(
+    design: DesignedNoise,
+    mechanism: TreeMechanism,
+    table: Any,
+    points: FloatArray,
+    ledger: Ledger | None,
+    label: str | None,
+) -> Published:
+    """A hierarchy in linear time: integer noise, least squares, whole numbers."""
+    layout, description = design.layout, design.description
+    counts = tree_counts(layout, points)
+    entry = None
+    if ledger is not None:
+        entry = ledger.charge(design.charge, fingerprint=mechanism.fingerprint, label=label)
+    whole = description.round_to is not None or description.nonnegative
+    found = mechanism.release(counts, whole=whole, nonnegative=description.nonnegative)
+    if ledger is not None and entry is not None:
+        ledger.settle(entry)
+    public = points[:, ~layout.is_private]
+    private = layout.private
+    estimates = _columns(layout, found.estimates[None, private], public)
+    unrounded = dict(zip(layout.roles.private, estimates))
+    numbers = unrounded
+    if found.whole is not None:
+        rounded = _columns(layout, found.whole[None, private], public)
+        if description.round_to is None:
+            rounded = rounded.astype(float)
+        numbers = dict(zip(layout.roles.private, rounded))
+    return _shown(table, numbers, unrounded, public)
 
 
 def _refuse_unsaid_rows(description: TableDescription, count: int) -> None:
@@ -194,6 +235,21 @@ def _as_table(
         steps = design.multiples.rounded(published, origin)
         multiples = design.multiples.values(steps)
         numbers = dict(zip(layout.roles.private, _columns(layout, multiples, public)))
+    if design.description.nonnegative:
+        step = design.description.round_to
+        given = published if design.multiples is None else multiples.astype(float)
+        kept, complete = at_least_zero(layout, given, public, design.deviations, step)
+        if not complete:
+            warnings.warn(NOT_ALL, stacklevel=4)
+        kind = float if design.multiples is None else multiples.dtype
+        numbers = dict(zip(layout.roles.private, _columns(layout, kept.astype(kind), public)))
+    return _shown(table, numbers, unrounded, public)
+
+
+def _shown(
+    table: Any, numbers: dict[str, Any], unrounded: dict[str, Any], public: FloatArray
+) -> Published:
+    """Labels and public columns of the table, and what was drawn."""
     columns = {
         name: numbers[name] if name in numbers else fresh_labels(table[name].tolist())
         for name in table.columns

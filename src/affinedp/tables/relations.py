@@ -45,13 +45,24 @@ def column_relations(description: TableDescription, columns: Sequence[str]) -> I
     parsed = parse_equations(texts, columns)
     for text, coefficients, offset in zip(texts, parsed.coefficients, parsed.offsets):
         if coefficients or offset:
-            yield Relation(coefficients, offset, text.strip())
+            yield Relation(coefficients, offset, text.strip(), total=_clear_total(coefficients))
     place = {same(name): i for i, name in enumerate(columns)}
     for total, parts in split_totals(description.totals or {}):
         coefficients = {place[same(part)]: Fraction(-1) for part in parts}
         coefficients[place[same(total)]] = Fraction(1)
         words = f"{_quoted(total)} = {' + '.join(map(_quoted, parts))}"
         yield Relation(coefficients, Fraction(0), words, total=place[same(total)])
+
+
+def _clear_total(coefficients: Mapping[int, Fraction]) -> int | None:
+    """The entry that an equation calls the sum of two or more others, if it does."""
+    if len({abs(value) for value in coefficients.values()}) != 1 or len(coefficients) < 3:
+        return None
+    for sign in (1, -1):
+        alone = [entry for entry, value in coefficients.items() if value * sign > 0]
+        if len(alone) == 1:
+            return alone[0]
+    return None
 
 
 def _quoted(name: str) -> str:

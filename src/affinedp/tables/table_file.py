@@ -19,7 +19,8 @@ say.  A key that is unknown is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 from affinedp.errors import AffineDPError, EquationError
 from affinedp.files.documents import read_document
 from affinedp.files.values import check_keys, section, shown
+from affinedp.tables.refusals import label_words
 from affinedp.tables.table_release import TableRelease
 
 # The keys of every section, and what they must be.
@@ -39,13 +41,17 @@ _KEYS: dict[str, dict[str, str]] = {
     },
     "privacy": {
         "mu": "number or table", "epsilon": "number", "delta": "number", "law": "text",
-        "rows": "text", "neighbours": "text", "cells": "list of texts", "weights": "table",
-        "bound": "number",
+        "rows": "text", "neighbours": "text", "cells": "list of texts",
+        "weights": "text or table", "bound": "number", "household": "whole number",
+        "at_most": "whole number",
     },
     "rounding": {
         "adjust": "text or list of texts", "within": "number", "unknown": "text or list of texts",
     },
-    "output": {"round_to": "number", "noise": "text", "report": "text", "level": "number"},
+    "output": {
+        "round_to": "number", "nonnegative": "truth", "noise": "text", "report": "text",
+        "level": "number",
+    },
 }  # fmt: skip
 
 
@@ -106,8 +112,8 @@ def read_table_release(path: str | Path) -> TableFile:
     ...     file = pathlib.Path(folder, "table.toml")
     ...     _ = file.write_text(text, encoding="utf-8")
     ...     found = read_table_release(file)
-    >>> found.release.noise_law, found.release.row_mode
-    ('laplace', 'separate')
+    >>> found.release.laws, found.release.neighbours, found.release.row_mode
+    (('laplace',), 'person', 'separate')
     """
     file = Path(path)
     try:
@@ -131,9 +137,9 @@ def _table_file(document: Mapping[str, Any]) -> TableFile:
             raise AffineDPError(f"[privacy] {key} is missing: {why}")
     index = top.pop("index", ())
     bound = privacy.pop("bound", None)
-    round_to = output.pop("round_to", None)
+    told = {key: output.pop(key) for key in ("round_to", "nonnegative") if key in output}
     return TableFile(
-        release=TableRelease(**top, **privacy, **rounding, round_to=round_to),
+        release=TableRelease(**top, **privacy, **rounding, **told),
         index=(index,) if isinstance(index, str) else tuple(index),
         bound=bound,
         **output,
@@ -153,6 +159,10 @@ def _checked(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _is(value: Any, kind: str) -> bool:
     if kind == "number":
         return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "whole number":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind == "truth":
+        return isinstance(value, bool)
     if kind == "text":
         return isinstance(value, str)
     if kind == "table":
@@ -161,3 +171,74 @@ def _is(value: Any, kind: str) -> bool:
     if not isinstance(value, list) or kind == "list":
         return isinstance(value, list)
     return all(isinstance(item, str if inner == "texts" else list) for item in value)
+
+
+def table_toml(release: TableRelease, index: Sequence[str] = ()) -> str:
+    """Return a table file that says what a release says.
+
+    Parameters
+    ----------
+    release : TableRelease
+        The description.
+    index : sequence of str
+        Columns that label the rows.
+
+    Examples
+    --------
+    >>> print(table_toml(TableRelease(totals={"all": ["women", "men"]}, epsilon=1.0)))
+    [totals]
+    all = ["women", "men"]
+    <BLANKLINE>
+    [privacy]
+    mu = 1.0
+    epsilon = 1.0
+    neighbours = "person"
+    <BLANKLINE>
+    """
+    keys = {name: list(keys) for name, keys in _KEYS.items()}
+    left: dict[str, Any] = {
+        name: getattr(release, name, None) for one in keys.values() for name in one
+    }
+    left["index"] = list(index)
+    plain = TableRelease(epsilon=1.0, equations=[])
+    always = ("mu", "epsilon", "neighbours")
+
+    def told(name: str) -> bool:
+        value = left.get(name)
+        if value is None or value in ((), [], ""):
+            return False
+        return name in always or value != getattr(plain, name, None)
+
+    tables = [name for name in keys[""] if isinstance(left.get(name), Mapping) and told(name)]
+    lines = [
+        f"{name} = {_toml(left[name])}" for name in keys[""] if told(name) and name not in tables
+    ]
+    for name in tables:
+        lines += ["", f"[{name}]"] if lines else [f"[{name}]"]
+        lines += [f"{_toml_key(key)} = {_toml(value)}" for key, value in left[name].items()]
+    for part in ("privacy", "rounding", "output"):
+        own = [f"{name} = {_toml(left[name])}" for name in keys[part] if told(name)]
+        if own:
+            lines += ["", f"[{part}]", *own]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_key(key: Any) -> str:
+    text = label_words(key)
+    bare = text and all(c.isascii() and (c.isalnum() or c in "-_") for c in text)
+    return text if bare else json.dumps(text, ensure_ascii=False)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_toml_key(key)} = {_toml(one)}" for key, one in value.items())
+        return f"{{{inner}}}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Sequence):
+        return f"[{', '.join(_toml(one) for one in value)}]"
+    return json.dumps(label_words(value), ensure_ascii=False)

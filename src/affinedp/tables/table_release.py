@@ -1,25 +1,28 @@
-"""The three things that people hold: a description, its design, and a released table.
+"""What people hold: a description of a table, and its design.
 
 Each is a plain record with conveniences; all work is done in the modules below.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
-from affinedp.promise.guarantee import Guarantee
 from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.show.page import Report
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_table
 from affinedp.tables.designed_noise import DesignedNoise
+from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names
 from affinedp.tables.layout import layout_of
+from affinedp.tables.level_summary import level_summary
 from affinedp.tables.neighbours import row_manifold
 from affinedp.tables.publishing import release_table
 from affinedp.tables.reading import broken_totals, read_points
+from affinedp.tables.released_table import ReleasedTable
+from affinedp.tables.several import SeveralTables, several_tables
 from affinedp.tables.table_report import table_report
 
 
@@ -48,9 +51,9 @@ class TableRelease(TableDescription):
     delta : float
         δ of the promise; 0 for Laplace noise.
     law : {"gaussian", "laplace"}, optional
-        Law of the noise; Gaussian where δ > 0 unless given.
+        Law of the noise.  By default the better one: Laplace noise keeps (ε, δ) too.
     mu : float or mapping
-        How far one number may move between neighbours: one number, or one per private column.
+        How much one person counts for: one number, or one per private column.
     equations : sequence of str, optional
         Linear equations between the columns of a row, as in ``"total = a + b"``.
     totals : mapping, optional
@@ -76,13 +79,21 @@ class TableRelease(TableDescription):
     rows : {"separate", "composed", "together"}, optional
         See above; by default together if equations tie the rows, separate otherwise.  A ledger is
         not charged for several rows unless this is said, or equations tie them.
-    neighbours : {"circuits", "cells", "swaps"}
-        Definition 4 of the paper; or one cell that is no total moves and totals follow; or (with
-        public margins) two people exchange places in a cross-tabulation.
+    neighbours : {"person", "replace", "swaps", "circuits"}
+        One person more or less, counted once in one cell of each part of the table that equations
+        tie together; one person counted in another cell (the number of people is public); two
+        people who exchange places under public margins; Definition 4 of the paper.  What is
+        public stays the same: below public totals a person is counted in another cell.
+    household : int
+        How many people may differ at once.
+    at_most : int, optional
+        In how many cells of the whole table a person is counted at most.
     cells : sequence of str, optional
-        For ``"cells"``: the columns that determine all others; by default those that are no total.
-    weights : mapping, optional
-        What squared error costs in each private column (1 if not named).
+        For equations that are no totals: the columns in which a person is counted, which
+        determine all others.
+    weights : mapping or "levels", optional
+        What squared error costs in each private column, or in each row (1 if not named); or the
+        same for every level of the table as a whole.
     adjust : sequence of str, or "totals"
         Columns (or all totals) that are changed to fit where they are off by rounding.
     within : float, optional
@@ -91,6 +102,9 @@ class TableRelease(TableDescription):
         Columns (or all totals) whose recorded numbers are not read but computed from the others.
     round_to : float, optional
         Publish multiples of this number that still obey the equations: 1 for whole numbers.
+    nonnegative : bool
+        Publish no negative numbers: the nearest table without them that obeys the equations.  It
+        moves small cells up and large ones down; ``unrounded`` keeps the unbiased estimates.
 
     Examples
     --------
@@ -125,9 +139,11 @@ class TableRelease(TableDescription):
         -------
         TableDesign
         """
-        found = design_table(self, table)
+        description, given = _prepared(self, table)
+        found = design_table(description, given.frame)
         if check_against is not None:
-            warn_of_forgotten(row_manifold(self, found.layout.columns), check_against)
+            columns = row_manifold(description, found.layout.columns)
+            warn_of_forgotten(columns, given_table(description, check_against).frame)
         return TableDesign(**{one.name: getattr(found, one.name) for one in fields(found)})
 
     def release(
@@ -163,7 +179,8 @@ class TableRelease(TableDescription):
         ReleasedTable
         """
         # an unsound table is refused at once, not after seconds of design
-        read_points(self, layout_of(self, table), table, bound)
+        description, given = _prepared(self, table)
+        read_points(description, layout_of(description, given.frame), given.frame, bound)
         design = self.design(table, check_against=check_against)
         return design.release(table, ledger=ledger, label=label, bound=bound)
 
@@ -186,7 +203,50 @@ class TableRelease(TableDescription):
                                row     equation  off
         0  row 1 (counting from 0)  all = a + b  1.0
         """
-        return broken_totals(self, table)
+        description, given = _prepared(self, table)
+        return broken_totals(description, given.frame)
+
+    @staticmethod
+    def together(
+        releases: Sequence[TableRelease], *, epsilon: float | None = None, delta: float = 0.0
+    ) -> SeveralTables:
+        """Return one release of several tables about the same people.
+
+        Sensitivities add up, as √(Σ s²) for Gaussian and Σ ε for Laplace noise.  Tables that
+        share totals are better released as one: :class:`~affinedp.tables.MarginRelease`.
+
+        Parameters
+        ----------
+        releases : sequence of TableRelease
+            With the same neighbours and household.
+        epsilon, delta : float, optional
+            The promise of all tables together, shared out to the least squared error; if left
+            out, every table keeps the promise that it has, and they add up.
+
+        Returns
+        -------
+        SeveralTables
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from affinedp.tables import TableRelease
+        >>> sexes = pd.DataFrame({"women": [30], "men": [70], "all": [100]})
+        >>> wards = pd.DataFrame({"north": [60], "south": [40], "all": [100]})
+        >>> first = TableRelease(totals={"all": ["women", "men"]}, epsilon=1.0)
+        >>> second = TableRelease(totals={"all": ["north", "south"]}, epsilon=1.0)
+        >>> both = TableRelease.together([first, second], epsilon=1.0)
+        >>> both.design([sexes, wards]).guarantee.holds(1.0)
+        True
+        """
+        return several_tables(releases, epsilon, delta)
+
+
+def _prepared(release: TableRelease, table: Any) -> tuple[TableRelease, Given]:
+    """The description and the table, both with columns that are texts."""
+    description = with_text_names(release)
+    given = given_table(description, table)
+    return with_recognised_margins(description, given.frame), given
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +272,35 @@ class TableDesign(DesignedNoise):
     """
 
     def report(self) -> Report:
-        """Return what people want to read, compared with independent noise."""
+        """Return what people want to read, compared with standard practice."""
         return table_report(self, None, None)
+
+    def check(self, table: Any) -> None:
+        """Refuse a table that cannot be released with this noise; nothing is charged or drawn.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The private table.
+        """
+        frame = given_table(self.description, table).frame
+        read_points(self.description, layout_of(self.description, frame), frame)
+
+    def levels(self, level: float = 0.95) -> Any:
+        """Return how accurate every level of the table will be, before anything is spent.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            By level: how many numbers, root mean square noise, the largest half width of a
+            single interval, and of intervals that hold for all numbers of the level at once.
+        """
+        return level_summary(self, level, None, self.description.hierarchy)
 
     def release(
         self,
@@ -236,63 +323,6 @@ class TableDesign(DesignedNoise):
         bound : float, optional
             A public bound on the size of the numbers.
         """
-        found = release_table(self, table, ledger=ledger, label=label, bound=bound)
-        design = replace(self, bound=found.bound)
-        return ReleasedTable(found.table, design, found.public, found.unrounded)
-
-
-@dataclass(frozen=True, eq=False)
-class ReleasedTable:
-    """A published table.  Everything here may be shown to anyone.
-
-    Attributes
-    ----------
-    table : DataFrame
-        Index and columns of the private table; numbers with noise.
-    design : TableDesign
-        The noise and the equations.
-    public : array, shape (data sets, public entries)
-        Public numbers in the equations, also sums that no cell holds.
-    unrounded : DataFrame
-        The private columns before they were rounded; the same where nothing was rounded.
-    """
-
-    table: Any
-    design: TableDesign = field(repr=False)
-    public: FloatArray = field(repr=False)
-    unrounded: Any = field(repr=False)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is promised."""
-        return self.design.guarantee
-
-    @property
-    def noise(self) -> Any:
-        """Standard deviation of the noise: a Series by column, or a DataFrame by cell."""
-        return self.design.noise
-
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
-        """Return lower and upper ends of confidence intervals for the true numbers.
-
-        They are around the numbers before rounding, which are as private: rounding adds nothing.
-
-        Parameters
-        ----------
-        level : float
-            The probability with which each interval by itself holds the true number, at least.
-
-        Returns
-        -------
-        pair of DataFrames
-            With the index of the table and its private columns.
-        """
-        width = self.design.half_width(level, rounded=False)
-        if self.design.layout.row_names is not None:
-            # numbers that are public are known: their intervals have no width
-            width = width.set_axis(self.unrounded.index).fillna(0.0)
-        return self.unrounded - width, self.unrounded + width
-
-    def report(self) -> Report:
-        """Return what people want to read: promise, noise, whether totals add up."""
-        return table_report(self.design, self.table, self.public)
+        given = given_table(self.description, table)
+        found = release_table(self, given.frame, ledger=ledger, label=label, bound=bound)
+        return ReleasedTable(replace(self, bound=found.bound), found, given.back)

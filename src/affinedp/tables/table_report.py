@@ -10,13 +10,22 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.designs.structured.tree_mechanism import TreeMechanism
+from affinedp.designs.structured.trees import ADD_UP
+from affinedp.show.baseline import Baseline
 from affinedp.show.page import OutputRow, Report, printable
 from affinedp.show.report import report as mechanism_report
 from affinedp.tables.designed_noise import DesignedNoise
+from affinedp.tables.level_summary import level_summary
+from affinedp.tables.never_worse import CELLS, INDEPENDENT, LEVELS
 from affinedp.tables.refusals import listed
 
 EPS = float(np.finfo(float).eps)
 SHOWN_TOTALS = 8
+WORDS = {
+    "against cells": "noise on the cells, added up",
+    "against levels": "the best single weight per level",
+}
 
 
 def table_report(design: DesignedNoise, table: Any, public: FloatArray | None) -> Report:
@@ -31,6 +40,8 @@ def table_report(design: DesignedNoise, table: Any, public: FloatArray | None) -
     public : array or None
         The public numbers in the equations, one row per data set.
     """
+    if isinstance(design.mechanism, TreeMechanism):
+        return _tree_report(design, design.mechanism, table, public)
     plain = mechanism_report(design.mechanism)
     promise = [(label, text) for label, text in plain.promise if label in ("covers",)]
     return replace(
@@ -48,6 +59,7 @@ def table_report(design: DesignedNoise, table: Any, public: FloatArray | None) -
             (label, printable(text))
             for label, text in (
                 *((label, text) for label, text in plain.totals if label != "equations"),
+                *_comparisons(design),
                 *_totals(design, table, public, plain.baseline.deviation),
             )
         ),
@@ -56,6 +68,73 @@ def table_report(design: DesignedNoise, table: Any, public: FloatArray | None) -
         )
         or plain.equations,
     )
+
+
+def _tree_report(
+    design: DesignedNoise, mechanism: TreeMechanism, table: Any, public: FloatArray | None
+) -> Report:
+    """A report of a large hierarchy: level by level, not number by number."""
+    summary = level_summary(design, 0.95, None, design.description.hierarchy)
+    independent = _independent_deviation(design)
+    outputs = tuple(
+        OutputRow(
+            printable(f"{name} ({int(row['numbers']):,})"),
+            float(row["noise"]),
+            independent,
+            None if independent is None else float(row["noise"]) ** 2 / independent**2,
+        )
+        for name, row in summary.iterrows()
+    )
+    total = mechanism.expected_squared_error
+    gap = "not certified (Laplace noise): less may do"
+    if mechanism.gap is not None:
+        gap = f"at most {100 * mechanism.gap:.2g} % above what any Gaussian noise has (computed)"
+    texts = [
+        ("squared error", f"{total:.6g} expected"),
+        ("optimality", gap),
+        *_comparisons(design),
+        *(("note", note) for note in mechanism.notes),
+        *_totals(design, table, public, None),
+    ]
+    words = [relation.words for relation in design.layout.relations[:SHOWN_TOTALS]]
+    return Report(
+        title=_title(design),
+        promise=tuple(
+            (label, printable(text))
+            for label, text in (*design.guarantee.summary(), *_scope(design, []))
+        ),
+        outputs=outputs,
+        totals=tuple((label, printable(text)) for label, text in texts),
+        equations=tuple(dict.fromkeys(map(printable, words))),
+        baseline=Baseline(independent, "no independent noise was compared"),
+    )
+
+
+def _independent_deviation(design: DesignedNoise) -> float | None:
+    """Independent noise of the law that was chosen, where every weight is the same."""
+    if design.description.weights is not None:
+        return None
+    for one in design.compared:
+        if one.name in ("independent", INDEPENDENT) and one.law == design.mechanism.law:
+            return math.sqrt(one.error / len(design.layout.private))
+    return None
+
+
+def _comparisons(design: DesignedNoise) -> Iterator[tuple[str, str]]:
+    """What standard practice costs for the same promise, in units of this design."""
+    if not design.compared:
+        return
+    own = design.weighted_error
+    if own <= 0:
+        return
+    for label, names in (("against cells", (CELLS, ADD_UP)), ("against levels", (LEVELS,))):
+        costs = [(one.error, one.law) for one in design.compared if one.name in names]
+        if costs:
+            error, law = min(costs)
+            own_law = {"gaussian": design.releases, "laplace": design.releases**2}
+            error /= own_law[design.mechanism.law]
+            words = {"gaussian": "Gaussian", "laplace": "Laplace"}[law]
+            yield label, f"{WORDS[label]}, costs {error / own:.4g} times as much ({words})"
 
 
 def _ratio(deviation: float, row: OutputRow) -> float | None:

@@ -20,6 +20,7 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,12 +30,14 @@ from affinedp.wire.broker import Broker, check_filter, check_topic
 from affinedp.wire.client import AbsentBrokerError, BrokerError, connect, new_client, reason_of
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import Client, MQTTMessage
+    from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
     from paho.mqtt.reasoncodes import ReasonCode
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds between attempts to connect again
+GOODBYE = 2.0  # seconds for the broker to confirm what was sent, and to be left
+POLL = 0.1  # seconds between two looks at whether it is still there
 MOST_WAITING = 10_000  # messages that nobody has taken yet
 
 
@@ -131,6 +134,7 @@ class Connection:
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._settled = threading.Event()  # the first connection stands, or has failed
         self._connected = threading.Event()
+        self._sent: deque[MQTTMessageInfo] = deque()  # what the broker may not have yet
         self._closing = threading.Event()
         self._failure: BaseException | None = None
         self._pause = FIRST_PAUSE
@@ -216,7 +220,13 @@ class Connection:
         self.check()
         if not self.connected:
             return False
-        return int(self._client.publish(topic, payload, qos=1, retain=retain).rc) == 0
+        sent = self._client.publish(topic, payload, qos=1, retain=retain)
+        if int(sent.rc) != 0:
+            return False
+        while self._sent and self._sent[0].is_published():
+            self._sent.popleft()
+        self._sent.append(sent)
+        return True
 
     def receive(self, timeout: float) -> Message | None:
         """Take the next message, in the order of arrival.
@@ -247,11 +257,20 @@ class Connection:
             ) from self._failure
 
     def close(self) -> None:
-        """Say goodbye; what was published before is still sent if the broker is there."""
+        """Say goodbye; what was published before is still sent if the broker is there.
+
+        A socket that is closed while something in it is unread takes down what the other side has
+        not read yet, so the broker's confirmations are waited for.
+        """
+        deadline = time.monotonic() + GOODBYE
+        while self._sent and self.connected and time.monotonic() < deadline:
+            self._sent[0].wait_for_publish(POLL)
+            if self._sent[0].is_published():
+                self._sent.popleft()
         self._closing.set()
         self._client.disconnect()
         if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
+            self._thread.join(timeout=GOODBYE)
         if not self._thread.is_alive():
             self._waker.close()
             self._woken.close()

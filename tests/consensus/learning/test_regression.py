@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
+from affinedp.budget.ledger import OtherUnitError
 from affinedp.consensus import PrivateRegression
 from affinedp.consensus.learning.moments import GRID_BITS, Moments
 
@@ -116,7 +117,13 @@ def test_without_noise_it_is_least_squares() -> None:
     [
         ({"ranges": {"y": (0, 1)}}, "at least one feature"),
         ({"ranges": {"a": (1, 1), "y": (0, 1)}}, "low, high"),
+        ({"ranges": {"a": (-1e308, 1e308), "y": (0, 1)}}, "choose another unit"),
+        ({"ranges": {"a": (0, 1e-300), "y": (0, 1)}}, "choose another unit"),
+        ({"ranges": {1: (0, 1), "1": (0, 2), "y": (0, 1)}}, "same name"),
         ({"norm": 0.0}, "norm"),
+        ({"norm": 1e-8}, "norm"),
+        ({"ridge": -1.0}, "ridge"),
+        ({"epsilon": 1e20, "delta": 0.5}, "hardly any noise"),
         ({"neighbours": "swap"}, "neighbours"),
         ({"graph": nx.empty_graph(3)}, "no link"),
         ({"delta": 0.0}, "delta|sensitivity|δ"),
@@ -155,3 +162,41 @@ def test_bad_data_gets_an_error() -> None:
         learning.simulate([data])
     with pytest.raises(adp.AffineDPError, match="sums for each"):
         learning.learn([np.zeros(3)])
+    with pytest.raises(adp.AffineDPError, match="finite"):
+        learning.learn([np.zeros(10), np.full(10, np.nan)])
+    with pytest.raises(adp.AffineDPError, match="rounds"):
+        learning.learn([np.zeros(10)] * 2, rounds=-1)
+
+
+@pytest.mark.parametrize("ends", [(-1e150, 1e150), (1e150 * 0.999, 1e150), (0.0, 1e-150), (-5, 5)])
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, -0.0, 1e150, -1e150, 10**400, 2**63])
+@pytest.mark.filterwarnings("error")
+def test_no_value_moves_sums_farther_than_stated(ends: tuple[float, float], value: float) -> None:
+    moments = Moments({"a": ends, "y": (0.0, 1.0)}, math.sqrt(3))
+    steps = moments.sums({"a": [value], "y": [1.0]})
+    assert sum(int(step) ** 2 for step in steps) <= moments.sensitivity(False) ** 2
+
+
+def test_integers_are_cut_as_floats_are() -> None:
+    """A refusal would tell neighbours apart: one of them has a record that is far out."""
+    moments = Moments(RANGES, 2.0)
+    far = [moments.sums({"a": a, "b": [0.5], "y": [1]}) for a in ([1e30], [10**30], [2**60 + 1])]
+    assert (far[0] == far[1]).all()
+    assert (far[0] == far[2]).all()
+
+
+def test_masked_values_are_no_data() -> None:
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    with pytest.raises(adp.AffineDPError, match="masked"):
+        Moments(RANGES, 2.0).sums({"a": masked, "b": [0.0, 0.0], "y": [1.0, 1.0]})
+
+
+def test_a_ledger_does_not_take_a_change_for_a_record_that_joins(tmp_path) -> None:
+    join, replace = (
+        PrivateRegression(nx.path_graph(2), RANGES, 0.1, 1e-7, neighbours=neighbours)
+        for neighbours in ("join", "replace")
+    )
+    with adp.Ledger(tmp_path / "l.db", epsilon=1, delta=1e-5, protects="one record") as ledger:
+        join.release(made(5, 0), ledger=ledger)
+        with pytest.raises(OtherUnitError):
+            replace.release(made(5, 0), ledger=ledger)

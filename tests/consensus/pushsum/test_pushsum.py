@@ -198,3 +198,54 @@ def test_every_kind_of_graph_is_read_alike() -> None:
         assert np.array_equal(a.targets, b.targets)
     both_ways = directed_network_of(nx.path_graph(3))
     assert both_ways.links_count == 4
+
+
+def test_steps_to_holds_from_then_on_whatever_arrives_late() -> None:
+    """A link that works late brings old parts, which nobody has seen: they count, too."""
+    n, until = 100, 200
+    ring = [(i, (i + 1) % n) for i in range(n)] + [(i, (i + n // 2) % n) for i in range(n)]
+    other = [(i, (i * i + 7 * i + 3) % n) for i in range(n)]
+    consensus = PrivatePushSum(nx.DiGraph(ring + other), law="laplace", epsilon=1.0)
+
+    def lost(t: int) -> np.ndarray:
+        return (np.arange(consensus.network.links_count) == 0) & (t < until)
+
+    reached = consensus.steps_to(0.02, lost=lost)
+    weights = list(consensus._weights(reached + 50, lost, None))
+    farthest = [np.abs(at - 1 / n).sum(axis=1).max() for at in weights]
+    assert max(farthest[reached:]) <= 0.02
+    assert max(farthest[until:]) > 0.02  # which a look at the agents alone would have missed
+
+
+def test_who_never_hears_does_not_vanish() -> None:
+    consensus = PrivatePushSum([[0, 1], [1, 0]], law="laplace", epsilon=1.0)
+    error = consensus.mean_square_error(
+        [1.0, 2.0], 3000, lost=lambda t: np.array([False, t < 2900])
+    )
+    assert np.isfinite(error).all()
+    assert error[-1] == pytest.approx(consensus.limit(), rel=1e-9)
+    one, two = PushSumAgent("1", 5.0, 1), PushSumAgent("2", 7.0, 1)
+    for _ in range(3000):
+        two.hear(one.send())
+        two.send()
+    assert (one.estimate, one.mass > 0) == (5.0, True)
+    for _ in range(100):
+        sent = one.send(), two.send()
+        one.hear(sent[1])
+        two.hear(sent[0])
+    assert (one.estimate, two.estimate) == pytest.approx((6.0, 6.0))
+
+
+def test_a_restored_agent_knows_whom_it_knew() -> None:
+    agent = PushSumAgent("1", 5.0, 1, known=frozenset({"2"}))
+    stranger = PushSumAgent("3", 100.0, 1).send()
+    with pytest.raises(adp.AffineDPError, match="not known"):
+        PushSumAgent.restored(agent.saved()).hear(stranger)
+
+
+def test_runs_and_errors_of_one_seed_lose_the_same_messages() -> None:
+    consensus = PrivatePushSum(nx.cycle_graph(5), law="gaussian", sigma=1e-9)
+    x0 = np.arange(5.0)
+    run = consensus.run(x0, 20, seed=3, lost=0.5)
+    exact = consensus.mean_square_error(x0, 20, seed=3, lost=0.5)
+    assert run.squared_error()[0] == pytest.approx(exact, rel=1e-5, abs=1e-12)

@@ -36,7 +36,7 @@ from affinedp.consensus.agents.refusals import (
     ContradictionError,
     DifferentRunError,
 )
-from affinedp.consensus.agents.state import AGENT, Wanted, obtain_state, read_header
+from affinedp.consensus.agents.state import AGENT, Wanted, obtain_state, read_links
 from affinedp.consensus.protocol.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import checked_path
@@ -72,7 +72,8 @@ class Agent:
         which is charged again.
     rerun : bool
         Begin again from round 0 with the same draw, as the next run.  It says the same first
-        message, and all others follow from messages, so this is free.  All neighbours must do so.
+        message, and all others follow from messages, so this is free, also with other neighbours
+        or weights.  All neighbours must do so.
     run : int, optional
         Which run it must be: another one than the state is in begins from round 0, the same one
         goes on.  For agents that count their runs differently, and for commands that are repeated.
@@ -118,18 +119,18 @@ class Agent:
         path = checked_path(AGENT, state)
         existed = path.exists()
         secret = None if value is None else _secret_of(value)
+        wanted = Wanted(self._name, self._weights, secret, noise, rerun and existed, run)
         self._state = obtain_state(
-            Wanted(self._name, self._weights, secret, noise),
+            wanted,
             path,
             ledger=ledger,
             label=label or f"agent {self._name}, {path.name}",
             redraw=redraw,
         )
         try:
-            if run not in (None, self._state.run):
-                self._state.begin(run)
-            elif rerun and existed:
-                self._state.begin(self._state.run + 1)
+            begun = wanted.next_run(self._state.run)
+            if begun is not None:
+                self._state.begin(begun, self._weights)
             self._y = self._state.own(self._state.round)
         except BaseException:
             self.close()
@@ -269,9 +270,9 @@ class Agent:
         bool
             Whether there is a new message to publish.
         """
-        if self.missing:
-            return False
         t = self.round
+        if not all((agent, t) in self._heard for agent in self._weights):
+            return False
         heard = {agent: self._heard[agent, t] for agent in self._weights}
         y = next_message(self._y, heard, self._weights)
         self._state.record(y, heard)
@@ -358,12 +359,12 @@ class Agent:
         raise AsymmetryError(
             f"agent {self._name!r} uses the weight {ours!r} for its link with agent "
             f"{message.agent!r}, which uses {theirs!r}: with different weights the average is "
-            "not kept. Give both the same",
+            f"not kept. Give both the same. {FREE}",
             message.agent,
         )
 
     def _note(self, agent: str, t: int, y: float) -> None:
-        known = self._heard.get((agent, t)) if t >= self.round else self._state.heard(t)[agent]
+        known = self._heard.get((agent, t)) if t >= self.round else self._state.heard(t, agent)
         if known is not None and known != y:
             raise ContradictionError(
                 f"agent {agent!r} said {known!r} in round {t}, and now says {y!r}: it lost its "
@@ -384,8 +385,8 @@ def read_state(state: str | os.PathLike[str]) -> Agent:
         Its file.
     """
     path = checked_path(AGENT, state)
-    header = read_header(path)
-    return Agent(header["agent"], header["weights"], state=path)
+    name, weights = read_links(path)
+    return Agent(name, weights, state=path)
 
 
 def _secret_of(value: float) -> float:

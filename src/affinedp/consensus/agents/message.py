@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from affinedp.consensus.agents.refusals import FREE
 from affinedp.errors import AffineDPError
 from affinedp.wire.messages import MalformedMessageError, read_count, read_number, read_object
 
@@ -84,7 +85,8 @@ def next_message(own: float, heard: Mapping[str, float], weights: Mapping[str, f
         moved = math.inf
     if not math.isfinite(moved):
         raise AffineDPError(
-            "the messages grow beyond double precision: the weights are too large for this network"
+            "the messages grow beyond double precision: the weights are too large for this "
+            f"network, or a neighbour's message was forged. {FREE}"
         )
     return moved
 

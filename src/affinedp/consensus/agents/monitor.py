@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -13,23 +12,6 @@ from affinedp.consensus.agents.process import Meeting
 from affinedp.wire.connection import Connection, Message
 from affinedp.wire.line import LineLog
 from affinedp.wire.messages import MalformedMessageError, read_object
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The last that was heard of an agent.
-
-    Attributes
-    ----------
-    run, round : int
-        Where it is.
-    y : float
-        Its public number.
-    """
-
-    run: int
-    round: int
-    y: float
 
 
 class Monitor:
@@ -49,7 +31,7 @@ class Monitor:
 
     def __init__(self, meeting: Meeting, names: Iterable[str], log: Path | None = None) -> None:
         self._meeting = meeting
-        self._seen: dict[str, Seen | None] = dict.fromkeys(names)
+        self._seen: dict[str, tuple[int, int]] = dict.fromkeys(names, (0, -1))  # run, round
         self._lines = LineLog(log)
         self._connection = Connection(meeting.broker, [meeting.topic("+", "+")], self._hear)
 
@@ -66,18 +48,10 @@ class Monitor:
         self._connection.close()
         self._lines.__exit__()
 
-    @property
-    def seen(self) -> Mapping[str, Seen | None]:
-        """The last that was heard of each agent."""
-        return dict(self._seen)
-
     def round(self) -> int:
         """Return the round that all agents have reached in the latest run; −1 before the first."""
-        known = [seen for seen in self._seen.values() if seen is not None]
-        run = max((seen.run for seen in known), default=0)
-        if len(known) < len(self._seen) or any(seen.run < run for seen in known):
-            return -1
-        return min(seen.round for seen in known)
+        run = max(run for run, _ in self._seen.values())
+        return min(t if latest == run else -1 for latest, t in self._seen.values())
 
     def check(self) -> None:
         """Raise what went wrong with the connection, if anything."""
@@ -93,9 +67,7 @@ class Monitor:
             message = _public(arrived.payload, sender, to)
         except MalformedMessageError:
             return
-        last = self._seen[sender]
-        if last is None or (message.run, message.round) >= (last.run, last.round):
-            self._seen[sender] = Seen(message.run, message.round, message.y)
+        self._seen[sender] = max(self._seen[sender], (message.run, message.round))
 
 
 def _public(payload: bytes, sender: str, to: str) -> AgentMessage:

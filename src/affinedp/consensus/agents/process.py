@@ -129,7 +129,7 @@ def run_agent(
         )
     topics = [meeting.topic("+", agent.name), meeting.topic(agent.name, "+")]
     with Connection(meeting.broker, topics, retained=False) as connection:
-        talk = _Talk(agent, connection, meeting, rounds, keys, on_round)
+        talk = _Talk(agent, connection, meeting, rounds, keys, on_round, resend)
         neighbours = ", ".join(agent.weights)
         logger.info(
             "agent %s: listening to %s under %s at %s, run %d, at round %d",
@@ -161,6 +161,7 @@ class _Talk:
         rounds: int | None,
         keys: Keys | None,
         on_round: Callable[[int], None] | None,
+        resend: float,
     ) -> None:
         self._agent = agent
         self._connection = connection
@@ -170,6 +171,8 @@ class _Talk:
         self._on_round = on_round
         self._said = self._moved = self._heard = time.monotonic()
         self._tries = 0
+        self._resend = resend
+        self._answered: dict[str, tuple[int, float]] = {}  # in which round, and when
         self.dropped = Dropped(f"agent {agent.name}")
 
     @property
@@ -187,6 +190,18 @@ class _Talk:
         message = self._agent.message_to(neighbour, self._rounds)
         payload = encode(message) if self._seals is None else self._seals.seal(message, session)
         self._connection.publish(self._meeting.topic(self._agent.name, neighbour), payload)
+
+    def _answer(self, neighbour: str) -> None:
+        """Tell a neighbour that is behind where we are, once a round and once in a while.
+
+        An answer that comes late is answered itself: without a limit every recording that is
+        played back would go to and fro for the rest of the run.
+        """
+        t, now = self._agent.round, time.monotonic()
+        answered, when = self._answered.get(neighbour, (-1, now))
+        if answered != t or now - when >= self._resend:
+            self._answered[neighbour] = (t, now)
+            self._say_to(neighbour)
 
     def say_again(self) -> None:
         """Publish it again, and mention once in a while whom we wait for."""
@@ -225,7 +240,7 @@ class _Talk:
         if kind != "new":
             self.dropped.count(kind)
         if kind in ("late", "of an earlier run"):
-            self._say_to(message.agent)
+            self._answer(message.agent)
         while not self.is_at_its_goal and self._agent.advance():
             self.say()
             self._moved, self._tries = self._said, 0

@@ -210,7 +210,8 @@ class Seals:
         if neighbour not in self._keys:
             raise ForgedMessageError(f"there is no key for the link of {agent!r} and {to!r}")
         wanted = self._tag(neighbour, message, session, theirs)
-        if not hmac.compare_digest(wanted.encode(), tag.encode()):
+        # a forged tag may be no text that can be encoded, such as half a surrogate pair
+        if not hmac.compare_digest(wanted.encode(), tag.encode(errors="replace")):
             raise ForgedMessageError(f"it is not sealed with the key that {agent!r} has")
         if neighbour == to:  # our own came back; of another session it may be a recording
             return message, None if session == self._session else session

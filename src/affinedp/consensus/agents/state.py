@@ -20,10 +20,12 @@ from typing import Any
 
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agents.refusals import FREE
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
 from affinedp.once.state import Draw, DrawnState, Head
+from affinedp.wire.messages import LARGEST_STEP
 
 FIRST_RUN = 1
 
@@ -64,12 +66,30 @@ class Wanted:
         Secret: x(0).  None if a state holds it already.
     noise : AgentNoise or None
         None takes what the state was drawn with.
+    rerun : bool
+        Begin the next run.
+    run : int or None
+        Which run it must be.
     """
 
     agent: str
     weights: Mapping[str, float]
     value: float | None = field(repr=False)
     noise: AgentNoise | None
+    rerun: bool = False
+    run: int | None = None
+
+    def next_run(self, now: int) -> int | None:
+        """Return the number of the run that begins, or None if the one of the state goes on.
+
+        Parameters
+        ----------
+        now : int
+            The run of the state.
+        """
+        if self.run is not None:
+            return None if self.run == now else self.run
+        return now + 1 if self.rerun else None
 
 
 class AgentState:
@@ -83,6 +103,8 @@ class AgentState:
 
     def __init__(self, file: DrawnState) -> None:
         self._file = file
+        # what was read or written last: a hub is asked for it by every one of its neighbours
+        self._recent: dict[int, Any] = {}
         try:
             self.header = header_of(file)
             _refuse_incomplete(file, self.header)
@@ -109,20 +131,33 @@ class AgentState:
     @property
     def run(self) -> int:
         """Which run it is, with the same draw."""
-        numbers = self._file.head.numbers
-        return numbers[0] if numbers else FIRST_RUN
+        return _run_of(self._file)
 
-    def begin(self, run: int) -> None:
+    @property
+    def weights(self) -> dict[str, float]:
+        """The neighbours and weights of this run."""
+        return _weights_of(self._file, self.header)
+
+    def begin(self, run: int, weights: Mapping[str, float]) -> None:
         """Begin another run from round 0: the draw, and with it the first message, stays.
 
-        All that follows is computed from messages, so this gives nothing more away.
+        All that follows is computed from messages, whatever the weights, so this gives nothing more
+        away.
 
         Parameters
         ----------
         run : int
             Its number.
+        weights : mapping of str to float
+            The neighbours and weights from now on.
         """
-        self._file.restart(Head(1, (run,)))
+        if run > LARGEST_STEP:
+            raise AgentStateError(
+                f"{self.path} is in run {self.run}, and no number is left for the next one: say "
+                "which run to begin (run), such as 1, at all agents"
+            )
+        self._recent = {}
+        self._file.restart(Head(1, (run,)), json.dumps({"weights": dict(weights)}).encode())
 
     def own(self, number: int) -> float:
         """Return y(t), our message of a round up to the last one.
@@ -134,15 +169,17 @@ class AgentState:
         """
         return self.first if number == 0 else float(self._step(number)["y"])
 
-    def heard(self, number: int) -> dict[str, float]:
-        """Return the messages of all neighbours in a round before the last one.
+    def heard(self, number: int, agent: str) -> float:
+        """Return the message of a neighbour in a round before the last one.
 
         Parameters
         ----------
         number : int
             t.
+        agent : str
+            Its name.
         """
-        return {agent: float(y) for agent, y in self._step(number + 1)["heard"].items()}
+        return float(self._step(number + 1)["heard"][agent])
 
     def record(self, y: float, heard: Mapping[str, float]) -> None:
         """Put the message of the next round on the disk; send it only afterwards.
@@ -155,18 +192,25 @@ class AgentState:
             The messages of all neighbours in the round before, from which it follows.
         """
         number = self.round + 1
-        outputs = json.dumps({"y": y, "heard": dict(heard)}, allow_nan=False).encode()
+        step = {"y": y, "heard": dict(heard)}
+        outputs = json.dumps(step, allow_nan=False).encode()
         # an agent that lost two rounds to a power cut could not catch up with its neighbours
         self._file.record(number, outputs, Head(number + 1, (self.run,)), wait=True)
+        self._recent = {number - 1: self._recent.get(number - 1), number: step}
 
     def close(self) -> None:
         """Close the file and let others open it."""
         self._file.close()
 
     def _step(self, number: int) -> Any:
-        outputs = self._file.sent(number)
-        assert outputs is not None, "asked for a round that was not reached"
-        return json.loads(outputs)
+        step = self._recent.get(number)
+        if step is None:
+            outputs = self._file.sent(number)
+            assert outputs is not None, "asked for a round that was not reached"
+            step = json.loads(outputs)
+            if number >= self.round - 1:
+                self._recent[number] = step
+        return step
 
 
 def obtain_state(
@@ -193,8 +237,8 @@ def obtain_state(
     return AgentState(obtain(Request(AGENT, path, ledger, label, redraw, False, draw, check)))
 
 
-def read_header(path: Path) -> dict[str, Any]:
-    """Return what an existing state was drawn for.
+def read_links(path: Path) -> tuple[str, dict[str, float]]:
+    """Return whose state it is, and the neighbours and weights of its run.
 
     Parameters
     ----------
@@ -202,8 +246,10 @@ def read_header(path: Path) -> dict[str, Any]:
         Its real path.
     """
     state = AgentState(DrawnState(AGENT, path))
-    state.close()
-    return state.header
+    try:
+        return state.header["agent"], state.weights
+    finally:
+        state.close()
 
 
 def _draw(wanted: Wanted, path: Path, ledger: Ledger | None, label: str) -> Drawn:
@@ -237,9 +283,13 @@ def _check(wanted: Wanted, state: DrawnState, header: dict[str, Any]) -> None:
         raise AgentStateError(
             f"{path} is the state of agent {header['agent']!r}, not of {wanted.agent!r}"
         )
-    if header["weights"] != dict(wanted.weights):
-        links = ",".join(f"{agent}:{weight!r}" for agent, weight in header["weights"].items())
-        raise AgentStateError(f"{path} was begun with the neighbours {links}: they do not change")
+    weights = _weights_of(state, header)
+    if weights != dict(wanted.weights) and wanted.next_run(_run_of(state)) is None:
+        links = ",".join(f"{agent}:{weight!r}" for agent, weight in weights.items())
+        raise AgentStateError(
+            f"run {_run_of(state)} of {path} was begun with the neighbours {links}: they do not "
+            f"change within a run. {FREE}, also with others"
+        )
     if wanted.value is not None and wanted.value != _double(state.draw.numbers[0]):
         raise AgentStateError(
             f"the value is not the one for which {path} was drawn.  The run goes on with the old "
@@ -251,6 +301,17 @@ def _check(wanted: Wanted, state: DrawnState, header: dict[str, Any]) -> None:
             raise AgentStateError(
                 f"{path} was drawn with {name} = {header['noise'].get(name)}, not {asked}"
             )
+
+
+def _run_of(state: DrawnState) -> int:
+    numbers = state.head.numbers
+    return numbers[0] if numbers else FIRST_RUN
+
+
+def _weights_of(state: DrawnState, header: dict[str, Any]) -> dict[str, float]:
+    """Those of the run; the first one has those of the draw."""
+    begun = state.sent(0)
+    return dict(header["weights"] if begun is None else json.loads(begun)["weights"])
 
 
 def _bits(value: float) -> int:

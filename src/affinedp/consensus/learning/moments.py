@@ -9,6 +9,7 @@ by the integers of one record, exactly.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,13 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray, is_number, real_array
 from affinedp.errors import AffineDPError
 
 GRID_BITS = 50
 # Rounding makes a shortened record longer than the norm by less than this share.
 ROUNDING = Fraction(1, 2**40)
 _HALF = 25
+# Between these nothing overflows, and what a column is divided by is no 0.
+_LARGEST, _NARROWEST = 1e150, 1e-150
+# A norm of at least this makes records so many grid steps long that integers may stand for reals;
+# rounding grows with the number of columns, and stays below ROUNDING up to this many.
+LEAST_NORM = 2.0**-7
+MOST_COLUMNS = 2**10
 
 
 @dataclass(frozen=True)
@@ -45,12 +52,19 @@ class Moments:
     def __post_init__(self) -> None:
         if len(self.ranges) < 2:
             raise AffineDPError("give the ranges of the target and of at least one feature")
+        if len(self.ranges) > MOST_COLUMNS:
+            raise AffineDPError(f"there are {len(self.ranges)} columns, at most {MOST_COLUMNS} fit")
         for name, pair in self.ranges.items():
             low, high = real_array(pair, f"the range of {name!r}", 1)
             if not low < high:
                 raise AffineDPError(f"the range of {name!r} must be (low, high), not {pair!r}")
-        if not 0 < self.norm <= 2**5:
-            raise AffineDPError(f"norm must be positive and at most 32, not {self.norm!r}")
+            if max(-low, high) > _LARGEST or high - low < _NARROWEST:
+                raise AffineDPError(
+                    f"the range of {name!r} must lie within ±{_LARGEST:g} and be at least "
+                    f"{_NARROWEST:g} wide, unlike {pair!r}: choose another unit"
+                )
+        if not LEAST_NORM <= self.norm <= 2**5:
+            raise AffineDPError(f"norm must be between 1/128 and 32, not {self.norm!r}")
 
     @property
     def size(self) -> int:
@@ -148,6 +162,23 @@ class Moments:
         return [(a, b) for a in range(self.size) for b in range(a, self.size)]
 
     def _column(self, name: str, given: Any) -> FloatArray:
-        values = real_array(np.asarray(given), f"column {name!r}", 1)
         low, high = self.ranges[name]
-        return np.clip((2 * values - low - high) / (high - low), -1.0, 1.0)
+        cut = np.clip(real_array(_cut_integers(given, low, high), f"column {name!r}", 1), low, high)
+        return np.clip((2 * cut - low - high) / (high - low), -1.0, 1.0)
+
+
+def _cut_integers(given: Any, low: float, high: float) -> Any:
+    """Cut integers of any size as floats are: that one is large must not be told by a refusal."""
+    if np.ma.is_masked(given):
+        return given
+    array = np.asarray(given)
+    if array.dtype.kind in "iu":
+        return array.astype(np.float64)
+    if array.dtype.kind != "O":
+        return array
+    least, most = math.floor(low), math.ceil(high)
+    cut = array.copy()
+    for place, item in np.ndenumerate(array):
+        if is_number(item) and isinstance(item, numbers.Integral):
+            cut[place] = float(min(max(int(item), least), most))
+    return cut

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, real_array
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.learning.moments import GRID_BITS, Moments
 from affinedp.consensus.network.spectrum import check_convergence, spectrum_of
@@ -33,7 +33,9 @@ from affinedp.release.sampler import draw_integers
 SHARE = Fraction(1, 2**30)
 AGREED = 1e-9
 MOST_ROUNDS = 100_000
-UNIT = "one record of one agent"
+# A record that changes is one that leaves and one that joins: for a ledger another unit.
+UNITS = {"join": "one record of one agent", "replace": "the content of one record of one agent"}
+LEAST_SCALE = 2**32
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +123,17 @@ class PrivateRegression:
             raise AffineDPError(f"neighbours must be 'join' or 'replace', not {neighbours!r}")
         self.neighbours = neighbours
         kept = {str(name): (float(low), float(high)) for name, (low, high) in ranges.items()}
+        if len(kept) < len(ranges):
+            raise AffineDPError("two columns of ranges have the same name")
+        if ridge is not None and not 0 <= ridge < math.inf:
+            raise AffineDPError(f"ridge must be finite and not negative, not {ridge!r}")
         self.moments = Moments(kept, math.sqrt(len(kept) + 1) if norm is None else float(norm))
         self._sensitivity = self.moments.sensitivity(neighbours == "replace")
         sigma = Fraction(float(gaussian_sigma(epsilon, delta)))
         #: The noise on every sum, in grid steps.
         self.scale = math.ceil(sigma * self._sensitivity * (1 + SHARE))
+        if self.scale < LEAST_SCALE:
+            raise AffineDPError("there would be hardly any noise: choose a smaller ε or δ")
         self._ridge = ridge
 
     @property
@@ -154,17 +162,23 @@ class PrivateRegression:
             basis="Theorem 1 on the sums of one agent; all that is sent is post-processing of them",
             curve=GaussianCurve(bound),
             method="‖r rᵀ‖ = ‖r‖², at most the norm squared",
-            warnings=("ranges, norm, ridge and rounds must not be chosen by looking at records",),
+            warnings=(
+                "ranges, norm, ridge and rounds must not be chosen by looking at records; that "
+                "every record is complete is public by assumption",
+            ),
             neighbours_key=hashed(
                 f"regression {self.neighbours} {self.moments.norm}\n{names}", ranges
             ),
-            unit=UNIT,
+            unit=UNITS[self.neighbours],
         )
 
     def release(
         self, data: Any, *, ledger: Ledger | None = None, label: str | None = None
     ) -> FloatArray:
         """Return the noisy sums of one agent, to be sent to everyone: a release, made once.
+
+        A record with a missing or infinite value is refused, with all others of the agent; leave
+        it out or fill it first.  An agent without records releases noise as all others do.
 
         Parameters
         ----------
@@ -195,12 +209,14 @@ class PrivateRegression:
         rounds : int, optional
             Rounds of averaging; by default as many as bring all agents together.
         """
-        messages = np.array(released, dtype=np.float64)
+        messages = real_array(np.array(released), "what was released")
         if messages.shape != (self.network.n, self.moments.numbers):
             raise AffineDPError(
                 f"there must be {self.moments.numbers} sums for each of {self.network.n} agents, "
                 f"not {messages.shape}"
             )
+        if rounds is not None and rounds < 0:
+            raise AffineDPError(f"rounds must be a whole number, at least 0, not {rounds!r}")
         count = self._rounds() if rounds is None else int(rounds)
         for _ in range(count):
             messages = self.network.transition @ messages

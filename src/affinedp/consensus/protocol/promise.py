@@ -109,8 +109,9 @@ def noise_for(
     ----------
     network : Network
         The agents.
-    law : {"gaussian", "laplace"}
-        The law of η_i.
+    law : {"gaussian", "laplace", "auto"}
+        The law of η_i; ``"auto"`` takes the one with the least total variance: Laplace noise keeps
+        (ε, δ) too, and at δ = 0 it is the only one.
     epsilon : float, array_like or mapping, optional
         ε, one for all or one per agent.
     delta : float
@@ -120,8 +121,8 @@ def noise_for(
     sigma : float, array_like or mapping, optional
         In place of ε.
     """
-    if law not in ("gaussian", "laplace"):
-        raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
+    if law not in ("gaussian", "laplace", "auto"):
+        raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'auto', not {law!r}")
     if (epsilon is None) == (sigma is None):
         raise AffineDPError("give epsilon (and delta) to design the noise, or sigma to verify it")
     if isinstance(delta, bool) or not isinstance(delta, numbers.Real):
@@ -129,6 +130,14 @@ def noise_for(
     steps = _not_negative(network, mu, "mu")
     if not steps.any():
         raise AffineDPError("mu is 0 for every agent: then there is nothing to protect")
+    if law == "auto":
+        if sigma is not None:
+            raise AffineDPError("law='auto' chooses by epsilon and delta: with sigma, name the law")
+        pure = noise_for(network, "laplace", epsilon, 0.0, mu, None)
+        if not 0 < delta < 1:
+            return noise_for(network, "laplace", epsilon, delta, mu, None)
+        other = noise_for(network, "gaussian", epsilon, delta, mu, None)
+        return pure if pure.total_variance <= other.total_variance else other
     kind: Law = "gaussian" if law == "gaussian" else "laplace"
     if sigma is not None:
         if delta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,7 +40,7 @@ class ConsensusProtocol(Behaviour):
         self,
         graph: Any,
         *,
-        law: Law,
+        law: Law | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,
@@ -57,7 +57,7 @@ class ConsensusProtocol(Behaviour):
         sources: ArrayLike,
         targets: ArrayLike,
         *,
-        law: Law,
+        law: Law | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,
@@ -95,7 +95,7 @@ class ConsensusProtocol(Behaviour):
     def with_noise(
         self,
         *,
-        law: Law | None = None,
+        law: Law | Literal["auto"] | None = None,
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent | None = None,
@@ -124,7 +124,7 @@ class ConsensusProtocol(Behaviour):
         self,
         network: Network,
         network_notes: tuple[str, ...],
-        law: Law,
+        law: Law | Literal["auto"],
         epsilon: PerAgent | None,
         delta: float,
         mu: PerAgent,

@@ -10,6 +10,8 @@ import json
 import math
 from dataclasses import dataclass
 
+from affinedp.arrays import is_number
+from affinedp.consensus.pushsum.rounds import LEAST_MASS
 from affinedp.errors import AffineDPError
 
 
@@ -65,7 +67,7 @@ class PushSumAgent:
     ) -> None:
         if isinstance(receivers, bool) or not isinstance(receivers, int) or receivers < 1:
             raise AffineDPError(f"receivers must be a whole number, at least 1, not {receivers!r}")
-        if not math.isfinite(first):
+        if not is_number(first) or not math.isfinite(first):
             raise AffineDPError("first must be a finite number: the noisy value of the agent")
         self.name, self._receivers = str(name), receivers
         self._known = None if known is None else frozenset(known)
@@ -89,11 +91,17 @@ class PushSumAgent:
         return self._held[0] / self._held[1]
 
     def send(self) -> PushSumMessage:
-        """Split what it holds, and return the message for all receivers of this round."""
+        """Split what it holds, and return the message for all receivers of this round.
+
+        Who has not heard anything for hundreds of rounds keeps the little that is left.
+        """
+        last = self._sent
+        if self._held[1] < LEAST_MASS:
+            self._sent = PushSumMessage(self.name, last.round + 1, last.value, last.mass)
+            return self._sent
         share = 1.0 / (1 + self._receivers)
         value, mass = self._held[0] * share, self._held[1] * share
         self._held = (value, mass)
-        last = self._sent
         self._sent = PushSumMessage(self.name, last.round + 1, last.value + value, last.mass + mass)
         return self._sent
 
@@ -132,6 +140,7 @@ class PushSumAgent:
             {
                 "name": self.name,
                 "receivers": self._receivers,
+                "known": None if self._known is None else sorted(self._known),
                 "held": self._held,
                 "sent": vars(self._sent),
                 "heard": [vars(message) for message in self._heard.values()],
@@ -150,11 +159,11 @@ class PushSumAgent:
         try:
             record = json.loads(saved)
             value, mass = (float(number) for number in record["held"])
-            made = cls(record["name"], value, record["receivers"])
+            made = cls(record["name"], value, record["receivers"], record.get("known"))
             made._held = (value, mass)
             made._sent = PushSumMessage(**record["sent"])
             heard = [PushSumMessage(**entry) for entry in record["heard"]]
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise AffineDPError(f"this is no saved agent of push-sum: {error}") from None
         made._heard = {message.agent: message for message in heard}
         return made

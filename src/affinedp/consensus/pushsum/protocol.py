@@ -100,8 +100,9 @@ class PrivatePushSum:
     graph : networkx.DiGraph, sparse matrix or array
         One-way links; an entry (i, j) of a matrix that is not zero is a link from i to j.  There
         must be a way from every agent to every other.
-    law : {"gaussian", "laplace"}
-        The law of η_i: N(0, 1), or L(0, 1), which has variance 2; γ_i = σ_i η_i.
+    law : {"gaussian", "laplace", "auto"}
+        The law of η_i: N(0, 1), or L(0, 1), which has variance 2; γ_i = σ_i η_i.  ``"auto"`` takes
+        the one with the least error for (ε, δ).
     epsilon : float, array_like or mapping of agents, optional
         ε, one for all or one per agent.
     delta : float
@@ -130,7 +131,7 @@ class PrivatePushSum:
         self,
         graph: Any,
         *,
-        law: Law,
+        law: Law | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,
@@ -202,11 +203,12 @@ class PrivatePushSum:
         repeats, generator = _whole(runs, "runs", 1), np.random.default_rng(seed)
         if float(repeats) * (count + 1) * self.n > MOST_NUMBERS:
             raise AffineDPError("these are too many numbers to keep: use fewer runs or steps")
+        losses = losses_of(lost, self.network, generator)  # first: those of mean_square_error
         drawn = self.noise.draw(generator, repeats)
         columns = np.column_stack([np.ones(self.n), (start + drawn).T])
         estimates = np.empty((repeats, count + 1, self.n))
         masses = np.empty((count + 1, self.n))
-        for t, held in enumerate(self._held(columns, count, lost, generator)):
+        for t, held in enumerate(islice(self._rounds.held(columns, losses()), count + 1)):
             masses[t] = held[:, 0]
             estimates[:, t] = (held[:, 1:] / held[:, :1]).T
         return PushSumRun(float(start.mean()), estimates, masses, drawn)
@@ -268,8 +270,9 @@ class PrivatePushSum:
     ) -> int:
         """Return after how many rounds every estimate weighs all values alike, up to ``factor``.
 
-        From then on an estimate is within ``factor · max|y|`` of the average of y.  It depends on
-        links and losses alone, so it may be agreed on in public.
+        From then on an estimate is within ``factor · max|y|`` of the average of y, whatever is
+        lost later: what agents and links hold are averages of what they held before.  It depends
+        on links and losses alone, so it may be agreed on in public.
 
         Parameters
         ----------
@@ -282,30 +285,29 @@ class PrivatePushSum:
         """
         if not factor > 0:
             raise AffineDPError(f"factor must be positive, not {factor!r}")
-        reached = 0
-        for t, weights in enumerate(self._weights(MOST_STEPS, lost, seed)):
-            if np.abs(weights - 1 / self.n).sum(axis=1).max() > factor:
-                reached = t + 1
-            elif t >= 2 * reached + 10:  # losses may undo it: look as far again
-                return reached
+        losses = losses_of(lost, self.network, seed)
+        everywhere = self._rounds.everywhere(self._one_each(), losses())
+        for t, places in enumerate(islice(everywhere, MOST_STEPS + 1)):
+            held = np.concatenate(places)
+            mass = held.sum(axis=1, keepdims=True)
+            if (np.abs(held - mass / self.n).sum(axis=1) <= factor * mass[:, 0]).all():
+                return t
         raise AffineDPError(f"{MOST_STEPS:,} rounds do not bring it below {factor:g}")
 
     def _weights(
         self, steps: int, lost: Any, seed: int | np.random.Generator | None
     ) -> Iterator[FloatArray]:
         """How much each y_j weighs in each estimate: rows that add up to 1, time by time."""
+        losses = losses_of(lost, self.network, seed)
+        for held in islice(self._rounds.held(self._one_each(), losses()), steps + 1):
+            yield held / held.sum(axis=1, keepdims=True)
+
+    def _one_each(self) -> FloatArray:
         if float(self.n) * (self.n + self.network.links_count) > MOST_NUMBERS:
             raise AffineDPError(
                 f"{self.n:,} agents are too many for exact errors: simulate with run instead"
             )
-        for held in self._held(np.eye(self.n), steps, lost, seed):
-            yield held / held.sum(axis=1, keepdims=True)
-
-    def _held(
-        self, start: FloatArray, steps: int, lost: Any, seed: int | np.random.Generator | None
-    ) -> Iterator[FloatArray]:
-        losses = losses_of(lost, self.network, seed)
-        return islice(self._rounds.held(start, losses()), steps + 1)
+        return np.eye(self.n)
 
 
 def _about_all_that_is_sent(promise: Guarantee) -> Guarantee:

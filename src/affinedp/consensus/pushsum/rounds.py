@@ -17,6 +17,9 @@ from affinedp.arrays import FloatArray
 from affinedp.consensus.pushsum.losses import Lost
 from affinedp.consensus.pushsum.network import DirectedNetwork
 
+# Who holds less keeps it: who sends and never hears would divide until nothing is left of 0/0.
+LEAST_MASS = 2.0**-500
+
 
 class Rounds:
     """The rounds of a network, applied to several columns side by side.
@@ -48,13 +51,28 @@ class Rounds:
         losses : iterator of bool arrays, shape (links,)
             Which messages are lost, round by round.
         """
+        return (held for held, _ in self.everywhere(start, losses))
+
+    def everywhere(
+        self, start: FloatArray, losses: Iterator[Lost]
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield what agents hold, and what is still on the links, at time 0, 1, …, without end.
+
+        Parameters
+        ----------
+        start : array, shape (n, columns)
+            What agents hold at time 0.
+        losses : iterator of bool arrays, shape (links,)
+            Which messages are lost, round by round.
+        """
         sources, shares = self._network.sources, self._network.shares[:, None]
-        held = start
-        on_links = np.zeros((self._network.links_count, start.shape[1]))
+        held = np.column_stack([np.ones(len(start)), start])  # the mass goes along
+        on_links = np.zeros((self._network.links_count, held.shape[1]))
         while True:
-            yield held
+            yield held[:, 1:], on_links[:, 1:]
             lost = next(losses)
-            part = shares * held
-            on_links = on_links + part[sources]
+            gives = held[:, :1] >= LEAST_MASS
+            part = np.where(gives, shares * held, held)
+            on_links = on_links + np.where(gives, part, 0.0)[sources]
             held = part + self._arrival @ np.where(lost[:, None], 0.0, on_links)
             on_links[~lost] = 0.0

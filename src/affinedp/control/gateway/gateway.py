@@ -302,13 +302,15 @@ class Gateway:
 
     def _send(self, step: int, measured: FloatArray, run: str | None) -> FloatArray:
         """A step that was neither sent nor skipped."""
+        before = self._state.head.next_step
         outputs, numbers = self._noise.at(self._state.head, step, measured.tolist())
         name = run or self._run or ""
         sent = Sent(outputs, digest_of(self._state.draw.salt, step, measured), name)
         # whose draw it is must be known after a power cut, too
-        self._state.record(step, sent.to_bytes(), Head(step + 1, numbers), wait=self._run is None)
+        wait = self._run is None or self._kind.waits
+        self._state.record(step, sent.to_bytes(), Head(step + 1, numbers), wait=wait)
         self._run = name
-        if self._kind.keeps is not None and step % (self._kind.keeps // 4) == 0:
+        if self._kind.keeps is not None and _passed(before, step, self._kind.keeps // 4):
             self._state.forget(step - self._kind.keeps)
         self._alarms.look(measured.tolist())
         return outputs
@@ -340,9 +342,7 @@ class Gateway:
         return Sent.from_bytes(content, self.outputs).run
 
     def _check_run(self, run: str | None) -> None:
-        if run is None or self._run is None:
-            return
-        if checked_run(run) != self._run:
+        if run is not None and checked_run(run) != self._run and self._run is not None:
             raise OtherRunError(
                 f"this draw belongs to run {self._run or 'without a name'}, not to {run}: with one "
                 "draw for two runs the noise cancels in their difference. Give the new run a new "
@@ -384,6 +384,11 @@ class Gateway:
 
     def __reduce__(self) -> NoReturn:
         raise AffineDPError("a gateway is not copied: it holds the only draw of its trajectory")
+
+
+def _passed(first: int, last: int, every: int) -> bool:
+    """Whether one of these steps is a multiple: the last need not be where steps are skipped."""
+    return last // every * every >= first
 
 
 def _checked_step(step: Any) -> int:

@@ -136,6 +136,11 @@ class Kind(ABC):
         """Whether the noise was enlarged for sensors that saturate."""
         return False
 
+    @property
+    def waits(self) -> bool:
+        """Whether every step waits for the disk, because a power cut must not lose any."""
+        return False
+
 
 class OneDrawKind(Kind):
     """Noise from one draw for the whole run, from a :class:`TrajectoryMechanism`."""
@@ -297,6 +302,16 @@ class StationaryKind(Kind):
         return Stream(self.mechanism, plan)
 
     @property
+    def waits(self) -> bool:
+        """Whether every step waits for the disk: the noise remembers it.
+
+        A memory that is drawn again after a power cut, from the last one on the disk, is a second
+        release of all that was sent in between.
+        """
+        noise: StationaryNoise = self.mechanism
+        return bool(noise.filter.order)
+
+    @property
     def designed(self) -> FloatArray:
         """Variance of the mechanism's noise on each output."""
         return np.asarray(self.mechanism.stationary_variance)
@@ -309,12 +324,17 @@ class StationaryKind(Kind):
 
     def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
         """Check that sensors stay in their range, or take note that they may not."""
-        if not self.minds_saturation:
-            return
+        if not self.minds_saturation and not sensor.analog:
+            return  # noise before the converter hides its steps only while nothing saturates
         if sensor.low and reach is None:
             self._saturates = True  # all of the noise is enlarged for it
             return
         plant = self.mechanism.neighbours.plant
+        if reach is not None and reach.D is None and np.any(plant.D):
+            raise AffineDPError(
+                "private inputs enter the outputs at once here: say how all inputs do, "
+                "reach=Reach(start, B, inputs, D)"
+            )
         steps = min(self.steps, MOST_REACHED)
         if sensor.low and self.steps > MOST_REACHED:
             raise AffineDPError(
@@ -332,9 +352,10 @@ class StationaryKind(Kind):
     @property
     def minds_saturation(self) -> bool:
         """Whether a saturated sensor breaks the promise; not that of white noise."""
-        noise: StationaryNoise = self.mechanism
-        mixed = noise.filter.D - np.diag(np.diagonal(noise.filter.D))
-        return bool(noise.filter.order or np.any(mixed))
+        made = self.mechanism.filter
+        if made.order or made.inputs != made.outputs:
+            return True  # one number may be in several outputs
+        return not np.array_equal(made.D, np.diag(np.diagonal(made.D)))
 
 
 def kind_of(mechanism: Any, horizon: int | None = None) -> Kind:

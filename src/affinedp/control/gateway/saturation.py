@@ -77,7 +77,13 @@ def saturating_plan(noise: StationaryNoise, facts: Facts, sensor: Sensor) -> Gat
     sensor : Sensor
         What is declared.
     """
-    if noise.place != "output" or noise.neighbours.window is None or sensor.analog:
+    if sensor.analog:
+        raise AffineDPError(
+            "noise before the converter hides its steps only while the sensor does not saturate: "
+            "give public limits that keep it in its range, with room for that noise "
+            "(reach=Reach(start, B, inputs)), or declare the step alone"
+        )
+    if noise.place != "output" or noise.neighbours.window is None:
         raise AffineDPError(
             "this noise does not hide where a sensor saturates: give public limits that keep it "
             "in its range (reach=Reach(start, B, inputs)), or send with white noise"

@@ -72,6 +72,7 @@ class Trajectory:
             "sensor": self.sensor.to_record(),
             "fresh_noise": fresh,
             "horizon": self.kind.steps,
+            "saturates": self.kind.covers_saturation,
         }
 
 
@@ -160,6 +161,11 @@ def _check(trajectory: Trajectory, state: DrawnState, header: dict[str, Any]) ->
         raise GatewayStateError(
             f"{state.path} was drawn for other sensors: give the resolution, range and errors that "
             "were declared then, or start a new run with a new state"
+        )
+    if settings["saturates"] and not header.get("saturates"):
+        raise GatewayStateError(
+            f"{state.path} was drawn for sensors that public limits keep in their range, and its "
+            "noise does not hide where they saturate: give the reach that was given then"
         )
     if settings["horizon"] != header["horizon"]:
         raise GatewayStateError(

@@ -70,7 +70,7 @@ def conditions(kind: Kind, sensor: Sensor, plan: GatewayPlan) -> Iterator[str]:
         yield "all of the noise is enlarged, so that it holds for sensors at the end of their range"
     elif sensor.low and kind.minds_saturation:
         yield "public limits keep every measurement in the sensors' range: that is taken on trust"
-    if not sensor.exact and not sensor.low and kind.minds_saturation:
+    if not sensor.exact and not sensor.low and (kind.minds_saturation or sensor.analog):
         yield "it holds as long as no sensor saturates: declare its range to have that checked"
     said = advice(kind.cost(sensor))
     if said:

@@ -53,7 +53,7 @@ def aware_controller(
     Parameters
     ----------
     system : StateSpace, Plant, or (A, B, C) or (A, B, C, D)
-        The plant, with u as its inputs.
+        The plant, with u as its inputs: of a plant with others, too, ``system[:, ["heating"]]``.
     mechanism : StationaryMechanism or None
         The noise that it knows of; None for a controller that takes ŷ for y.
     state_cost, input_cost : float or array
@@ -81,6 +81,7 @@ def aware_controller(
     (3, 1, 4)
     """
     plant = plant_of(system)
+    _refuse_private(system, mechanism)
     n, k, m = plant.states, plant.inputs, plant.outputs
     integrated = np.zeros((0, n))
     if integral_action is not None:
@@ -104,6 +105,19 @@ def aware_controller(
     entered[:r] += known @ through
     entered[r:, m : m + n] -= integrated
     return _state_space(plant, moved, entered, out, through)
+
+
+def _refuse_private(system: Any, mechanism: StationaryNoise | None) -> None:
+    """Refuse a plant with private and other inputs: a controller moves all that it is given."""
+    if mechanism is None or mechanism.neighbours.kind != "input":
+        return
+    labels = [str(label) for label in getattr(system, "input_labels", ())]
+    private = [label for label in labels if label in mechanism.neighbours.input_names]
+    if private and len(private) < len(labels):
+        raise AffineDPError(
+            f"the plant has the private input {private[0]!r}, which no controller moves: pass it "
+            "with the inputs that this one does, such as system[:, ['heating']]"
+        )
 
 
 def _gain(

@@ -6,6 +6,7 @@ that were computed have no common step down to their rounding.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -13,8 +14,10 @@ from collections.abc import Sequence
 ROUNDING = 2.0**-48
 # A step this many times larger than rounding is a step; smaller ones are rounding itself.
 SURE = 2.0**14
-# Among so many different readings all are even multiples by chance once in eight million.
-ENOUGH = 24
+# Among so many different readings all are even multiples by chance once in four million.
+ENOUGH, CHANCE = 24, 2.0**-22
+# A sensor with far coarser steps than declared shows among fewer.
+FEWEST = 6
 
 
 def common_step(readings: Sequence[float]) -> float | None:
@@ -78,6 +81,7 @@ class GridWatch:
     def __init__(self, declared: float) -> None:
         self._declared = declared
         self._readings: set[float] = set()
+        self._taken = 0
         self._done = False
 
     def take(self, reading: float) -> float | None:
@@ -88,14 +92,50 @@ class GridWatch:
         reading : float
             A finite number.
         """
+        self._taken += 1
         if self._done or reading in self._readings:
             return None
         self._readings.add(reading)
-        if len(self._readings) < ENOUGH:
+        if len(self._readings) < FEWEST:
             return None
-        step = common_step(tuple(self._readings))
-        self._readings.clear()
-        if step is None or step <= self._declared * (1 + 1e-6):
-            return None  # as fine as declared; the next ones are looked at anew
-        self._done = True
+        step = self._coarser(sorted(self._readings))
+        if step is not None:
+            self._done = True
+        elif len(self._readings) >= ENOUGH:
+            self._readings.clear()  # as fine as declared; the next ones are looked at anew
+            self._taken = 0
         return step
+
+    def _coarser(self, values: Sequence[float]) -> float | None:
+        """A coarser step than declared, if chance makes one as coarse no oftener than CHANCE."""
+        span, free = values[-1] - values[0], len(values) - 2
+        finest = max(self._declared, max(abs(values[0]), abs(values[-1]), span) * ROUNDING * SURE)
+        if not 0 < finest < math.inf:
+            return None
+        step = common_step(values)
+        # one of k numbers is a multiple of k, and the first two readings only set the grid
+        if step is not None and step > 1.5 * finest and (finest / step) ** free <= CHANCE:
+            return step
+        # steps that were printed with some digits, or carried in single precision, are multiples of
+        # those alone; but readings come again, and no two of them are closer than about a step
+        apart = least_distance(values)
+        crowded = (1 - min(1.0, apart / (span / (free + 1)))) ** free
+        if self._taken >= 2 * len(values) and apart > 2 * finest and crowded <= CHANCE:
+            return apart
+        return None
+
+
+def least_distance(values: Sequence[float]) -> float:
+    """Return the least distance of two numbers.
+
+    Parameters
+    ----------
+    values : sequence of float
+        At least two different ones, in order.
+
+    Examples
+    --------
+    >>> least_distance([1.0, 1.5, 2.75])
+    0.5
+    """
+    return min(b - a for a, b in itertools.pairwise(values))

@@ -7,12 +7,13 @@ If the limits keep every possible measurement inside the sensor's range, that ne
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array
-from affinedp.control.trajectory.dynamics import Dynamics
+from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
 from affinedp.errors import AffineDPError
 
 # Far more than sums over a horizon round.
@@ -34,6 +35,11 @@ class Reach:
         How inputs and disturbances enter the state.
     inputs : (low, high)
         Between which they lie.
+    D : array_like, shape (m, k), optional
+        How they enter the outputs at once; not at all unless given.
+    system : StateSpace, or (A, C), (A, B, C) or (A, B, C, D), optional
+        The whole plant, if a mechanism knows only a part of it: noise for private inputs knows the
+        states that they move, and others move the outputs, too.
 
     Examples
     --------
@@ -47,6 +53,8 @@ class Reach:
     start: tuple[ArrayLike, ArrayLike]
     B: ArrayLike
     inputs: tuple[ArrayLike, ArrayLike]
+    D: ArrayLike | None = None
+    system: Any = None
 
     def outputs(self, dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
         """Return the least and the largest value that each output can have at any time.
@@ -56,16 +64,43 @@ class Reach:
         dynamics : Dynamics
             A, C and the horizon.
         """
+        dynamics = self._whole(dynamics)
         matrix = real_array(self.B, "B", 2)
         if len(matrix) != dynamics.states:
-            raise AffineDPError(f"B has {len(matrix)} rows, but x has {dynamics.states} entries")
+            raise AffineDPError(
+                f"B has {len(matrix)} rows, but x has {dynamics.states} entries. If the mechanism "
+                "knows only the states that private inputs move, give the whole plant: "
+                "Reach(…, system=(A, C))"
+            )
         middle, spread = _box(self.start, "start", dynamics.states)
         given, width = _box(self.inputs, "inputs", matrix.shape[1])
         constant = dynamics.A.ndim == 2 and dynamics.C.ndim == 2
         found = _constant if constant else _varying
         low, high = found(dynamics, matrix, (middle, spread), (given, width))
+        if self.D is not None:
+            direct = real_array(self.D, "D", 2)
+            if direct.shape != (dynamics.outputs, matrix.shape[1]):
+                raise AffineDPError(
+                    f"D has shape {direct.shape}, but there are {dynamics.outputs} outputs and "
+                    f"{matrix.shape[1]} inputs"
+                )
+            low = low + direct @ given - np.abs(direct) @ width
+            high = high + direct @ given + np.abs(direct) @ width
         margin = SAFE * np.maximum(np.abs(low), np.abs(high))
         return low - margin, high + margin
+
+    def _whole(self, dynamics: Dynamics) -> Dynamics:
+        if self.system is None:
+            return dynamics
+        whole = dynamics_of(self.system, dynamics.horizon)
+        if whole.outputs != dynamics.outputs:
+            raise AffineDPError(
+                f"the system of reach has {whole.outputs} outputs, the mechanism {dynamics.outputs}"
+            )
+        # the outputs are called as the mechanism calls them
+        return Dynamics(
+            whole.A, whole.C, dynamics.horizon, whole.state_names, dynamics.output_names
+        )
 
 
 def _box(

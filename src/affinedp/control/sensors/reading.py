@@ -51,6 +51,8 @@ def _double(item: Any, place: int) -> float:
         return sys.float_info.max if item > 0 else -sys.float_info.max
     except ValueError:  # Decimal knows a NaN that no float can be
         value = math.nan
+    if math.isinf(value) and item != value:  # a finite Decimal or longdouble
+        return math.copysign(sys.float_info.max, value)
     if not math.isfinite(value):
         raise AffineDPError(f"y[{place}] is no finite number")
     return value

@@ -1,10 +1,12 @@
 """What a recording of raw readings tells about a sensor: step, range, uneven steps.
 
 All of it is an estimate, and all of it depends on the recording: it is for the owner of the plant.
-The step is the largest of which all differences are multiples.  The ends of the range show only if
-the recording reached them.  A converter with uneven steps gives some codes more often than their
-neighbours; that tells of its nonlinearity over a few steps, while what bends slowly over the whole
-range cannot be told from the signal and must be taken from the data sheet.
+The step is the largest of which all differences are multiples.  Where readings were printed with
+some digits, or carried in single precision, that is the step of the digits and not of the sensor;
+then no two different readings are one of them apart, and their least distance tells.  The ends of
+the range show only if the recording reached them.  A converter with uneven steps gives some codes
+more often than their neighbours; that tells of its nonlinearity over a few steps, while what bends
+slowly over the whole range cannot be told from the signal and must be taken from the data sheet.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.control.sensors.grid import ENOUGH, common_step
+from affinedp.control.sensors.grid import ENOUGH, common_step, least_distance
 from affinedp.errors import AffineDPError
 
 # Codes on either side with which a code is compared.
@@ -43,6 +45,8 @@ class SensorStudy:
         How many, and how many different ones.
     step : float or None
         The grid on which they lie; None if there is none down to the rounding of doubles.
+    apart : float or None
+        The least distance of two different readings; None if all are the same.
     low, high : float
         The least and the largest reading.
     saturates : tuple of str
@@ -56,14 +60,27 @@ class SensorStudy:
     readings: int
     distinct: int
     step: float | None
+    apart: float | None
     low: float
     high: float
     saturates: tuple[str, ...]
     nonlinearity: float | None
 
+    @property
+    def resolution(self) -> float | None:
+        """What to declare: the step, or more where it seems to be that of the digits alone.
+
+        Steps of q whose readings are rounded to r once more lie at least q − r apart and are off by
+        (q + r)/2 in all.
+        """
+        if self.step is None or self.apart is None or self.apart < 1.5 * self.step:
+            return self.step
+        return self.apart + 2 * self.step
+
     def to_record(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {**asdict(self), "saturates": list(self.saturates)}
+        record = {**asdict(self), "resolution": self.resolution}
+        return {**record, "saturates": list(self.saturates)}
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.readings:,} readings, {self.distinct:,} different"]
@@ -72,7 +89,13 @@ class SensorStudy:
         elif self.step is None:
             lines.append("  no step down to double precision: were these computed?")
         else:
-            lines.append(f"  step         {self.step:.6g}    declare --resolution {self.step:.6g}")
+            told = self.resolution or self.step
+            lines.append(f"  step         {self.step:.6g}    declare --resolution {_upwards(told)}")
+            if told > self.step:
+                lines.append(
+                    f"               no two readings are closer than {self.apart:.6g}: that is the "
+                    "step of the digits, not of the sensor; see the data sheet"
+                )
         ends = f"{self.low:.6g} to {self.high:.6g} were seen"
         if self.saturates:
             where = " and ".join(self.saturates)
@@ -121,11 +144,18 @@ def study(name: str, readings: Sequence[float]) -> SensorStudy:
         len(values),
         len(different),
         step,
+        least_distance(different) if len(different) > 1 else None,
         low,
         high,
         saturates,
         None if step is None else _nonlinearity(values, step, low, high),
     )
+
+
+def _upwards(value: float) -> str:
+    """Six digits of a number, and not less than it up to the rounding of doubles."""
+    near = f"{value:.6g}"
+    return near if float(near) >= value * (1 - 1e-12) else f"{value * (1 + 5e-6):.6g}"
 
 
 def _heaps_up(values: Sequence[float], end: float, order: Sequence[float]) -> bool:

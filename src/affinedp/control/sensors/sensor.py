@@ -16,6 +16,8 @@ from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 
 EXACT = "exact"
+# Noise before the converter is never so many times its standard deviation (chance 4e-33).
+FARTHEST = 12.0
 MOST_GIVEN = 1e120
 
 Resolution = ArrayLike | Dither | Sequence["float | Dither"]
@@ -60,6 +62,11 @@ class Sensor:
         if self.steps and not self.analog:
             rounded = np.array(self.steps) / 2
         return rounded + (np.array(self.errors) if self.errors else 0.0)
+
+    @property
+    def margins(self) -> FloatArray:
+        """How far from what is measured the converter is driven by its own noise."""
+        return FARTHEST * np.array(self.analog) if self.analog else np.zeros(len(self.low))
 
     def to_record(self) -> dict[str, list[str]]:
         """Return it as text, for a file."""
@@ -182,12 +189,15 @@ def check_range(sensor: Sensor, dynamics: Dynamics, reach: Reach | None) -> None
             "to which saturation costs nothing"
         )
     low, high = reach.outputs(dynamics)
+    low, high = low - sensor.margins, high + sensor.margins
+    also = " with the noise before the converter" if sensor.analog else ""
     for i, name in enumerate(dynamics.output_names):
         if low[i] < sensor.low[i] or high[i] > sensor.high[i]:
             raise AffineDPError(
-                f"by the given limits {name} can go from {low[i]:.4g} to {high[i]:.4g}, outside of "
-                f"the sensor's range from {sensor.low[i]:.4g} to {sensor.high[i]:.4g}: a saturated "
-                "sensor breaks the promise. Limit the inputs further, or take another sensor"
+                f"by the given limits {name} can go from {low[i]:.4g} to {high[i]:.4g}{also}, "
+                f"outside of the sensor's range from {sensor.low[i]:.4g} to "
+                f"{sensor.high[i]:.4g}: a saturated sensor breaks the promise. Limit the inputs "
+                "further, or take another sensor"
             )
 
 

@@ -153,7 +153,10 @@ def designed(
     """
     if isinstance(most_order, bool) or not isinstance(most_order, int) or most_order < 0:
         raise AffineDPError(f"most_order must be a whole number, at least 0, not {most_order!r}")
-    if not neighbours.plant.impulse(neighbours.plant.order + 2).any():
+    shown = neighbours.plant.order + 2
+    if neighbours.horizon is not None:
+        shown = min(shown, neighbours.steps_to_remember + 1)
+    if not neighbours.plant.impulse(shown).any():
         raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
     weight = _weight(cost, neighbours.plant.outputs)
     neighbours = _checked(neighbours)

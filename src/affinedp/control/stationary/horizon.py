@@ -33,11 +33,11 @@ def mean_cost(neighbours: PrivateInputs, shaper: Filter) -> float:
     shaper : Filter
         What colours white noise on the output.
     """
-    steps = int(neighbours.horizon or 1)
+    steps, remembered = int(neighbours.horizon or 1), neighbours.steps_to_remember
     seen = shaper.inverse().after(neighbours.plant)
     energies = (seen.D**2).sum(axis=0)
-    if steps > 1:
-        gramian = doubled_gramian(seen.A, seen.C, steps - 1)
+    if remembered:
+        gramian = doubled_gramian(seen.A, seen.C, remembered)
         energies = energies + np.einsum("ki,kl,li->i", seen.B, gramian, seen.B)
     return mean_variance(shaper, steps) * float((energies * neighbours.mu**2).max())
 

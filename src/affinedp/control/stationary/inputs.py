@@ -80,6 +80,15 @@ class PrivateInputs:
         )
 
     @property
+    def steps_to_remember(self) -> int:
+        """Over how many outputs of a horizon what the plant remembers of an event can show.
+
+        An input at the first step shows there at most through D.  A state that jumps at the first
+        step shows there at once, so that all outputs count.
+        """
+        return int(self.horizon or 1) - (self.kind != "forward")
+
+    @property
     def theorem(self) -> str:
         """What the promise rests on."""
         return (

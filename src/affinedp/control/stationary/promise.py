@@ -112,7 +112,7 @@ def _within_horizon(neighbours: PrivateInputs, shaper: Filter, place: Place) -> 
     pairs = ((exact.A, system.A), (exact.B, system.B), (exact.C, system.C), (exact.D, system.D))
     if not all(_same(a.values, a.over, b) for a, b in pairs):
         raise NoCertificateError("over a finite horizon the whitening filter must be exact doubles")
-    steps = int(neighbours.horizon or 1) - 1
+    steps = neighbours.steps_to_remember
     direct = (system.D**2).sum(axis=0) * (1 + 1e-14)
     if steps and system.order:
         names = tuple(f"x{i}" for i in range(system.order))

@@ -1,0 +1,126 @@
+"""From a cross-tabulation to its description: a guess from the labels, for a person to confirm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from affinedp.errors import AffineDPError
+from affinedp.tables.frames import TOTAL_WORDS, given_table
+from affinedp.tables.refusals import TableError, label_words, listed
+from affinedp.tables.row_groups import has_no_label
+from affinedp.tables.table_file import table_toml
+from affinedp.tables.table_release import TableRelease
+
+
+def from_crosstab(
+    table: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    margins: str = "private",
+    ask: Callable[[str], str] | None = input,
+    say: Callable[[str], object] = print,
+    **others: Any,
+) -> TableRelease:
+    """Guess how a table adds up, show the guess as a table file, and ask whether it is right.
+
+    Only labels are looked at.  A row or column called "All", "Total", … is the sum of the
+    others; levels of the index whose lower labels are empty are a hierarchy; without
+    either, one person is in one cell and nothing adds up.
+
+    Parameters
+    ----------
+    table : DataFrame or Series
+        Such as ``pd.crosstab(…, margins=True)``, a pivot table or a grouped sum.
+    epsilon, delta : float
+        The promise.
+    margins : {"private", "public"}
+        Whether totals get noise too, or are published as they are.
+    ask : callable or None
+        Gets a question and returns the answer; None takes the guess.
+    say : callable
+        Gets the description.
+    **others
+        Further arguments of :class:`TableRelease`.
+
+    Returns
+    -------
+    TableRelease
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> people = pd.DataFrame({"sex": list("fmfm"), "age": ["old", "old", "young", "old"]})
+    >>> counts = pd.crosstab(people["sex"], people["age"], margins=True)
+    >>> release = from_crosstab(counts, epsilon=1.0, ask=None, say=lambda text: None)
+    >>> release.totals, release.row_totals
+    ({'All': ['old', 'young']}, {'All': ['f', 'm']})
+    """
+    if margins not in ("private", "public"):
+        raise AffineDPError(f"margins must be 'private' or 'public', not {margins!r}")
+    found = {**_guess(table, margins == "public"), **others}
+    release = TableRelease(epsilon=epsilon, delta=delta, **found)
+    say(table_toml(release))
+    if ask is not None and ask("Is that how the table adds up? [y/N] ").strip().lower() not in (
+        "y",
+        "yes",
+    ):
+        raise TableError(
+            "the description was not confirmed: nothing was done. Correct the text and read it "
+            "with read_table_release, or say it with TableRelease"
+        )
+    return release
+
+
+def _guess(table: Any, public: bool) -> dict[str, Any]:
+    levels = _levels(table)
+    frame = given_table(TableRelease(epsilon=1.0, equations=[]), table).frame
+    columns = list(frame.columns)
+    if levels:
+        found: dict[str, Any] = {"hierarchy": levels}
+    else:
+        found = {}
+        rows = [label_words(label) for label in frame.index]
+        total = _total(rows, "rows")
+        if total is not None:
+            # labels as they are, so that a table with numbers for labels is found again
+            labels = frame.index.tolist()
+            place = rows.index(total)
+            found["row_totals"] = {
+                labels[place]: [label for i, label in enumerate(labels) if i != place]
+            }
+            if public:
+                found["public_rows"] = [labels[place]]
+    total = _total(columns, "columns")
+    if total is not None and len(columns) > 2:
+        found["totals"] = {total: [name for name in columns if name != total]}
+        if public:
+            found["public"] = [total]
+    if not found:
+        # nothing adds up: one person is in one cell of one row
+        found = {"equations": [], "columns": columns, "at_most": 1, "rows": "separate"}
+    return found
+
+
+def _levels(table: Any) -> list[str]:
+    """Index levels that are a hierarchy: somewhere the lower labels are empty."""
+    index = getattr(table, "index", None)
+    if index is None or getattr(index, "nlevels", 1) < 2:
+        return []
+    if any(not isinstance(name, str) for name in index.names):
+        raise TableError("every level of the index must have a name: use rename_axis")
+    empty = any(has_no_label(label) for labels in index.tolist() for label in labels)
+    if not empty:
+        raise TableError(
+            f"the levels {listed(index.names)} have no rows that are totals. Add them "
+            "(with_total_rows does), or reset the index and describe the table"
+        )
+    return list(index.names)
+
+
+def _total(labels: list[str], where: str) -> str | None:
+    found = [label for label in labels if label.strip().lower() in TOTAL_WORDS]
+    if len(found) > 1:
+        raise TableError(f"several {where} look like totals ({listed(found)}): describe the table")
+    return found[0] if found and len(labels) > 1 else None

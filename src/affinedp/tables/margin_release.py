@@ -1,0 +1,342 @@
+"""Margins of many attributes: which labels there are, what is promised, and people to count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, IntArray
+from affinedp.budget.ledger import Ledger
+from affinedp.designs.structured.margin_mechanism import MarginMechanism, ReleasedMargins
+from affinedp.designs.structured.margins import design_margins
+from affinedp.designs.structured.tree_promise import unit_of
+from affinedp.errors import AffineDPError
+from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
+from affinedp.tables.description import TableDescription
+from affinedp.tables.frames import given_table
+from affinedp.tables.refusals import TableError, closest
+
+ANY = TableDescription(epsilon=1.0, equations=[])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MarginRelease:
+    """Cross-tabulations of some attributes at a time, all consistent with each other.
+
+    The table of all attributes may have more cells than can be listed: it is never formed.
+
+    Parameters
+    ----------
+    attributes : mapping
+        From every attribute to its labels, at least two.  They are published, so they must not
+        come from the data.
+    margins : str, int or sequence of sequences of str
+        ``"<=3"`` for all tables of up to three attributes, ``3`` for exactly three, or their
+        names.
+    epsilon, delta : float
+        The promise; δ = 0 asks for Laplace noise.
+    law : {"gaussian", "laplace"}, optional
+        Law of the noise; the better one by default.
+    neighbours : {"person", "replace", "swaps"}
+        One person joins or leaves; one person has other labels (the number of people is public);
+        two people exchange labels (every table of one attribute is public and exact).
+    household : int
+        How many people may differ at once.
+    at_most : int, optional
+        How many rows a person has at most; 1 by default.
+    goal : {"sum", "largest"}
+        Least sum of squared errors, or least largest variance of a cell.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> labels = {"sex": ["f", "m"], "age": ["young", "old"], "works": ["no", "yes"]}
+    >>> people = pd.DataFrame({"sex": ["f", "m"], "age": ["old", "old"], "works": ["no", "yes"]})
+    >>> out = MarginRelease(attributes=labels, margins="<=2", epsilon=1.0).release(people)
+    >>> both, one = out.margin("sex", "age"), out.margin("sex")
+    >>> bool(abs(both.groupby("sex")["count"].sum() - one.set_index("sex")["count"]).max() < 1e-9)
+    True
+    """
+
+    attributes: Mapping[str, Sequence[Any]]
+    epsilon: float
+    delta: float = 0.0
+    margins: str | int | Sequence[Sequence[str]] = "<=2"
+    law: Law | None = None
+    neighbours: Literal["person", "replace", "swaps"] = "person"
+    household: int = 1
+    at_most: int | None = None
+    goal: Literal["sum", "largest"] = "sum"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.attributes, Mapping) or not self.attributes:
+            raise AffineDPError("attributes must be given as a mapping from names to labels")
+        for name, labels in self.attributes.items():
+            if isinstance(labels, str) or len(list(labels)) < 2:
+                raise AffineDPError(f"attribute {name!r} needs at least two labels: leave it out")
+            if len(set(labels)) < len(list(labels)):
+                raise AffineDPError(f"attribute {name!r} names a label twice")
+        if self.at_most is not None and (type(self.at_most) is not int or self.at_most < 1):
+            raise AffineDPError(f"at_most must be a whole number of at least 1: {self.at_most!r}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attributes, in their order."""
+        return tuple(self.attributes)
+
+    def design(self) -> MarginDesign:
+        """Design the noise; no data is needed."""
+        chosen: Any = self.margins
+        if not isinstance(chosen, str | int):
+            chosen = [self._places(names) for names in chosen]
+        law: Any = self.law or "auto"
+        mechanism = design_margins(
+            [len(list(labels)) for labels in self.attributes.values()],
+            chosen,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.neighbours,
+            household=self.household * (self.at_most or 1),
+            goal=self.goal,
+            law=law,
+        )
+        return MarginDesign(self, mechanism)
+
+    def release(
+        self,
+        people: Any,
+        *,
+        count: str | None = None,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+    ) -> ReleasedMarginTables:
+        """Publish the margins of a table of people.
+
+        Parameters
+        ----------
+        people : DataFrame of pandas or polars
+            One row per person, or one per cell with a column of counts.
+        count : str, optional
+            The column of counts.
+        ledger : Ledger, optional
+            Charged before any noise is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+
+        Returns
+        -------
+        ReleasedMarginTables
+        """
+        return self.design().release(people, count=count, ledger=ledger, label=label)
+
+    def _places(self, names: Iterable[str]) -> tuple[int, ...]:
+        known = list(self.attributes)
+        found = []
+        for name in [names] if isinstance(names, str) else names:
+            if name not in known:
+                raise AffineDPError(f"there is no attribute {name!r}{closest(name, known)}")
+            found.append(known.index(name))
+        if len(set(found)) < len(found):
+            raise AffineDPError("a margin names an attribute twice")
+        return tuple(sorted(found))
+
+
+@dataclass(frozen=True, eq=False)
+class MarginDesign:
+    """Noise for margins, with what it promises.
+
+    Attributes
+    ----------
+    description : MarginRelease
+        What was asked for.
+    mechanism : MarginMechanism
+        The noise.
+    """
+
+    description: MarginRelease
+    mechanism: MarginMechanism = field(repr=False)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised, with the unit that all tables share."""
+        kind = {"swaps": "swap"}.get(self.description.neighbours, self.description.neighbours)
+        unit = unit_of(kind, self.description.household)
+        return replace(self.mechanism.guarantee, unit=unit)
+
+    def margins(self) -> Any:
+        """Return every margin with its number of cells and its noise, before anything is spent.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``margin``, ``cells`` and ``noise`` (standard deviation of a cell).
+        """
+        import pandas
+
+        names = self.description.names
+        sizes = self.mechanism.sizes
+        rows = [
+            (
+                " × ".join(names[j] for j in places) or "everybody",
+                math.prod(sizes[j] for j in places),
+                math.sqrt(variance),
+            )
+            for places, variance in self.mechanism.variances.items()
+        ]
+        return pandas.DataFrame(rows, columns=["margin", "cells", "noise"])
+
+    def release(
+        self,
+        people: Any,
+        *,
+        count: str | None = None,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+    ) -> ReleasedMarginTables:
+        """Publish; see :meth:`MarginRelease.release`.
+
+        Parameters
+        ----------
+        people : DataFrame of pandas or polars
+            One row per person, or one per cell with a column of counts.
+        count : str, optional
+            The column of counts.
+        ledger : Ledger, optional
+            Charged before any noise is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        """
+        given = given_table(ANY, people)
+        records = _records(self.description, given.frame)
+        weights = None if count is None else _weights(given.frame, count)
+        entry = None
+        if ledger is not None:
+            entry = ledger.charge(
+                self.guarantee, fingerprint=self.mechanism.fingerprint, label=label
+            )
+        sizes = self.mechanism.sizes
+
+        def counts(places: tuple[int, ...]) -> IntArray:
+            shape = [sizes[j] for j in places]
+            found = np.zeros(shape, dtype=np.int64)
+            where = tuple(records[:, j] for j in places)
+            np.add.at(found, where, 1 if weights is None else weights)
+            if not places:
+                found[...] = len(records) if weights is None else int(weights.sum())
+            return found
+
+        released = self.mechanism.release(counts)
+        if ledger is not None and entry is not None:
+            ledger.settle(entry)
+        polars = type(people).__module__.startswith("polars")
+        return ReleasedMarginTables(self, released, given.back if polars else None)
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedMarginTables:
+    """Published margins.  Everything here may be shown to anyone.
+
+    Attributes
+    ----------
+    design : MarginDesign
+        The noise.
+    released : ReleasedMargins
+        What was drawn.
+    back : callable or None
+        From pandas to the kind of table that people were in.
+    """
+
+    design: MarginDesign
+    released: ReleasedMargins = field(repr=False)
+    back: Any = field(default=None, repr=False)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised."""
+        return self.design.guarantee
+
+    def margin(self, *names: str) -> Any:
+        """Return one margin as a long table: a column of labels per attribute, and counts.
+
+        Parameters
+        ----------
+        *names : str
+            The attributes; none for the number of people.
+        """
+        places = self._places(names)
+        return self._long(places, {"count": self.released.margin(places)})
+
+    def interval(self, *names: str, level: float = 0.95, simultaneous: bool = False) -> Any:
+        """Return one margin with the ends of confidence intervals for the true counts.
+
+        Parameters
+        ----------
+        *names : str
+            The attributes.
+        level : float
+            With which probability, at least.
+        simultaneous : bool
+            Whether for all cells of this margin at once.
+        """
+        places = self._places(names)
+        found = self.design.mechanism.interval(
+            self.released, places, level=level, simultaneous=simultaneous
+        )
+        count = self.released.margin(places)
+        return self._long(places, {"count": count, "lower": found.low, "upper": found.high})
+
+    @cached_property
+    def _labels(self) -> list[list[Any]]:
+        return [list(labels) for labels in self.design.description.attributes.values()]
+
+    def _places(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        known = list(self.design.description.names)
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise AffineDPError(f"there is no attribute {unknown[0]!r}{closest(unknown[0], known)}")
+        return tuple(sorted(known.index(name) for name in names))
+
+    def _long(self, places: tuple[int, ...], numbers: Mapping[str, Any]) -> Any:
+        import itertools
+
+        import pandas
+
+        cells = list(itertools.product(*(self._labels[j] for j in places)))
+        names = [self.design.description.names[j] for j in places]
+        table = pandas.DataFrame(cells, columns=names, index=range(len(cells)))
+        table = table.assign(**{key: np.ravel(value) for key, value in numbers.items()})
+        return table if self.back is None else self.back(table)
+
+
+def _records(description: MarginRelease, frame: Any) -> IntArray:
+    """Labels as numbers; other labels than the public ones are refused."""
+    columns = []
+    for name, labels in description.attributes.items():
+        if name not in frame:
+            raise TableError(f"there is no column {name!r}{closest(name, frame)}", "", name)
+        place = {label: i for i, label in enumerate(labels)}
+        found = [place.get(label, -1) for label in frame[name].tolist()]
+        if -1 in found:
+            raise TableError(
+                f"column {name!r} has a label that is not among the public ones. Add it to "
+                "attributes, or leave the row out",
+                "",
+                name,
+            )
+        columns.append(np.array(found, dtype=np.int64))
+    return np.column_stack(columns)
+
+
+def _weights(frame: Any, count: str) -> IntArray:
+    if count not in frame:
+        raise TableError(f"there is no column {count!r}{closest(count, frame)}", "", count)
+    values: FloatArray = np.asarray(frame[count], dtype=float)
+    if not np.isfinite(values).all() or (values != np.rint(values)).any():
+        raise TableError(f"column {count!r} must hold whole numbers", "", count)
+    return np.asarray(values, dtype=np.int64)

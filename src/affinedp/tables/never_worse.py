@@ -1,0 +1,215 @@
+"""Standard practice, in the same units: what any design for a table is compared with.
+
+Noise on every number, brought back onto the equations by least squares; noise on the cells, added
+up; one weight per level.  Each keeps the same promise to the same neighbours, and each is a
+mechanism that could be released, so the best of all is never worse than any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, dense
+from affinedp.designs.gaussian import at_the_limit
+from affinedp.designs.separate import range_basis
+from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism, build
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.joint import JointAdjacency
+from affinedp.promise.verification import Law
+
+# Moves times entries up to which a baseline is computed.
+MOST_NUMBERS = 4e7
+
+INDEPENDENT = "independent noise on every number"
+PROJECTED = "independent noise on every number, made to add up"
+CELLS = "noise on the cells, added up"
+LEVELS = "one weight per level"
+DESIGNED = "the design"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What one way to add noise costs for the same promise.
+
+    Attributes
+    ----------
+    name : str
+        Which way.
+    law : {"gaussian", "laplace"}
+        Law of its noise.
+    error : float
+        Weighted expected squared error of a release of the whole table.
+    """
+
+    name: str
+    law: Law
+    error: float
+
+
+def weighted_error(mechanism: Mechanism, weights: FloatArray | None) -> float:
+    """Return what the noise costs under the weights.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        The noise.
+    weights : array or None
+        One per output; 1 by default.
+    """
+    errors = mechanism.expected_squared_errors
+    return math.fsum(errors if weights is None else errors * weights)
+
+
+def independent_error(
+    adjacency: Adjacency, law: Law, limit: float, weights: FloatArray | None
+) -> float:
+    """Return what independent noise on every number costs, which does not add up.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whom the promise is about.
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    limit : float
+        The sensitivity that the promise allows.
+    weights : array or None
+        One per entry; 1 by default.
+    """
+    n = adjacency.manifold.n
+    scale = adjacency.sensitivity(np.eye(n), norm=2 if law == "gaussian" else 1).upper / limit
+    unit = scale**2 * (1.0 if law == "gaussian" else 2.0)
+    return unit * (n if weights is None else float(weights.sum()))
+
+
+def baseline_mechanisms(
+    adjacency: Adjacency, law: Law, limit: float, cells: FloatArray
+) -> Iterator[tuple[str, Mechanism]]:
+    """Yield standard practice as mechanisms that keep the promise.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whom the promise is about.
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    limit : float
+        The sensitivity that the promise allows.
+    cells : array of bool
+        Which entries are no totals.
+    """
+    for name, y in ((PROJECTED, np.ones(len(cells))), (CELLS, cells.astype(float))):
+        try:
+            yield name, diagonal_noise(adjacency, law, limit, y)
+        except (AffineDPError, np.linalg.LinAlgError):
+            continue  # noise on these entries does not cover the rest
+
+
+def diagonal_noise(adjacency: Adjacency, law: Law, limit: float, y: FloatArray) -> Mechanism:
+    """Return independent noise of weight y on every entry, brought onto the equations.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whom the promise is about.
+    law : {"gaussian", "laplace"}
+        Law of the noise: variance 1/y or scale 1/y, up to a common factor.
+    limit : float
+        The sensitivity that the promise allows.
+    y : array
+        One per entry, 0 for no noise of its own; only ratios count.
+    """
+    import scipy.sparse as sparse
+
+    bases, roots = [], []
+    for span in _spans(adjacency):
+        if span.size > MOST_NUMBERS:
+            raise AffineDPError("too many moves for a comparison")
+        basis = range_basis(span)
+        bases.append(basis)
+        roots.append(projected_root(basis, y, law))
+    identity = sparse.csr_array(sparse.eye_array(adjacency.manifold.n))
+    names = adjacency.manifold.names
+    if len(bases) == 1:
+        unit = build(adjacency, identity, bases[0], roots[0] / limit, law, names)
+    else:
+        basis = sparse.csr_array(np.hstack(bases))
+        root = sparse.csr_array(sparse.block_diag(roots)) / limit
+        unit = build(adjacency, identity, basis, root, law, names)
+    return at_the_limit(unit, limit)
+
+
+def projected_root(basis: FloatArray, y: FloatArray, law: Law) -> FloatArray:
+    """Return what makes, of independent draws, noise on the basis: least squares of each entry's.
+
+    Parameters
+    ----------
+    basis : array, shape (n, r)
+        What the noise lives in.
+    y : array, shape (n,)
+        Weight of the noise on every entry.
+    law : {"gaussian", "laplace"}
+        Law of the draws.
+    """
+    if law == "gaussian":
+        precision = basis.T @ (y[:, None] * basis)
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
+    kept = y > 0
+    precision = basis.T @ ((y**2)[:, None] * basis)
+    return np.asarray(np.linalg.solve(precision, basis[kept].T * y[kept]))
+
+
+def _spans(adjacency: Adjacency) -> list[FloatArray]:
+    """Vectors that span the moves, part by part where parts move apart."""
+    if isinstance(adjacency, JointAdjacency):
+        return [dense(part.span()) for part in adjacency.parts]
+    return [dense(adjacency.span())]
+
+
+def shared_out(
+    adjacency: JointAdjacency,
+    law: Law,
+    limit: float,
+    weights: FloatArray | None,
+    design: Callable[[Adjacency], Mechanism],
+) -> Mechanism:
+    """Return noise for moves in several parts at once, the promise shared out to the least cost.
+
+    With F the cost of a part at the whole limit, Gaussian shares s² ∝ √F and Laplace shares
+    ε ∝ F^⅓ cost the least.
+
+    Parameters
+    ----------
+    adjacency : JointAdjacency
+        One move in each part.
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    limit : float
+        The sensitivity that the promise allows.
+    weights : array or None
+        One per entry; 1 by default.
+    design : callable
+        From the neighbours of one part to noise that keeps the whole limit.
+    """
+    import scipy.sparse as sparse
+
+    found = [design(part) for part in adjacency.parts]
+    costs = np.array([weighted_error(one, weights) for one in found])
+    power = 0.25 if law == "gaussian" else 1 / 3
+    sizes = np.maximum(costs, 1e-300) ** power
+    total = math.sqrt(float((sizes**2).sum())) if law == "gaussian" else float(sizes.sum())
+    basis = sparse.csr_array(np.hstack([dense(one.basis) for one in found]))
+    roots = [dense(one.root) * (total / size) for one, size in zip(found, sizes)]
+    names = adjacency.manifold.names
+    gaps = [one.gap for one in found]
+    unit = build(
+        adjacency, found[0].query, basis, sparse.csr_array(sparse.block_diag(roots)), law, names,
+        gap=None if None in gaps else max(gap for gap in gaps if gap is not None),
+        notes=tuple(dict.fromkeys(note for one in found for note in one.notes)),
+    )  # fmt: skip
+    return at_the_limit(unit, limit)

@@ -1,0 +1,339 @@
+"""One person in a table: the numbers that count them, and the moves that one person makes.
+
+A person is counted once in a cell that is no total, and in every total above it: a set of
+entries of which every total holds exactly one part.  Several splits of one total count the same
+person once each.  Where totals are public, a person cannot come or go below them; then they are
+counted in another cell with the same public totals, or, where that is not possible either,
+two people exchange places.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.tables.layout import Layout
+from affinedp.tables.refusals import TableError, listed
+from affinedp.tables.relations import Relation
+
+Person = frozenset[int]
+Move = dict[int, int]
+
+MOST_PEOPLE = 200_000
+MOST_MOVES = 200_000
+MOST_NUMBERS = 1e8
+
+
+@dataclass(frozen=True)
+class PeopleMoves:
+    """What one person moves, table by table.
+
+    Attributes
+    ----------
+    tables : tuple of tuples
+        For every part of the table that no equation ties to the rest: its moves, each from
+        private entries to whole numbers.
+    leaves : tuple of tuples
+        For every move of every table, the entries by whose μ it is scaled.
+    joins, replaces, swaps : bool
+        Which kinds of moves there are: a person comes or goes, is counted elsewhere, or two
+        exchange places.
+    """
+
+    tables: tuple[tuple[Move, ...], ...] = field(repr=False)
+    leaves: tuple[tuple[tuple[int, ...], ...], ...] = field(repr=False)
+    joins: bool
+    replaces: bool
+    swaps: bool
+
+    def directions(self, layout: Layout, reach: FloatArray) -> list[FloatArray]:
+        """Return the moves of every table as columns over the private entries.
+
+        Parameters
+        ----------
+        layout : Layout
+            The entries.
+        reach : array
+            How far one person moves a cell, by private entry.
+        """
+        place = {int(entry): i for i, entry in enumerate(layout.private)}
+        found = []
+        for moves, leaves in zip(self.tables, self.leaves):
+            if len(moves) * float(len(place)) > MOST_NUMBERS:
+                raise TableError("the table has too many cells for a list of moves")
+            columns = np.zeros((len(place), len(moves)))
+            for k, (move, own) in enumerate(zip(moves, leaves)):
+                size = max(float(reach[place[entry]]) for entry in own)
+                for entry, value in move.items():
+                    columns[place[entry], k] = value * size
+            columns = columns[:, columns.any(axis=0)]
+            if columns.shape[1]:
+                found.append(columns)
+        return found
+
+
+def people_moves(layout: Layout, *, replace: bool) -> PeopleMoves | None:
+    """Return the moves of one person, or None where equations are not totals of counts.
+
+    Parameters
+    ----------
+    layout : Layout
+        Entries and equations.
+    replace : bool
+        Whether the number of people is public, so that nobody comes or goes.
+    """
+    sums = [sum_of(relation, place) for place, relation in enumerate(layout.relations)]
+    if any(one is None for one in sums):
+        return None
+    known = [one for one in sums if one is not None]
+    private = frozenset(int(entry) for entry in layout.private)
+    tables, leaves = [], []
+    kinds = {"joins": False, "replaces": False, "swaps": False}
+    for entries, own in _tables(layout, known):
+        people = list(_people(entries, own))
+        moves, which = _moves(people, private, replace)
+        if entries - private or not is_tree(own):
+            freedom = _freedom(entries & private, own) - (replace and which["unbound"])
+            if _rank(moves) < freedom:
+                moves += _swaps(people, private)
+                which["swaps"] = True
+                if _rank(moves) < freedom:
+                    raise _not_moved(layout, entries & private, moves)
+        if not moves:
+            continue
+        totals = {total for total, _ in own}
+        tables.append(tuple(moves))
+        leaves.append(
+            tuple(tuple(e for e in move if e not in totals) or tuple(move) for move in moves)
+        )
+        for kind in kinds:
+            kinds[kind] |= which[kind]
+    if not tables:
+        raise TableError("no person can move without changing what is public: nothing is private")
+    return PeopleMoves(tuple(tables), tuple(leaves), **kinds)
+
+
+Sum = tuple[int, tuple[int, ...]]
+
+
+def sum_of(relation: Relation, place: int) -> Sum | None:
+    """Return (total, parts) of an equation that says so, or None.
+
+    Parts whose sum is a constant have a public total of their own, with a negative number.
+
+    Parameters
+    ----------
+    relation : Relation
+        The equation.
+    place : int
+        Which of the equations it is.
+    """
+    sides: dict[bool, list[int]] = {True: [], False: []}
+    for entry, value in relation.coefficients.items():
+        sides[value > 0].append(entry)
+    if len({abs(value) for value in relation.coefficients.values()}) != 1:
+        return None
+    if not sides[True] or not sides[False]:
+        return (-1 - place, tuple(sides[True] or sides[False]))
+    for one, other in ((sides[True], sides[False]), (sides[False], sides[True])):
+        if len(one) == 1 and relation.total in (None, one[0]):
+            return one[0], tuple(other)
+    return None
+
+
+def _tables(layout: Layout, sums: Sequence[Sum]) -> Iterator[tuple[frozenset[int], list[Sum]]]:
+    """Entries that equations tie together, and those equations."""
+    root = {entry: entry for entry in range(len(layout.is_private))}
+    root.update({total: total for total, _ in sums})
+
+    def find(entry: int) -> int:
+        while root[entry] != entry:
+            root[entry] = root[root[entry]]
+            entry = root[entry]
+        return entry
+
+    for total, parts in sums:
+        for part in parts:
+            root[find(part)] = find(total)
+    members: dict[int, set[int]] = {}
+    for entry in root:
+        members.setdefault(find(entry), set()).add(entry)
+    equations: dict[int, list[Sum]] = {}
+    for one in sums:
+        equations.setdefault(find(one[0]), []).append(one)
+    for top, entries in members.items():
+        yield frozenset(entries), equations.get(top, [])
+
+
+def _people(entries: Iterable[int], sums: Sequence[Sum]) -> Iterator[Person]:
+    """Every way to count one person: sets that hold one part of each total in them."""
+    above: dict[int, list[Sum]] = {}
+    below: dict[int, list[Sum]] = {}
+    for one in sums:
+        below.setdefault(one[0], []).append(one)
+        for part in one[1]:
+            above.setdefault(part, []).append(one)
+    seen: set[Person] = set()
+    for leaf in sorted(entries):
+        if leaf in below:
+            continue
+        stack: list[tuple[frozenset[int], tuple[int, ...]]] = [(frozenset([leaf]), (leaf,))]
+        while stack:
+            inside, waiting = stack.pop()
+            if not waiting:
+                if inside not in seen:
+                    seen.add(inside)
+                    yield inside
+                if len(seen) > MOST_PEOPLE:
+                    raise TableError(
+                        f"one person can be counted in more than {MOST_PEOPLE:,} ways: release the "
+                        "splits as tables of their own (TableRelease.together), or MarginRelease"
+                    )
+                continue
+            entry, rest = waiting[0], waiting[1:]
+            stack += _grown(inside, rest, entry, above.get(entry, ()), below.get(entry, ()))
+
+
+def _grown(
+    inside: Person, rest: tuple[int, ...], entry: int, above: Iterable[Sum], below: Iterable[Sum]
+) -> Iterator[tuple[Person, tuple[int, ...]]]:
+    """What must be counted too if an entry is: its totals, and one part of it in each split."""
+    forced = []
+    for total, parts in above:
+        if any(part in inside for part in parts if part != entry):
+            return
+        if total not in inside:
+            forced.append(total)
+    open_splits = []
+    for _, parts in below:
+        counted = sum(part in inside for part in parts)
+        if counted > 1:
+            return
+        if counted == 0:
+            open_splits.append(parts)
+    for choice in itertools.product(*open_splits):
+        more = tuple(dict.fromkeys((*forced, *choice)))
+        yield inside | frozenset(more), (*rest, *more)
+
+
+def _moves(
+    people: Sequence[Person], private: Person, replace: bool
+) -> tuple[list[Move], dict[str, bool]]:
+    """People who come or go, and people who are counted elsewhere under the same public totals."""
+    classes: dict[Person, list[Person]] = {}
+    for person in people:
+        classes.setdefault(person - private, []).append(person)
+    moves: dict[tuple[tuple[int, int], ...], Move] = {}
+    which = {"joins": False, "replaces": False, "swaps": False, "unbound": False}
+    for public, members in classes.items():
+        if not public:
+            which["unbound"] = True
+        if not public and not replace:
+            for person in members:
+                _add(moves, dict.fromkeys(person, 1))
+            which["joins"] = True
+            continue
+        count = len(members) * (len(members) - 1) / 2
+        if count + len(moves) > MOST_MOVES:
+            raise TableError(f"there are more than {MOST_MOVES:,} ways to count a person elsewhere")
+        for one, other in itertools.combinations(members, 2):
+            _add(moves, _difference([one], [other], private))
+            which["replaces"] = True
+    return list(moves.values()), which
+
+
+def _swaps(people: Sequence[Person], private: Person) -> list[Move]:
+    """Two people who together are counted under the same public totals before and after."""
+    if len(people) ** 2 / 2 > MOST_MOVES:
+        raise TableError("the table is too large for a list of exchanges: use MarginRelease")
+    pairs: dict[frozenset[tuple[int, int]], list[tuple[Person, Person]]] = {}
+    for one, other in itertools.combinations(people, 2):
+        public = Counter([*(one - private), *(other - private)])
+        pairs.setdefault(frozenset(public.items()), []).append((one, other))
+    moves: dict[tuple[tuple[int, int], ...], Move] = {}
+    for group in pairs.values():
+        for before, after in itertools.combinations(group, 2):
+            _add(moves, _difference(before, after, private))
+            if len(moves) > MOST_MOVES:
+                raise TableError("the table is too large for a list of exchanges")
+    return list(moves.values())
+
+
+def _difference(before: Iterable[Person], after: Iterable[Person], private: Person) -> Move:
+    count: Counter[int] = Counter()
+    for person in before:
+        count.update(person & private)
+    for person in after:
+        count.subtract(person & private)
+    return {entry: value for entry, value in count.items() if value}
+
+
+def _add(moves: dict[tuple[tuple[int, int], ...], Move], move: Move) -> None:
+    """Keep one of every pair ±v."""
+    if not move:
+        return
+    items = sorted(move.items())
+    if items[0][1] < 0:
+        items = [(entry, -value) for entry, value in items]
+    moves.setdefault(tuple(items), dict(items))
+
+
+def is_tree(sums: Sequence[Sum]) -> bool:
+    """Return whether every number is part of one total at most, and every total split once.
+
+    Parameters
+    ----------
+    sums : sequence of (total, parts)
+        The equations.
+    """
+    parts = [part for _, parts in sums for part in parts]
+    totals = [total for total, _ in sums]
+    return len(set(parts)) == len(parts) and len(set(totals)) == len(totals)
+
+
+def _freedom(entries: Person, sums: Sequence[Sum]) -> int:
+    """Dimension of what is private here: entries less independent equations."""
+    rows = []
+    for total, parts in sums:
+        row = {part: -1 for part in parts if part in entries}
+        if total in entries:
+            row[total] = 1
+        rows.append(row)
+    return len(entries) - _rank(rows)
+
+
+def _rank(rows: Sequence[Move]) -> int:
+    """Rank of sparse whole-number vectors."""
+    columns = {entry: i for i, entry in enumerate(dict.fromkeys(e for row in rows for e in row))}
+    if not columns:
+        return 0
+    gram = np.zeros((len(columns), len(columns)))
+    for row in rows:
+        places = [columns[entry] for entry in row]
+        values = np.array(list(row.values()), dtype=float)
+        gram[np.ix_(places, places)] += np.outer(values, values)
+    scale = np.sqrt(np.maximum(np.diagonal(gram), 1.0))
+    return int(np.linalg.matrix_rank(gram / scale[:, None] / scale, hermitian=True))
+
+
+def _not_moved(layout: Layout, entries: Iterable[int], moves: Sequence[Move]) -> TableError:
+    moved = {entry for move in moves for entry in move}
+    still = [layout.name(entry) for entry in sorted(entries) if entry not in moved]
+    if still:
+        return TableError(
+            f"{listed(still)} cannot change by one person, nor by two who exchange places, while "
+            "what is public stays the same: it would come out without noise. Declare it public "
+            "too, declare less public, or use neighbours='circuits', which covers larger exchanges",
+            "",
+            still[0],
+        )
+    return TableError(
+        "what is public leaves combinations of cells that no exchange of two people changes: they "
+        "would come out without noise. Declare less public, or use neighbours='circuits', which "
+        "covers larger exchanges"
+    )

@@ -1,0 +1,201 @@
+"""Several tables about the same people: one promise for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from affinedp.budget.ledger import Ledger
+from affinedp.errors import AffineDPError
+from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
+from affinedp.promise.guarantee import Guarantee, compose
+from affinedp.promise.verification import Law
+from affinedp.tables.description import TableDescription
+from affinedp.tables.refusals import TableError
+
+# Shares of the budget are rounded down by this, so that all together stay within it.
+SPARE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralTables:
+    """Tables about the same people, released with independent noise under one promise.
+
+    Attributes
+    ----------
+    releases : tuple of TableRelease
+        The tables; their own ε and δ count only where ``epsilon`` is None.
+    epsilon, delta : float or None
+        The promise of all tables together.
+    """
+
+    releases: tuple[Any, ...]
+    epsilon: float | None = None
+    delta: float = 0.0
+
+    def design(self, tables: Sequence[Any]) -> SeveralDesigns:
+        """Design the noise of all tables, the budget shared out to the least squared error.
+
+        Parameters
+        ----------
+        tables : sequence of DataFrames
+            One per release, in their order; only what is public in them is used.
+
+        Returns
+        -------
+        SeveralDesigns
+        """
+        if len(tables) != len(self.releases):
+            raise TableError(f"there are {len(self.releases)} releases, but {len(tables)} tables")
+        if self.epsilon is None:
+            return SeveralDesigns(
+                tuple(one.design(table) for one, table in zip(self.releases, tables))
+            )
+        laws: tuple[Law, ...] = ("laplace",)
+        if self.delta > 0:
+            laws = ("gaussian", "laplace")
+        found = [self._shared_out(tables, law) for law in laws]
+        return min(found, key=lambda designs: designs.cost)
+
+    def release(
+        self,
+        tables: Sequence[Any],
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+    ) -> tuple[Any, ...]:
+        """Publish all tables.
+
+        Parameters
+        ----------
+        tables : sequence of DataFrames
+            One per release, in their order.
+        ledger : Ledger, optional
+            Charged for every table before its noise is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        """
+        return self.design(tables).release(tables, ledger=ledger, label=label)
+
+    def _shared_out(self, tables: Sequence[Any], law: Law) -> SeveralDesigns:
+        """Gaussian s² ∝ √cost or Laplace ε ∝ cost^⅓: the least sum for one promise."""
+        assert self.epsilon is not None
+        delta = self.delta if law == "gaussian" else 0.0
+        whole = [replace(one, epsilon=self.epsilon, delta=delta, law=law) for one in self.releases]
+        costs = [_cost(one.design(table)) for one, table in zip(whole, tables)]
+        if law == "gaussian":
+            limit = float(gaussian_sensitivity(self.epsilon, delta))
+            sizes = [math.sqrt(cost) for cost in costs]
+            shares = [limit * math.sqrt(size / math.fsum(sizes)) for size in sizes]
+            budgets = [_pair(delta, s * (1 - SPARE)) for s in shares]
+        else:
+            sizes = [cost ** (1 / 3) for cost in costs]
+            shares = [self.epsilon * size / math.fsum(sizes) for size in sizes]
+            budgets = [(share * (1 - SPARE), 0.0) for share in shares]
+        designs = tuple(
+            replace(one, epsilon=epsilon, delta=own).design(table)
+            for one, (epsilon, own), table in zip(whole, budgets, tables)
+        )
+        found = SeveralDesigns(designs)
+        if not found.guarantee.holds(self.epsilon, self.delta):
+            raise AffineDPError("the budget could not be shared out: choose a larger ε or δ")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralDesigns:
+    """The noise of several tables, and what they promise together.
+
+    Attributes
+    ----------
+    designs : tuple of TableDesign
+        One per table.
+    """
+
+    designs: tuple[Any, ...] = field(repr=False)
+
+    @property
+    def cost(self) -> float:
+        """Weighted expected squared error of all tables."""
+        return math.fsum(_cost(design) for design in self.designs)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all tables promise together: one person more or less, in one cell of each."""
+        parts = [design.guarantee for design in self.designs]
+        words = "; ".join(dict.fromkeys(part.neighbours for part in parts))
+        text = f"one person in each of {len(parts)} tables about the same people ({words})"
+        same = [replace(part, neighbours=text, neighbours_key=text) for part in parts]
+        return compose(same)
+
+    def release(
+        self,
+        tables: Sequence[Any],
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+    ) -> tuple[Any, ...]:
+        """Publish all tables; see :meth:`SeveralTables.release`.
+
+        Parameters
+        ----------
+        tables : sequence of DataFrames
+            One per design, in their order.
+        ledger : Ledger, optional
+            Charged for every table before its noise is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        """
+        if len(tables) != len(self.designs):
+            raise TableError(f"there are {len(self.designs)} designs, but {len(tables)} tables")
+        for design, table in zip(self.designs, tables):
+            design.check(table)  # all are refused before one is charged
+        return tuple(
+            design.release(table, ledger=ledger, label=label)
+            for design, table in zip(self.designs, tables)
+        )
+
+
+def several_tables(
+    releases: Sequence[TableDescription], epsilon: float | None, delta: float
+) -> SeveralTables:
+    """Return one release of several tables; see :meth:`TableRelease.together`.
+
+    Parameters
+    ----------
+    releases : sequence of TableRelease
+        The tables.
+    epsilon : float or None
+        ε of all together.
+    delta : float
+        δ of all together.
+    """
+    chosen = tuple(releases)
+    if len(chosen) < 2 or any(not isinstance(one, TableDescription) for one in chosen):
+        raise AffineDPError("together takes at least two TableReleases")
+    if len({(one.neighbours, one.household) for one in chosen}) > 1:
+        raise AffineDPError(
+            "one promise is about one kind of neighbours: give all tables the same neighbours and "
+            "household"
+        )
+    if any(one.neighbours == "circuits" for one in chosen):
+        raise AffineDPError(
+            "Definition 4 does not say what one person is in several tables: use neighbours="
+            "'person'"
+        )
+    return SeveralTables(chosen, epsilon, delta)
+
+
+def _pair(delta: float, sensitivity: float) -> tuple[float, float]:
+    """An (ε, δ) that Gaussian noise of this sensitivity just keeps."""
+    epsilon = float(gaussian_epsilon(delta, sensitivity))
+    if epsilon > 0:
+        return epsilon, delta
+    return 0.0, float(gaussian_delta(0.0, sensitivity))
+
+
+def _cost(design: Any) -> float:
+    """Weighted squared error of a release of the table."""
+    return float(design.weighted_error)

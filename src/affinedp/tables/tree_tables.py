@@ -1,0 +1,188 @@
+"""Tables that are one tree of totals: designed and released in time that grows with their size.
+
+Large hierarchies, and those whose numbers are to be at least 0, are handed to
+:mod:`affinedp.designs.structured`.  They hold counts of people, which are whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, IntArray
+from affinedp.designs.structured.tree_mechanism import TreeMechanism
+from affinedp.designs.structured.tree_promise import neighbour_words
+from affinedp.designs.structured.trees import design_tree
+from affinedp.promise.guarantee import Guarantee
+from affinedp.tables.description import TableDescription
+from affinedp.tables.layout import Layout
+from affinedp.tables.never_worse import Compared
+from affinedp.tables.people import is_tree, sum_of
+from affinedp.tables.refusals import TableError
+
+# Numbers up to which a hierarchy is designed move by move, for any numbers.
+FEW = 150
+# Simulated numbers for intervals of Laplace noise.
+MOST_SIMULATED = 4e7
+RELEASES = 399
+
+
+def tree_parents(description: TableDescription, layout: Layout) -> IntArray | None:
+    """Return the parent of every number, −1 at the top, if the table goes the way of trees.
+
+    Only public things decide: the equations, the size, and what was asked for.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was asked for.
+    layout : Layout
+        The equations.
+    """
+    if layout.row_names is None or description.neighbours == "swaps" or description.cells:
+        return None
+    if isinstance(description.mu, Mapping) or description.mu != 1 or not description.epsilon:
+        return None
+    if description.round_to not in (None, 1):
+        return None
+    if len(layout.private) <= FEW and not description.nonnegative:
+        return None
+    return parents_of(layout)
+
+
+def parents_of(layout: Layout) -> IntArray | None:
+    """Return the parent of every number, −1 at the top; None if it is not one tree of totals.
+
+    Parameters
+    ----------
+    layout : Layout
+        The equations.
+    """
+    sums = []
+    for place, relation in enumerate(layout.relations):
+        one = sum_of(relation, place)
+        if one is None or one[0] < 0 or relation.offset:
+            return None
+        sums.append(one)
+    if layout.sums or not is_tree(sums):
+        return None
+    parent = np.full(layout.cells, -1, dtype=np.int64)
+    for total, parts in sums:
+        parent[list(parts)] = total
+    return parent if int((parent < 0).sum()) == 1 else None
+
+
+def design_tree_table(
+    description: TableDescription,
+    layout: Layout,
+    parent: IntArray,
+    weights: FloatArray | None,
+) -> tuple[TreeMechanism, tuple[Compared, ...]]:
+    """Return the noise, and what it was compared with.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was asked for.
+    layout : Layout
+        The entries.
+    parent : array of int
+        From :func:`tree_parents`.
+    weights : array or None
+        What squared error costs, one per private entry.
+    """
+    cost = np.zeros(len(parent))
+    cost[layout.private] = 1.0 if weights is None else weights
+    public = ~layout.is_private
+    law: Any = description.law or "auto"
+    mechanism = design_tree(
+        parent,
+        epsilon=description.epsilon,
+        delta=description.delta,
+        weights=cost,
+        neighbours=description.neighbours,  # type: ignore[arg-type]
+        household=description.household * (description.at_most or 1),
+        public=public if public.any() else None,
+        law=law,
+        names=tuple(layout.name(entry) for entry in range(len(parent))),
+    )
+    own = math.fsum(mechanism.expected_squared_errors * cost)
+    compared = []
+    for words, ratio in mechanism.alternatives:
+        name, _, law = words.rpartition(", ")
+        compared.append(Compared(name, law, own * ratio))
+    return mechanism, tuple(compared)
+
+
+def tree_guarantee(description: TableDescription, mechanism: TreeMechanism) -> Guarantee:
+    """Return what is promised, with the unit that all tables share.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was asked for.
+    mechanism : TreeMechanism
+        The noise.
+    """
+    who = "one person"
+    if description.household > 1:
+        who = f"a household of up to {description.household}"
+    unit = mechanism.guarantee.unit.replace(f"a household of up to {mechanism.household}", who)
+    words = mechanism.guarantee.neighbours
+    if description.at_most is not None:
+        kind: Any = description.neighbours
+        words = neighbour_words(mechanism.tree, kind, description.household)
+        counted = f"in at most {description.at_most} cells of the table"
+        words = words.replace("in one cell of the table", counted)
+    return replace(mechanism.guarantee, unit=unit, neighbours=words)
+
+
+def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
+    """Return half widths that hold for every number by itself with at least this probability.
+
+    Laplace noise has no closed form here: the rank of simulated errors has the stated coverage,
+    and a tail bound serves where that many numbers cannot be simulated.
+
+    Parameters
+    ----------
+    mechanism : TreeMechanism
+        The noise.
+    level : float
+        Such as 0.95.
+    """
+    found = mechanism.interval(np.zeros(mechanism.tree.n), level=level)
+    width = np.asarray(found.high, dtype=float)
+    releases = max(RELEASES, math.ceil(20 / (1 - level)))
+    if mechanism.law == "gaussian" or releases * float(len(width)) > MOST_SIMULATED:
+        return width
+    rank = math.ceil((releases + 1) * level)
+    errors = np.abs(mechanism.sample(releases, seed=0))
+    simulated = np.partition(errors, rank - 1, axis=0)[rank - 1]
+    return np.asarray(np.minimum(width, simulated))
+
+
+def tree_counts(layout: Layout, points: FloatArray) -> Any:
+    """Return the numbers of the table as whole numbers, or refuse decimals by name.
+
+    Parameters
+    ----------
+    layout : Layout
+        The entries.
+    points : array, shape (1, entries)
+        As read.
+    """
+    values = points[0]
+    decimal = np.flatnonzero(values != np.rint(values))
+    if len(decimal):
+        name = layout.name(int(decimal[0]))
+        raise TableError(
+            f"{name!r} is no whole number, but this table counts people (a hierarchy of more than "
+            f"{FEW} numbers, or nonnegative=True). Count in smaller units",
+            "",
+            name,
+        )
+    return values.astype(np.int64)

@@ -1,0 +1,223 @@
+"""Tables in the shapes that people hold: pandas of every kind, polars, files."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from affinedp.errors import AffineDPError
+from affinedp.files.data import read_table, write_table
+from affinedp.tables import (
+    TableError,
+    TableRelease,
+    count_people,
+    from_crosstab,
+    read_table_release,
+    table_toml,
+    with_total_rows,
+)
+
+PROMISE = {"epsilon": 1.0}
+LEVELS = ["state", "county"]
+
+
+def people(seed=0, count=300):
+    generator = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "sex": generator.choice(["f", "m"], count),
+            "age": generator.choice([20, 40, 60], count),
+            "state": generator.choice(["A", "B"], count),
+        }
+    ).assign(county=lambda p: p["state"] + generator.choice(["1", "2", "3"], count))
+
+
+def guessed(table, **others):
+    shown = []
+    release = from_crosstab(table, **PROMISE, ask=None, say=shown.append, **others)
+    return release, shown[0]
+
+
+def test_crosstab_with_margins_and_whole_numbers_for_labels():
+    given = people()
+    counts = pd.crosstab(given["sex"], given["age"], margins=True)
+    release, _ = guessed(counts, round_to=1)
+    out = release.release(counts).table
+    assert out.columns.tolist() == [20, 40, 60, "All"]
+    assert (out.columns.name, out.index.name) == (None, "sex")  # of the columns, labels only
+    assert out.index.equals(counts.index)
+    assert (out["All"] == out[[20, 40, 60]].sum(axis=1)).all()
+    assert (out.loc["All"] == out.loc[["f", "m"]].sum()).all()
+    lower, upper = release.release(counts).interval()
+    assert lower.columns.tolist() == out.columns.tolist()
+    assert (upper.loc["f", 20] - lower.loc["f", 20]) > 0
+
+
+def test_public_margins_of_a_table_that_has_them():
+    given = people()
+    counts = pd.crosstab(given["sex"], given["age"], margins=True)
+    out = TableRelease(margins="public", round_to=1, **PROMISE).release(counts).table
+    assert out["All"].tolist() == counts["All"].tolist()
+    assert out.loc["All"].tolist() == counts.loc["All"].tolist()
+    assert (out["All"] == out[[20, 40, 60]].sum(axis=1)).all()
+    assert not out.equals(counts)
+    said, _ = guessed(counts, margins="public", round_to=1)
+    assert said.release(counts).table["All"].tolist() == counts["All"].tolist()
+    renamed = counts.rename(index={"All": "Total"})
+    with pytest.raises(TableError, match="looks like a margin"):
+        TableRelease(margins="public", **PROMISE).release(renamed)
+
+
+def test_categories_and_pivot_tables():
+    given = people().astype({"sex": "category", "age": "category"})
+    counts = pd.crosstab(given["sex"], given["age"])
+    release = TableRelease(margins="public", round_to=1, **PROMISE)
+    out = release.release(counts).table
+    assert not isinstance(out.columns, pd.CategoricalIndex)
+    assert out.sum().tolist() == counts.sum().tolist()
+    pivot = given.assign(n=1).pivot_table(
+        index="sex", columns="age", values="n", aggfunc="sum", margins=True, observed=False
+    )
+    found, _ = guessed(pivot)
+    assert found.release(pivot).table.columns.tolist() == [20, 40, 60, "All"]
+
+
+def test_a_grouped_sum_with_levels_in_the_index():
+    cells = people().groupby(LEVELS, as_index=False).size()
+    whole = with_total_rows(cells, LEVELS, ["size"]).set_index(LEVELS)["size"]
+    release, text = guessed(whole, round_to=1)
+    assert 'hierarchy = ["state", "county"]' in text
+    out = release.release(whole)
+    assert isinstance(out.table, pd.Series)
+    assert out.table.name == "size"
+    assert out.table.index.names == LEVELS
+    assert out.table.iloc[0] == out.table.iloc[1] + out.table.iloc[2]
+    assert isinstance(out.unrounded, pd.Series)
+    lower, upper = out.interval()
+    assert (lower <= out.unrounded).all()
+    assert (upper.index == whole.index).all()
+
+
+def test_the_guess_is_a_file_and_is_asked_about(tmp_path):
+    given = people()
+    counts = pd.crosstab(given["sex"], given["state"], margins=True)
+    questions, shown = [], []
+
+    def ask(question):
+        questions.append(question)
+        return answers.pop()
+
+    answers = ["no"]
+    with pytest.raises(TableError, match="not confirmed"):
+        from_crosstab(counts, **PROMISE, ask=ask, say=shown.append)
+    answers = ["y"]
+    release = from_crosstab(counts, **PROMISE, ask=ask, say=shown.append)
+    assert len(questions) == 2
+    file = tmp_path / "table.toml"
+    file.write_text(shown[-1], encoding="utf-8")
+    read = read_table_release(file).release
+    assert read.totals == release.totals
+    assert {k: list(v) for k, v in read.row_totals.items()} == release.row_totals
+    assert table_toml(read) == shown[-1]
+
+
+def test_a_table_without_totals_is_one_cell_per_person():
+    given = people()
+    counts = pd.crosstab(given["sex"], given["state"])
+    release, _ = guessed(counts)
+    design = release.design(counts)
+    assert design.mechanism.expected_squared_error == pytest.approx(2 * 2)  # per row, 2/ε² each
+    assert "in at most 1 cell" in design.guarantee.neighbours
+
+
+def test_labels_such_as_na(tmp_path):
+    """Namibia is NA, and somebody is called None."""
+    file = tmp_path / "countries.csv"
+    file.write_text("country,name,n,m\nNA,None,3,\nZA,nan,5,NA\n,null,8,2.5\n", encoding="utf-8")
+    table = read_table(file)
+    assert table["country"].tolist()[:2] == ["NA", "ZA"]
+    assert table["name"].tolist() == ["None", "nan", "null"]
+    assert pd.isna(table["country"][2])
+    assert table["m"].isna().tolist() == [True, True, False]  # numbers that are missing
+    write_table(table, tmp_path / "again.csv")
+    assert read_table(tmp_path / "again.csv").equals(table)
+
+
+def test_excel_there_and_back(tmp_path):
+    pytest.importorskip("openpyxl")
+    table = pd.DataFrame({"country": ["NA", "ZA"], "n": [3, 5], "x": [0.5, 1.25]})
+    write_table(table, tmp_path / "t.xlsx")
+    assert read_table(tmp_path / "t.xlsx").equals(table)
+    (tmp_path / "bad.xlsx").write_bytes(b"no workbook")
+    with pytest.raises(AffineDPError, match="not a valid xlsx file"):
+        read_table(tmp_path / "bad.xlsx")
+
+
+# ---------------------------------------------------------------------- polars
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_polars_is_as_good_as_pandas(lazy, monkeypatch):
+    polars = pytest.importorskip("polars")
+    cells = people().groupby(LEVELS, as_index=False).size()
+    whole = with_total_rows(cells, LEVELS, ["size"])
+    given = polars.DataFrame(
+        {name: [None if pd.isna(v) else v for v in whole[name].tolist()] for name in whole}
+    )
+    release = TableRelease(hierarchy=LEVELS, round_to=1, **PROMISE)
+    first = release.design(whole)
+    second = release.design(given.lazy() if lazy else given)
+    assert first.mechanism.fingerprint == second.mechanism.fingerprint
+    assert first.guarantee.neighbours == second.guarantee.neighbours
+    out = second.release(given.lazy() if lazy else given)
+    assert isinstance(out.table, polars.DataFrame)
+    assert out.table.columns == given.columns
+    assert out.table["state"].to_list() == given["state"].to_list()
+    assert out.table.schema["size"] == polars.Int64
+    assert out.table["size"][0] == out.table["size"][1] + out.table["size"][2]
+    lower, upper = out.interval()
+    assert (lower["size"] <= upper["size"]).all()
+    assert isinstance(out.unrounded, polars.DataFrame)
+
+
+def test_types_of_polars_columns_do_not_show():
+    polars = pytest.importorskip("polars")
+    release = TableRelease(totals={"t": ["a", "b"]}, **PROMISE)
+    design = release.design(polars.DataFrame({"a": [1], "b": [2], "t": [3]}))
+    for kind in (polars.Int8, polars.Float32, polars.Int64):
+        table = polars.DataFrame({"a": [1], "b": [2], "t": [3]}).cast(kind)
+        assert design.release(table).table.schema == dict.fromkeys("abt", polars.Float64)
+
+
+# ---------------------------------------------------------------------- one row per person
+
+
+def test_counting_people_over_public_cells():
+    given = people()
+    labels = {"sex": ["f", "m", "x"], "age": [20, 40, 60]}
+    counts = count_people(given, ["sex", "age"], cells=labels)
+    assert len(counts) == 9
+    assert counts["count"].sum() == len(given)
+    assert counts[counts["sex"] == "x"]["count"].sum() == 0
+    as_category = given.astype({"sex": pd.CategoricalDtype(["f", "m", "x"])})
+    again = count_people(as_category, ["sex", "age"], cells={"age": [20, 40, 60]})
+    assert again.equals(counts)
+    with pytest.raises(TableError, match="cannot come from the data"):
+        count_people(given, ["sex"])
+    with pytest.raises(TableError, match="that are no cell"):
+        count_people(given, ["sex"], cells={"sex": ["f"]})
+
+
+def test_one_person_changes_at_most_what_was_said():
+    """Every person in turn is left out: the counts differ by at most at_most, over all cells."""
+    generator = np.random.default_rng(2)
+    visits = pd.DataFrame(
+        {"who": generator.integers(0, 12, 80), "ward": generator.choice(list("abc"), 80)}
+    )
+    count = {"by": ["ward"], "cells": {"ward": list("abc")}, "person": "who"}
+    for most in (1, 2, 5):
+        whole = count_people(visits, at_most=most, **count)["count"]
+        for who in range(12):
+            without = count_people(visits[visits["who"] != who], at_most=most, **count)["count"]
+            assert (whole - without).abs().sum() <= most
+    with pytest.raises(TableError, match="go together"):
+        count_people(visits, ["ward"], cells={"ward": list("abc")}, person="who")

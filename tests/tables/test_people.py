@@ -1,0 +1,291 @@
+"""One person in a table, against tables that are written out person by person.
+
+The oracle is independent: it counts people one by one, makes every table of a few people, and
+lists all pairs that differ by one person who joins, is counted elsewhere, or exchanges places.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import affinedp as adp
+from affinedp.neighbours.joint import JointAdjacency
+from affinedp.tables import TableError, TableRelease, with_total_rows
+from affinedp.tables.layout import layout_of
+from affinedp.tables.neighbours import manifold_of, neighbours_of
+
+PROMISE = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def signed(vectors):
+    """Vectors up to sign, as a set."""
+    found = set()
+    for vector in vectors:
+        whole = tuple(int(v) for v in np.rint(vector))
+        if any(whole):
+            first = next(v for v in whole if v)
+            found.add(tuple(v * (1 if first > 0 else -1) for v in whole))
+    return found
+
+
+def moves_of(release, table):
+    layout = layout_of(release, table)
+    adjacency = neighbours_of(release, layout, manifold_of(layout)).adjacency
+    return signed(adjacency.directions().T), layout
+
+
+def crosstab(shape):
+    """A cross-tabulation with totals, and what one person in cell (i, j) counts in."""
+    rows, columns = shape
+    names = [f"c{j}" for j in range(columns)]
+    inner = pd.DataFrame(np.ones(shape, int), columns=names, index=[f"r{i}" for i in range(rows)])
+    table = inner.assign(all=inner.sum(axis=1))
+    table.loc["sum"] = table.sum()
+    people = []
+    for i, j in itertools.product(range(rows), range(columns)):
+        one = np.zeros((rows + 1, columns + 1), int)
+        one[i, j] = one[i, -1] = one[-1, j] = one[-1, -1] = 1
+        people.append(one.ravel())
+    arguments = {"totals": {"all": names}, "row_totals": {"sum": list(inner.index)}}
+    return table, np.array(people), arguments
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 3)])
+def test_a_cross_tabulation_person_by_person(shape):
+    table, people, arguments = crosstab(shape)
+    joins, _ = moves_of(TableRelease(**arguments, **PROMISE), table)
+    assert joins == signed(people)
+    replaced, _ = moves_of(TableRelease(**arguments, neighbours="replace", **PROMISE), table)
+    assert replaced == signed(a - b for a, b in itertools.combinations(people, 2))
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (3, 3)])
+def test_public_row_totals_leave_moves_within_rows(shape):
+    table, people, arguments = crosstab(shape)
+    release = TableRelease(**arguments, public=["all"], **PROMISE)
+    found, layout = moves_of(release, table)
+    kept = [a - b for a, b in itertools.combinations(people, 2)]
+    shared = [v for v in kept if not v.reshape(shape[0] + 1, -1)[:, -1].any()]
+    assert found == signed(v[layout.private] for v in shared)
+    design = release.design(table)
+    assert "counted in another cell" in design.guarantee.neighbours
+    assert any("not covered" in text for text in design.guarantee.warnings)
+
+
+def test_both_margins_public_leave_exchanges():
+    table, people, arguments = crosstab((3, 3))
+    release = TableRelease(**arguments, public=["all"], public_rows=["sum"], **PROMISE)
+    found, layout = moves_of(release, table)
+    wanted = []
+    for a, b, c, d in itertools.product(range(9), repeat=4):
+        v = people[a] + people[b] - people[c] - people[d]
+        grid = v.reshape(4, 4)
+        if not grid[-1].any() and not grid[:, -1].any():
+            wanted.append(v[layout.private])
+    assert found == signed(wanted)
+    assert len(found) == 9
+
+
+def test_two_splits_of_one_total():
+    table = pd.DataFrame({"all": [9], "women": [5], "men": [4], "young": [3], "old": [6]})
+    release = TableRelease(totals={"all": [["women", "men"], ["young", "old"]]}, **PROMISE)
+    found, _ = moves_of(release, table)
+    assert found == {(1, *sex, *age) for sex in ((1, 0), (0, 1)) for age in ((1, 0), (0, 1))}
+    assert release.design(table).guarantee.neighbours.endswith(
+        "by one person more or less, in one cell of the table"
+    )
+
+
+def test_a_person_is_counted_in_each_table():
+    """Columns that no equation ties: one person may be in one cell of each."""
+    table = pd.DataFrame({"a": [1], "b": [2], "t": [3], "visits": [7]})
+    release = TableRelease(totals={"t": ["a", "b"]}, columns=["a", "b", "t", "visits"],
+                           law="gaussian", **PROMISE)  # fmt: skip
+    design = release.design(table)
+    adjacency = design.mechanism.adjacency
+    assert isinstance(adjacency, JointAdjacency)
+    # the oracle: all tables of one person, who may be missing in each part
+    moves = [
+        np.array([x, y, x + y, v])
+        for (x, y), v in itertools.product([(0, 0), (1, 0), (0, 1)], [-1, 0, 1])
+    ]
+    whitening = np.linalg.pinv(_dense(design.mechanism.noise_matrix))
+    worst = max(float(np.linalg.norm(whitening @ move)) for move in moves)
+    assert design.guarantee.sensitivity == pytest.approx(worst, rel=1e-9)
+    assert worst <= float(adp.gaussian_sensitivity(1.0, 1e-6)) * (1 + 1e-12)
+    assert signed(adjacency.directions().T) == signed(moves)
+    assert "each of its 2 parts" in design.guarantee.neighbours
+    # who says that a person is in one cell altogether needs less noise
+    once = TableRelease(**{**vars(release), "at_most": 1}).design(table)
+    assert (once.deviations < design.deviations).all()
+
+
+def _dense(matrix):
+    return matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_the_promise_is_shared_out_to_the_least_cost(law):
+    """No other split of the promise between two unrelated columns costs less."""
+    table = pd.DataFrame({"a": [1], "b": [2], "t": [3], "visits": [7]})
+    promise = PROMISE if law == "gaussian" else {"epsilon": 1.0}
+    own = TableRelease(totals={"t": ["a", "b"]}, columns=["a", "b", "t", "visits"],
+                       law=law, weights={"visits": 30.0}, **promise).design(table)  # fmt: skip
+    cost = np.array([1, 1, 1, 30.0]) @ own.mechanism.expected_squared_errors
+    split = TableRelease(totals={"t": ["a", "b"]}, law=law, **promise).design(
+        table[["a", "b", "t"]]
+    )
+    first = float(split.mechanism.expected_squared_errors.sum())
+    alone = TableRelease(equations=[], columns=["visits"], law=law, **promise)
+    second = 30 * float(alone.design(table[["visits"]]).mechanism.expected_squared_error)
+    shares = np.linspace(0.001, 0.999, 9981)
+    power = 1 if law == "gaussian" else 2
+    least = (first / shares**power + second / (1 - shares) ** power).min()
+    assert cost == pytest.approx(least, rel=2e-3)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_households_and_several_cells_scale_the_noise(law):
+    table, _, arguments = crosstab((2, 2))
+    promise = PROMISE if law == "gaussian" else {"epsilon": 1.0}
+    one, three, six = (
+        TableRelease(**arguments, **extra, law=law, **promise).design(table)
+        for extra in ({}, {"household": 3}, {"household": 3, "at_most": 2})
+    )
+    assert three.deviations == pytest.approx(3 * one.deviations, rel=1e-6)
+    assert six.deviations == pytest.approx(6 * one.deviations, rel=1e-6)
+    assert "a household of up to 3 people more or less" in three.guarantee.neighbours
+    assert "at most 2 cells" in six.guarantee.neighbours
+
+
+def test_what_no_person_can_change_is_refused():
+    """An empty diagonal and public margins: only rings of three people move the cells."""
+    cells = [(r, c) for r in "abc" for c in "xyz" if "abc".index(r) != "xyz".index(c)]
+    table = pd.DataFrame(cells, columns=["r", "c"]).assign(n=10)
+    with pytest.raises(TableError, match="neighbours='circuits'"):
+        TableRelease(margins=[["r"], ["c"]], **PROMISE).design(table)
+    TableRelease(margins=[["r"], ["c"]], neighbours="circuits", **PROMISE).design(table)
+
+
+def test_definition_4_on_one_tree_is_join_and_replace():
+    """Theorem: the circuits of one tree of totals are people who join and who are replaced."""
+    generator = np.random.default_rng(4)
+    for _ in range(6):
+        parent = [-1, *(int(generator.integers(0, i)) for i in range(1, 9))]
+        inner = sorted({p for p in parent if p >= 0})
+        D = np.zeros((len(inner), 9))
+        for i, v in enumerate(inner):
+            D[i, v] = -1
+            D[i, [w for w in range(9) if parent[w] == v]] = 1
+        leaves = [v for v in range(9) if v not in inner]
+        paths = []
+        for leaf in leaves:
+            path, v = np.zeros(9), leaf
+            while v >= 0:
+                path[v], v = 1, parent[v]
+            paths.append(path)
+        wanted = signed(paths) | signed(a - b for a, b in itertools.combinations(paths, 2))
+        found = signed(adp.CircuitAdjacency(adp.AffineManifold(D)).directions().T)
+        assert found == wanted
+        assert len(found) == len(leaves) * (len(leaves) + 1) // 2
+
+
+# ---------------------------------------------------------------------- never worse
+
+
+CASES = [
+    (crosstab((5, 6))[0], crosstab((5, 6))[2]),
+    (pd.DataFrame({"a": [1], "b": [2], "c": [3], "t": [6]}), {"totals": {"t": ["a", "b", "c"]}}),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=["crosstab", "one total"])
+@pytest.mark.parametrize("neighbours", ["person", "replace"])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_never_worse_than_noise_on_the_cells(case, neighbours, delta):
+    """Closed forms: cells and add up costs 2 L/ε² (person), 8 L(1 − L/N)/ε² (replace)."""
+    table, arguments = case
+    release = TableRelease(**arguments, neighbours=neighbours, epsilon=1.0, delta=delta)
+    design = release.design(table)
+    layout = design.layout
+    cells = _cells_below(layout)
+    inner = np.array([entry not in layout.totals for entry in range(layout.cells)])
+    n = int(inner.sum())
+    add_up = 2 * cells.sum() if neighbours == "person" else 8 * (cells * (1 - cells / n)).sum()
+    error = design.mechanism.expected_squared_error
+    assert error <= add_up * (1 + 1e-6)
+    text = " ".join(str(design.report()).split())
+    assert "noise on the cells, added up, costs" in text
+    assert min(one.error for one in design.compared) >= error * (1 - 1e-6)
+
+
+def _cells_below(layout):
+    """How many cells every number is the sum of, by adding indicators up."""
+    count = layout.cells
+    inner = [entry for entry in range(count) if entry not in layout.totals]
+    below = {entry: {entry} for entry in inner}
+    while len(below) < count:
+        for relation in layout.relations:
+            parts = [e for e in relation.coefficients if e != relation.total]
+            if relation.total not in below and all(part in below for part in parts):
+                below[relation.total] = set().union(*(below[part] for part in parts))
+    return np.array([len(below[entry]) for entry in range(count)])
+
+
+def test_the_cross_tabulation_of_the_report_costs_240():
+    table, _, arguments = crosstab((5, 6))
+    design = TableRelease(**arguments, epsilon=1.0).design(table)
+    assert design.mechanism.expected_squared_error == pytest.approx(240, rel=1e-6)
+
+
+def test_a_hierarchy_of_three_thousand_rows():
+    """Designed as a tree: less than the cells added up, and than one weight per level."""
+    rows = [(f"s{s}", f"c{c}", s + c) for s in range(50) for c in range(s % 7 + 57)]
+    table = with_total_rows(pd.DataFrame(rows, columns=["s", "c", "n"]), ["s", "c"], ["n"])
+    release = TableRelease(hierarchy=["s", "c"], law="gaussian", round_to=1, **PROMISE)
+    out = release.release(table)
+    assert out.design.mechanism.gap < 2e-3
+    assert min(one.error for one in out.design.compared) >= (
+        out.design.mechanism.expected_squared_error * (1 - 1e-9)
+    )
+    leaves = out.table[out.table["c"].notna()]
+    assert leaves.groupby("s", sort=False)["n"].sum().tolist() == (
+        out.table[out.table["c"].isna() & out.table["s"].notna()]["n"].tolist()
+    )
+    lower, upper = out.interval(0.9)
+    inside = ((lower["n"] <= table["n"]) & (table["n"] <= upper["n"])).mean()
+    assert 0.87 < inside < 0.93
+    assert out.levels().index.tolist() == ["grand total", "s", "c"]
+    assert math.isclose(out.guarantee.epsilon(1e-6), 1.0, rel_tol=1e-6)
+
+
+# ---------------------------------------------------------------------- no negative numbers
+
+
+@pytest.mark.parametrize("round_to", [None, 1])
+@pytest.mark.parametrize("margins", [False, True], ids=["totals", "public margins"])
+def test_no_negative_numbers(round_to, margins):
+    generator = np.random.default_rng(1)
+    inner = pd.DataFrame(generator.poisson(0.7, (4, 3)), columns=list("abc"), index=list("wxyz"))
+    if margins:
+        table, arguments = inner, {"margins": "public"}
+    else:
+        table = inner.assign(all=inner.sum(axis=1))
+        arguments = {"totals": {"all": list("abc")}, "rows": "separate"}
+    release = TableRelease(**arguments, epsilon=0.5, nonnegative=True, round_to=round_to)
+    design = release.design(table)
+    for _ in range(5):
+        out = design.release(table)
+        assert (out.table.to_numpy() >= 0).all()
+        if margins:
+            assert np.allclose(out.table.sum(), inner.sum(), atol=1e-6)
+            assert np.allclose(out.table.sum(axis=1), inner.sum(axis=1), atol=1e-6)
+        else:
+            assert np.allclose(out.table["all"], out.table[list("abc")].sum(axis=1), atol=1e-6)
+        assert (out.unrounded.to_numpy() < 0).any()
+        lower, upper = out.interval()
+        assert (lower.to_numpy() >= 0).all()
+        assert (upper >= lower).all(axis=None)

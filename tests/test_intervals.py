@@ -1,0 +1,161 @@
+"""Half widths against closed forms and simulation."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import affinedp as adp
+from affinedp.errors import AffineDPError
+from affinedp.intervals import _chernoff_reach, half_widths
+from affinedp.tables import TableRelease
+
+
+def test_gaussian():
+    found = half_widths(np.array([[3.0, 4.0], [0.0, 2.0]]), "gaussian", 0.99)
+    assert found == pytest.approx(stats.norm.ppf(0.995) * np.array([5.0, 2.0]))
+
+
+def test_one_laplace_noise():
+    found = half_widths(np.array([[0.0, -3.0, 0.0]]), "laplace", 0.9)[0]
+    assert found == pytest.approx(stats.laplace(scale=3.0).ppf(0.95), rel=1e-8)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.99, 0.9999])
+def test_two_equal_laplace_noises(level):
+    """|sum| > t has probability e^{-t}(1 + t/2) for two unit Laplace noises."""
+    t = half_widths(np.array([[1.0, 1.0]]), "laplace", level)[0]
+    assert math.exp(-t) * (1 + t / 2) <= 1 - level
+    assert math.exp(-t) * (1 + t / 2) == pytest.approx(1 - level, rel=1e-3)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.1, 1e-3])
+def test_two_laplace_noises(ratio):
+    """Partial fractions: weights 1/(1 − r²) and −r²/(1 − r²) of the two tails."""
+    t = half_widths(np.array([[1.0, ratio]]), "laplace", 0.95)[0]
+    tail = (math.exp(-t) - ratio**2 * math.exp(-t / ratio)) / (1 - ratio**2)
+    assert tail <= 0.05
+    assert tail == pytest.approx(0.05, rel=1e-3)
+
+
+@given(st.lists(st.floats(0.01, 10.0), min_size=2, max_size=6), st.sampled_from([0.5, 0.9, 0.99]))
+@settings(max_examples=10)
+def test_simulated(scales, level):
+    noise = np.array([scales])
+    drawn = np.random.default_rng(0).laplace(size=(200_000, len(scales))) @ noise[0]
+    reach = half_widths(noise, "laplace", level)[0]
+    spread = math.sqrt(level * (1 - level) / 200_000)
+    assert np.mean(np.abs(drawn) <= reach) == pytest.approx(level, abs=5 * spread)
+
+
+def test_chernoff_is_never_too_small():
+    drawn = np.random.default_rng(0).laplace(size=(200_000, 3)).sum(axis=1)
+    for level in (0.5, 0.9, 0.99):
+        assert np.mean(np.abs(drawn) <= _chernoff_reach(np.ones(3), 1 - level)) >= level
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, math.nan, "95"])
+def test_bad_levels(level):
+    with pytest.raises(AffineDPError, match="level must"):
+        half_widths(np.eye(2), "gaussian", level)
+
+
+def test_intervals_know_the_bound():
+    """A public bound makes the noise larger, and all that is said about it."""
+    t = pd.DataFrame({"a": [10.0] * 300, "b": [20.0] * 300, "c": [30.0] * 300})
+    description = TableRelease(totals={"c": ["a", "b"]}, epsilon=1.0, delta=1e-6)
+    out = description.release(t, bound=2.0**53)
+    low, high = out.interval(0.95)
+    assert (((low <= t) & (t <= high)).mean() > 0.88).all()
+    real = (out.table - t).std()
+    assert ((real / out.noise).between(0.8, 1.25)).all()
+    assert "times larger" in str(out.report())
+    assert (description.design(t).noise < out.noise / 2).all()
+
+
+# ---------------------------------------------------------------------- intervals of mechanisms
+
+
+def two_splits():
+    """A total with two splits: correlated outputs, also for Laplace noise."""
+    return adp.AffineManifold.from_equations(["women + men = all", "young + old = all"])
+
+
+def mechanisms():
+    M = two_splits()
+    yield adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+    yield adp.design_laplace(M, epsilon=1.0, starts=1)
+    yield adp.design_knorm(M, epsilon=1.0)
+
+
+def simulated(place, simultaneous):
+    """Ranks of 1999 releases: given them, the coverage is Beta(1800, 200), 0.9 within 0.02."""
+    return place == 2 or (place == 1 and simultaneous)
+
+
+COMBINATIONS = np.array([[1.0, -1, 0, 0, 0], [0, 0, 1, 0, 0], [1, 0, -2, 0.5, 0]])
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["gaussian", "laplace", "knorm"])
+@pytest.mark.parametrize("simultaneous", [False, True])
+@pytest.mark.parametrize("combination", [None, COMBINATIONS], ids=["outputs", "combinations"])
+def test_coverage_by_simulation(place, simultaneous, combination):
+    """Fresh simulated releases; an exact binomial bound says whether the coverage can be true."""
+    m = list(mechanisms())[place]
+    truth = np.array([30.0, 70.0, 100.0, 45.0, 55.0])
+    draws = 4000
+    y = truth + m.sample(draws, seed=5)
+    wanted = truth if combination is None else combination @ truth
+    # y is one release after the other, each with an interval of its own
+    width = m.interval(truth, combination=combination, level=0.9, simultaneous=simultaneous)
+    center = y if combination is None else y @ combination.T
+    inside = np.abs(center - wanted) <= (width.high - width.low) / 2
+    if simultaneous:
+        inside = inside.all(axis=1)[:, None]
+    for hits in inside.sum(axis=0).tolist():
+        # too little coverage is ruled out with probability 1 - 1e-4
+        wanted_level = 0.9 if place == 0 or not simulated(place, simultaneous) else 0.88
+        assert stats.binom.cdf(hits, draws, wanted_level) > 1e-4
+        if not simultaneous:  # and each by itself is sharp, but for the ranks of a simulation
+            assert stats.binom.sf(hits, draws, 0.9 + (0.03 if place == 2 else 1e-3)) > 1e-4
+
+
+def test_rows_at_once_are_wider():
+    m = next(mechanisms())
+    y = np.zeros((10, 5))
+    one, all_rows = (m.interval(rows, simultaneous=True) for rows in (y[0], y))
+    assert (all_rows.high[0] > one.high).all()
+    expected = stats.norm.ppf((1 + 0.95 ** (1 / 50)) / 2) * np.sqrt(m.expected_squared_errors)
+    assert all_rows.high[3] == pytest.approx(expected, rel=1e-6)
+
+
+def test_names_and_positions_agree():
+    m = next(mechanisms())
+    y = np.arange(5.0)
+    series = pd.Series(y, index=m.output_names)[::-1]
+    by_name = m.interval(series, combination={"women": 1, "all": -1})
+    by_place = m.interval(y, combination=[1, 0, -1, 0, 0])
+    assert (by_name.low, by_name.high) == (by_place.low, by_place.high)
+    frame = pd.DataFrame([y, y + 1], columns=m.output_names)
+    assert m.interval(frame).low.shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"y": [1.0, 2.0]}, "5 finite numbers"),
+        ({"y": [1.0, 2, 3, 4, math.nan]}, "5 finite numbers"),
+        ({"combination": {"boys": 1}}, "'boys', which is no output"),
+        ({"combination": [1.0, 2.0]}, "5 coefficients"),
+        ({"level": 1.0}, "level must lie"),
+        ({"y": pd.Series([1.0] * 5, index=list("abcde"))}, "exactly the outputs"),
+    ],
+)
+def test_bad_questions(arguments, words):
+    y = arguments.pop("y", np.zeros(5))
+    with pytest.raises(AffineDPError, match=words):
+        next(mechanisms()).interval(y, **arguments)
