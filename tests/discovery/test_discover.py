@@ -53,7 +53,7 @@ class TestEmployment:
         (one,) = [one for one in found.equations if one.scope == "earlier row"]
         assert one.text == "nonfarm_change(t) = nonfarm(t) - nonfarm(t-1)"
         assert one.rows_that_hold == one.rows == 119
-        assert found.changes == (("nonfarm_change", "nonfarm"),)
+        assert found.changes == {"nonfarm_change": "nonfarm"}
 
     def test_costs(self, found):
         """Two entries move for every total; with all changes, 120 do."""

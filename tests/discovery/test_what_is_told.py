@@ -10,6 +10,7 @@ import affinedp as adp
 from affinedp.cli.app import app
 from affinedp.errors import AffineDPError
 from affinedp.relations.forgotten import ForgottenEquationWarning
+from affinedp.tables import TableRelease
 
 pd = pytest.importorskip("pandas")
 
@@ -95,7 +96,7 @@ class TestCosts:
 class TestToPaste:
     def test_changes_within_groups_are_no_changes_since_the_row_above(self, panel):
         found = adp.discover(panel)
-        assert found.changes == ()
+        assert found.changes == {}
         assert "changes" not in tomllib.loads(found.toml())
         assert (
             "# between rows: change(t) = people(t) - people(t-1), within district" in found.toml()
@@ -106,11 +107,11 @@ class TestToPaste:
         series = pd.DataFrame({
             "month": np.arange(30) ** 2, "level": many, "step": np.diff(many, prepend=0),
         })  # fmt: skip
-        assert adp.discover(series, order="month").changes == (("step", "level"),)
+        assert adp.discover(series, order="month").changes == {"step": "level"}
         mixed = series.sample(frac=1.0, random_state=0)
         found = adp.discover(mixed, order="month")
         assert "step(t) = level(t) - level(t-1)" in {one.text for one in found.equations}
-        assert found.changes == ()
+        assert found.changes == {}
 
     def test_given_equations_are_not_told_again_as_sums_over_groups(self):
         rng = np.random.default_rng(0)
@@ -156,6 +157,45 @@ def test_integers_longer_than_doubles_are_looked_at_between_rows_too():
     b = [10**300 * i for i in range(40)]
     found = adp.discover({"a": a, "b": b, "c": [x + y for x, y in zip(a, b)]})
     assert "c = a + b" in {one.text for one in found.equations}
+
+
+class TestAsking:
+    def test_numbers_of_numpy_are_numbers(self):
+        a, b = np.random.default_rng(0).integers(0, 999, (2, 40))
+        table = {"a": a, "b": b, "c": a + b}
+        plain = adp.discover(table, seed=3, mu=2, lags=[1])
+        same = adp.discover(table, seed=np.int64(3), mu=np.int64(2), lags=[np.int64(1)])
+        assert same == plain
+        assert adp.discover(table, mu={"a": np.float32(2)}).equations[0].cost is not None
+
+    def test_strangers_in_a_graph_are_refused(self):
+        a = np.random.default_rng(0).integers(0, 999, 40)
+        table = {"in": a, "out": a, "load": a + 1}
+        edges = {"in": ("lake", "fork"), "out": ("fork", "sea")}
+        with pytest.raises(AffineDPError, match="graph names 'inn'"):
+            adp.discover(table, graph={"inn": ("lake", "fork")})
+        with pytest.raises(AffineDPError, match="'spring', which is no node"):
+            adp.discover(table, graph=edges, injections={"spring": "load"})
+        with pytest.raises(AffineDPError, match="'laod', which is no column"):
+            adp.discover(table, graph=edges, injections={"fork": "laod"})
+        with pytest.raises(AffineDPError, match="give graph too"):
+            adp.discover(table, injections={"fork": "load"})
+
+    def test_changes_go_into_a_table_release(self):
+        level = np.cumsum(np.random.default_rng(1).integers(1, 99, 30))
+        table = pd.DataFrame({"level": level, "step": np.diff(level, prepend=0)})
+        found = adp.discover(table)
+        assert found.changes == {"step": "level"}
+        assert TableRelease(changes=found.changes, epsilon=1.0).changes == {"step": "level"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_rounded_conversion_has_the_constant_that_was_written(seed):
+    rng = np.random.default_rng(seed)
+    celsius = np.round(rng.uniform(-10, 35, (40, 60, 100, 200)[seed % 4]), 1)
+    table = {"c": celsius, "f": np.round(1.8 * celsius + 32, 1)}
+    (one,) = adp.discover(table, between_rows=False).equations
+    assert one.text == "f = 1.8*c + 32"
 
 
 def test_the_command_line_asks_too(tmp_path):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -129,7 +130,7 @@ def discover(
         certain[i] = replace(certain[i], pattern=name)
     cost_of_all = _cost_of_all(certain, promise)
     levels: tuple[str, ...] = ()
-    changes: tuple[tuple[str, str], ...] = ()
+    changes: dict[str, str] = {}
     totals: tuple[tuple[str, tuple[str, ...]], ...] = ()
     if between_rows:
         _check_labels(by, read)
@@ -145,7 +146,7 @@ def discover(
         )
         certain += [*later, *sums]
         # a table file means the row above
-        changes = changes_of(later) if bool((time == np.arange(read.rows)).all()) else ()
+        changes = changes_of(later) if bool((time == np.arange(read.rows)).all()) else {}
     certain.sort(key=lambda one: -math.inf if one.cost is None else one.cost, reverse=True)
     return Discovery(
         tuple(certain),
@@ -174,12 +175,13 @@ def _promise(
 ) -> tuple[Promise, tuple[str, ...]]:
     """The promise, and the equations that a design knows."""
     for value, name in ((epsilon, "epsilon"), (delta, "delta"), (chance_of(mu), "mu")):
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
             raise AffineDPError(f"{name} must be a number, not {value!r}")
     if not 0 < epsilon < math.inf or not 0 <= delta < 1 or not 0 < chance_of(mu) < math.inf:
         raise AffineDPError(
             f"ε and μ must be positive and δ in [0, 1), not {epsilon}, {mu} and {delta}"
         )
+    mu = {name: float(one) for name, one in mu.items()} if isinstance(mu, Mapping) else float(mu)
     if design is not None:
         record = getattr(design, "mechanism", design)
         if not isinstance(record, MechanismRecord):
@@ -223,9 +225,9 @@ def _limit(chance: float) -> float:
 
 
 def _seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
         raise AffineDPError(f"seed must be a whole number that is not negative, not {seed!r}")
-    return seed
+    return int(seed)
 
 
 def _lags(lags: Sequence[int], rows: int) -> list[int]:
@@ -233,9 +235,9 @@ def _lags(lags: Sequence[int], rows: int) -> list[int]:
         raise AffineDPError("lags must be a list of whole numbers: write (...,) around it")
     chosen = list(lags)
     for lag in chosen:
-        if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
+        if isinstance(lag, bool) or not isinstance(lag, Integral) or lag < 1:
             raise AffineDPError(f"a lag must be a whole number from 1 on, not {lag!r}")
-    return [lag for lag in chosen if lag < rows]
+    return [int(lag) for lag in chosen if lag < rows]
 
 
 def _check_labels(by: Sequence[str] | None, table: ExactTable) -> None:

@@ -73,9 +73,10 @@ def network_laws(
     ['balance at node fork']
     """
     place = {name: j for j, name in enumerate(terms.names)}
-    edges = {column: ends for column, ends in edges_of(graph).items() if column in place}
-    outside = {node: place[name] for node, name in (injections or {}).items() if name in place}
+    edges = edges_of(graph)
     ends = dict.fromkeys(node for pair in edges.values() for node in pair)
+    _refuse_strangers(place, edges, ends, injections or {})
+    outside = {node: place[name] for node, name in (injections or {}).items()}
     for node in ends:
         values: dict[int, Fraction] = {}
         for column, (start, end) in edges.items():
@@ -92,6 +93,22 @@ def network_laws(
         found = check(Relation({place[c]: Fraction(s) for c, s in loop.items()}), terms)
         if _holds(found):
             yield f"sum around the loop {' '.join(loop)}", found
+
+
+def _refuse_strangers(
+    place: Mapping[str, int],
+    edges: Edges,
+    nodes: Mapping[Hashable, None],
+    injections: Mapping[Hashable, str],
+) -> None:
+    for column in edges:
+        if column not in place:
+            raise AffineDPError(f"graph names {column!r}, which is no column of numbers")
+    for node, column in injections.items():
+        if node not in nodes:
+            raise AffineDPError(f"injections name {node!r}, which is no node of the graph")
+        if column not in place:
+            raise AffineDPError(f"injections name {column!r}, which is no column of numbers")
 
 
 def _injection_signs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,8 +43,9 @@ class Discovery:
         could not be said.
     hierarchy : tuple of str
         Label columns from the top to the bottom, where rows are totals by them.
-    changes : tuple of (str, str)
-        Columns that are the change of another one since the row before.
+    changes : mapping of str to str
+        Columns that are the change of another one since the row before, and that one, as
+        :class:`~affinedp.tables.TableRelease` takes them.
     row_totals : tuple of (str, tuple of str)
         Rows that are sums of rows, by the labels of the table.
     """
@@ -58,7 +59,7 @@ class Discovery:
     labels: tuple[str, ...] = ()
     cost_of_all: float | None = None
     hierarchy: tuple[str, ...] = ()
-    changes: tuple[tuple[str, str], ...] = ()
+    changes: Mapping[str, str] = field(default_factory=dict)
     row_totals: tuple[tuple[str, tuple[str, ...]], ...] = field(default=())
 
     def toml(self) -> str:
@@ -95,7 +96,7 @@ class Discovery:
                 lines.append(_comment(f"between rows: {one.text}"))
         if self.changes:
             lines += ["", "[changes]"]
-            lines += [f"{_text(column)} = {_text(of)}" for column, of in self.changes]
+            lines += [f"{_text(column)} = {_text(of)}" for column, of in self.changes.items()]
         if self.row_totals:
             lines += ["", "[row_totals]"]
             lines += [
@@ -195,7 +196,7 @@ class Discovery:
     def _has_a_key(self, one: DiscoveredEquation) -> bool:
         """Whether a table file has a key of its own for this equation."""
         if one.pattern == "change":
-            return any(column in one.columns for column, _ in self.changes)
+            return any(column in one.columns for column in self.changes)
         return (one.pattern == "hierarchy" and bool(self.hierarchy)) or (
             one.pattern == "total row" and bool(self.row_totals)
         )

@@ -19,6 +19,7 @@ from affinedp.discovery.equation import (
     pattern_of,
 )
 from affinedp.discovery.fields import conserved_atoms, network_laws
+from affinedp.errors import AffineDPError
 from affinedp.relations.chance import log10_chance
 from affinedp.relations.columns import ExactTable
 from affinedp.relations.exact import vector_of
@@ -152,6 +153,8 @@ def field_laws(
         As for :func:`affinedp.discover`.
     """
     named: list[tuple[str, Checked]] = []
+    if graph is None and injections is not None:
+        raise AffineDPError("injections are for the nodes of a graph: give graph too")
     if graph is not None:
         named += network_laws(terms, graph, injections)
     named += conserved_atoms(terms, formulas)
@@ -288,7 +291,7 @@ def _lag_pattern(relation: Relation) -> tuple[str, int | None]:
     return "between rows in time", None
 
 
-def changes_of(found: Sequence[DiscoveredEquation]) -> tuple[tuple[str, str], ...]:
+def changes_of(found: Sequence[DiscoveredEquation]) -> dict[str, str]:
     """Return the columns that are changes of others since the row before, as table files say it.
 
     Parameters
@@ -296,14 +299,14 @@ def changes_of(found: Sequence[DiscoveredEquation]) -> tuple[tuple[str, str], ..
     found : sequence of DiscoveredEquation
         Equations between times.
     """
-    out = []
+    out: dict[str, str] = {}
     for one in found:
         for column, of in itertools.permutations(one.columns, 2):
             level = quoted(of)
             # as it stands: not within groups, which a table file has no word for
             if one.text == f"{quoted(column)}(t) = {level}(t) - {level}(t-1)":
-                out.append((column, of))
-    return tuple(out)
+                out.setdefault(column, of)
+    return out
 
 
 def independent_columns(search: Search, terms: Terms) -> frozenset[str]:

@@ -19,6 +19,7 @@ from scipy.special import gammaln
 from affinedp.relations.modular import residues
 from affinedp.relations.numbers import Numbers
 from affinedp.relations.relation import Checked, Relation, Terms
+from affinedp.relations.steady import log10_beyond_steady
 
 LOG10 = math.log(10.0)
 # A row that differs from all others makes a relation at most this much less likely (log10), and
@@ -135,7 +136,42 @@ def _confirmed(terms: Terms, found: Checked, choices: float, supports: float) ->
     says = min(CONFIRMS, math.log10(values) if 2 * values < len(different) else CONFIRMS)
     if not found.exact and found.rounding:
         says = min(says, *(_told_apart(terms, j, found, rows) for j in relation.coefficients))
-    return min(0.0, choices - len(different) * says, supports - beyond * says)
+    missed = found.rows - (found.zero if found.exact else found.within)
+    steady = _beyond_steady(terms, found, says, missed)
+    held = found.rows - missed
+    # where all moves steadily, how far it moves is one number more
+    far = _how_far(terms, relation, rows) if found.exact else 0.0
+    evidence = min(max(held * steady, far), len(different) * says)
+    further = min(held * steady, beyond * says)
+    return min(0.0, choices - evidence, supports - further)
+
+
+def _beyond_steady(terms: Terms, found: Checked, most: float, missed: int) -> float:
+    """log10 of what a row tells apart where columns move steadily; most, if more than that.
+
+    Columns that have nothing to do with each other meet the relation no more often than the one
+    that is hardest to foretell takes a given value.
+    """
+    relation = found.relation
+    missing = np.any([terms.columns[j].missing for j in relation.coefficients], axis=0)
+    rows = np.flatnonzero(~missing)
+    says = 0.0
+    for j, value in relation.coefficients.items():
+        if says >= most:
+            break
+        column = terms.columns[j]
+        width = 1.0
+        if not found.exact:
+            off = found.rounding / (abs(value) * column.unit)
+            width = max(float(2 * off), 2.0 * math.floor(off) + 1)
+        says = max(says, log10_beyond_steady(column.whole_at(rows), width, most, missed))
+    return min(says, most)
+
+
+def _how_far(terms: Terms, relation: Relation, rows: NDArray[np.intp]) -> float:
+    """log10 of the units that the column moves which moves most."""
+    wholes = (terms.columns[j].whole_at(rows) for j in relation.coefficients)
+    return max(math.log10(int(whole.max()) - int(whole.min()) + 1) for whole in wholes)
 
 
 def _told_apart(terms: Terms, j: int, found: Checked, rows: NDArray[np.intp]) -> float:

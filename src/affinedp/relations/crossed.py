@@ -17,6 +17,7 @@ from affinedp.relations.columns import ExactTable
 from affinedp.relations.exact import exact_relations
 from affinedp.relations.numbers import Numbers
 from affinedp.relations.relation import Checked, Relation, Terms
+from affinedp.relations.steady import least_surprises
 
 MOST_ROWS = 80
 FEWEST = 3
@@ -94,10 +95,11 @@ def row_relations(
             continue  # zero rows and copies of rows are no sums
         if one.relation.digits and len(told) <= len(one.relation.coefficients):
             continue  # so many columns any coefficients could have been fitted to
+        moved = [_moved(one.relation, terms, j) for j in told]
         evidence = max(
             sum(
-                log10_by_size(terms.columns[i].source[j : j + 1], 0.0, share)
-                for j, share in zip(told, shares)
+                max(log10_by_size(terms.columns[i].source[j : j + 1], 0.0, share), steady)
+                for j, share, steady in zip(told, shares, moved)
             )
             for i in one.relation.coefficients
         )
@@ -105,6 +107,13 @@ def row_relations(
         if chance <= limit:
             out.append(RowRelation(one, names, chance))
     return out
+
+
+def _moved(relation: Relation, terms: Terms, j: int) -> float:
+    """log10 of the chance that the numbers of column j which surprise most come as they do."""
+    values = np.array([int(row.source[j]) for row in terms.columns], dtype=object)
+    surprise = least_surprises(values)[list(relation.coefficients)]
+    return log10_by_size(np.array([int(surprise.max())], dtype=object), 0.0, 0.0)
 
 
 def _too_small(terms: Terms, told: Sequence[int], shares: Sequence[float], limit: float) -> bool:

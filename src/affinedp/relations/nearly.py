@@ -286,7 +286,11 @@ def _regressed(sample: _Sample, target: int, others: NDArray[np.intp], fit: Fit)
     width = SIGNIFICANT * spread / np.sqrt(len(y)) + UNSEEN
     # a solver leaves the same small error in every row
     slack = Fraction(float(width + bias)) * sample.unit[target]
-    relation = Relation(values, simplest(level - slack, level + slack)).scaled()
+    # the constant is simple in the form that is written: 1.8 c + 32, not 5/9 f - 17.8
+    plain = Relation(values).scaled()
+    scale = plain.coefficients[sample.terms[target]] / values[sample.terms[target]]
+    offset = simplest((level - slack) * scale, (level + slack) * scale)
+    relation = Relation(plain.coefficients, offset)
     return relation if relation.digits <= MOST_DIGITS else None
 
 
