@@ -123,6 +123,19 @@ def test_a_person_is_counted_in_each_table():
     assert (once.deviations < design.deviations).all()
 
 
+def test_a_person_may_be_replaced_in_another_part():
+    """One cell altogether: who is counted in the other part changes both totals, which were exact."""
+    table = pd.DataFrame({"s": [3], "a": [1], "b": [2], "t": [7], "c": [3], "d": [4]})
+    totals = {"s": ["a", "b"], "t": ["c", "d"]}
+    release = TableRelease(totals=totals, epsilon=1.0, neighbours="replace", at_most=1)
+    with pytest.raises(TableError, match="another of its parts"):
+        release.design(table)
+    # in every part once, a person keeps the totals
+    each = TableRelease(totals=totals, epsilon=1.0, neighbours="replace").design(table)
+    assert each.noise["s"] == 0
+    assert each.noise["a"] > 0
+
+
 def _dense(matrix):
     return matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)
 

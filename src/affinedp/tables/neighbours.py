@@ -145,6 +145,12 @@ def neighbours_of(
     ]
     if not parts:
         raise TableError("no person moves anything: μ is 0 everywhere")
+    if replace and description.at_most is not None and len(parts) > 1:
+        raise TableError(
+            "a person in one cell of the table may be counted in another of its parts that no "
+            "equation ties, and totals that are published without noise would show it: leave out "
+            "at_most (a person is then counted in every part), or use neighbours='person'"
+        )
     words = _people_words(description, moves, len(parts))
     warnings = (LARGER,) if moves.swaps or (moves.replaces and not replace) else ()
     if len(parts) == 1 or description.at_most is not None:
