@@ -190,6 +190,8 @@ def _people_words(description: TableDescription, moves: PeopleMoves, tables: int
     elif tables > 1:
         where = f"in one cell of each of its {tables} parts that no equation ties"
     who = _who(description, "one person")
+    if description.household > 1:
+        where = f"each {where}"
     kinds = []
     if moves.joins:
         kinds.append(f"{who} more or less, {where}")
