@@ -123,6 +123,19 @@ def test_a_person_is_counted_in_each_table():
     assert (once.deviations < design.deviations).all()
 
 
+def test_a_person_may_be_replaced_in_another_part():
+    """One cell altogether: in the other part a person would change totals that are exact."""
+    table = pd.DataFrame({"s": [3], "a": [1], "b": [2], "t": [7], "c": [3], "d": [4]})
+    totals = {"s": ["a", "b"], "t": ["c", "d"]}
+    release = TableRelease(totals=totals, epsilon=1.0, neighbours="replace", at_most=1)
+    with pytest.raises(TableError, match="another of its parts"):
+        release.design(table)
+    # in every part once, a person keeps the totals
+    each = TableRelease(totals=totals, epsilon=1.0, neighbours="replace").design(table)
+    assert each.noise["s"] == 0
+    assert each.noise["a"] > 0
+
+
 def _dense(matrix):
     return matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)
 
@@ -289,3 +302,28 @@ def test_no_negative_numbers(round_to, margins):
         lower, upper = out.interval()
         assert (lower.to_numpy() >= 0).all()
         assert (upper >= lower).all(axis=None)
+
+
+@pytest.mark.parametrize("level", [0.9, 0.99])
+def test_half_widths_of_laplace_trees_hold_for_every_number(level):
+    """At least the stated coverage for each number, by draws that the widths have not seen."""
+    cells = pd.DataFrame({"state": list("AABB"), "county": list("wxyz"), "n": [30, 0, 2, 100]})
+    table = with_total_rows(cells, ["state", "county"], ["n"])
+    release = TableRelease(hierarchy=["state", "county"], epsilon=0.5, nonnegative=True)
+    for neighbours in ("person", "circuits"):
+        one = TableRelease(**{**vars(release), "neighbours": neighbours}).design(table)
+        errors = np.abs(one.mechanism.sample(100_000, seed=3))
+        covered = (errors <= np.asarray(one.half_width(level), float).ravel()).mean(axis=0)
+        assert (covered >= level - 4 * math.sqrt(level * (1 - level) / 100_000)).all()
+        assert (covered <= level + 0.03).all()
+
+
+def test_decimals_without_negative_numbers_keep_public_margins():
+    """No slack that a solver could use up: the sums are right up to rounding."""
+    counts = pd.DataFrame({"a": [0, 1], "b": [0, 0]}, index=["u", "v"])
+    design = TableRelease(margins="public", epsilon=0.3, nonnegative=True).design(counts)
+    for _ in range(10):
+        out = design.release(counts).table
+        assert (out >= 0).all(axis=None)
+        assert np.abs(out.sum() - counts.sum()).max() < 1e-14
+        assert np.abs(out.sum(axis=1) - counts.sum(axis=1)).max() < 1e-14

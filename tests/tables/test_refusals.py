@@ -143,6 +143,7 @@ DESCRIPTIONS = [
     ({"epsilon": 1.0, "neighbours": "cells", "totals": TOTALS}, "is called neighbours='person'"),
     ({"epsilon": 1.0, "household": 0, "totals": TOTALS}, "household must be"),
     ({"epsilon": 1.0, "at_most": 1.5, "totals": TOTALS}, "at_most must be"),
+    ({"epsilon": 1.0, "at_most": 2, "totals": TOTALS, "neighbours": "replace"}, "less often"),
     ({"epsilon": 1.0, "household": 2, "totals": TOTALS, "neighbours": "circuits"}, "about people"),
     ({"epsilon": 1.0, "weights": "rows", "totals": TOTALS}, "weights must be"),
     ({"epsilon": 1.0, "nonnegative": "yes", "totals": TOTALS}, "nonnegative must be"),

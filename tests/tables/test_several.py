@@ -169,6 +169,8 @@ def test_margins_before_anything_is_spent():
         ({"attributes": {}}, None, "mapping"),
         ({"attributes": LABELS, "margins": [["sexx"]]}, people(3), "no attribute 'sexx'"),
         ({"attributes": LABELS, "at_most": 0}, None, "at_most"),
+        ({"attributes": LABELS, "at_most": 2, "neighbours": "replace"}, None, "less often"),
+        ({"attributes": {**LABELS, "count": [1, 2]}}, None, "rename"),
         ({"attributes": {**LABELS, "age": [20, 40]}}, people(), "not among the public ones"),
         ({"attributes": LABELS}, people()[["sex", "age"]], "no column 'town'"),
     ],
@@ -176,6 +178,27 @@ def test_margins_before_anything_is_spent():
 def test_margins_that_are_refused(arguments, table, words):
     with pytest.raises(AffineDPError, match=words):
         MarginRelease(epsilon=1.0, **arguments).release(table)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[2**53 + 1, 0], [2**63, 0], [2**70, 0], [2**53, 2**53], [-1, 3], [True, False], ["3", "4"]],
+)
+def test_counts_that_no_table_holds_are_refused(numbers):
+    cells = people().iloc[:2].assign(n=pd.Series(numbers, dtype=object).to_list())
+    with pytest.raises(AffineDPError, match="column 'n'"):
+        MarginRelease(attributes=LABELS, epsilon=1.0).release(cells, count="n")
+
+
+def test_rows_of_one_person_are_not_called_a_household():
+    release = MarginRelease(attributes=LABELS, epsilon=1.0, at_most=3)
+    assert release.design().guarantee.neighbours.startswith(
+        "one person more or less, in at most 3 c"
+    )
+    both = MarginRelease(attributes=LABELS, epsilon=1.0, at_most=3, household=2).design().guarantee
+    assert both.neighbours.startswith(
+        "a household of up to 2 people, each more or less, in at most 3"
+    )
 
 
 # ---------------------------------------------------------------------- commands

@@ -73,17 +73,19 @@ def _nearest(
          [identity, sparse.hstack([-identity, identity])]], format="csr",
     )  # fmt: skip
     sides = np.concatenate([right, target])
-    slack = 0.0 if whole else 1e-9 * np.maximum(1.0, np.abs(sides))
+    # decimals in units of the largest: a vertex then obeys the equations up to rounding, and the
+    # solver gets no slack, which it would use up
+    size = 1.0 if whole else max(1.0, float(np.abs(sides).max()))
     found = optimize.milp(
         np.concatenate([np.zeros(n), weight, weight]),
-        constraints=optimize.LinearConstraint(rows, sides - slack, sides + slack),
+        constraints=optimize.LinearConstraint(rows, sides / size, sides / size),
         integrality=np.concatenate([np.full(n, int(whole)), np.zeros(2 * n)]),
         bounds=optimize.Bounds(0, np.inf),
         options={"time_limit": TIME_LIMIT},
     )
     if found.x is None:
         return None
-    x = np.asarray(found.x[:n])
+    x = np.asarray(found.x[:n]) * size
     if whole:
         x = np.rint(x)
         if (x < 0).any() or np.abs(matrix @ x - right).max(initial=0.0) > 1e-6:

@@ -119,6 +119,8 @@ class TableDescription:
             raise AffineDPError("public_rows goes with equations between rows")
         if self.neighbours == "swaps" and self.margins is None:
             raise AffineDPError("neighbours='swaps' goes with public margins")
+        if self.neighbours == "replace" and (self.at_most or 1) > 1:
+            raise AffineDPError(counted_less_often(self.at_most))
         if self.cells is not None and self.neighbours != "person":
             raise AffineDPError("cells goes with neighbours='person'")
 
@@ -152,6 +154,22 @@ class TableDescription:
             raise AffineDPError(f"nonnegative must be True or False, not {self.nonnegative!r}")
         if self.round_to is not None and not 0 < number(self.round_to, "round_to") < math.inf:
             raise AffineDPError(f"round_to must be positive, not {self.round_to!r}")
+
+
+def counted_less_often(at_most: int | None) -> str:
+    """Return why several counts of a person do not go with a public number of people.
+
+    Parameters
+    ----------
+    at_most : int or None
+        How often a person is counted at most.
+    """
+    return (
+        f"neighbours='replace' keeps the total, which is published without noise; but somebody who "
+        f"is counted up to {at_most} times may be replaced by somebody who is counted less often, "
+        "and the total would show it. Use neighbours='person' (who replaces somebody joins when "
+        "the other leaves: household=2 covers both)"
+    )
 
 
 def number(value: Any, name: str) -> float:

@@ -10,19 +10,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import IntArray, exact_doubles
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.margin_mechanism import MarginMechanism, ReleasedMargins
+from affinedp.designs.structured.margin_promise import neighbour_words
 from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
-from affinedp.tables.description import TableDescription
+from affinedp.tables.description import TableDescription, counted_less_often
 from affinedp.tables.frames import given_table
 from affinedp.tables.refusals import TableError, closest
 
 ANY = TableDescription(epsilon=1.0, equations=[])
+# The domain of counts, as in every table; sums stay within it too.
+MOST_COUNTED = 2**53
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,6 +87,11 @@ class MarginRelease:
                 raise AffineDPError(f"attribute {name!r} names a label twice")
         if self.at_most is not None and (type(self.at_most) is not int or self.at_most < 1):
             raise AffineDPError(f"at_most must be a whole number of at least 1: {self.at_most!r}")
+        if self.neighbours == "replace" and (self.at_most or 1) > 1:
+            raise AffineDPError(counted_less_often(self.at_most))
+        taken = [name for name in ("count", "lower", "upper") if name in self.attributes]
+        if taken:
+            raise AffineDPError(f"{taken[0]!r} names published numbers: rename that attribute")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -166,8 +174,13 @@ class MarginDesign:
     def guarantee(self) -> Guarantee:
         """What is promised, with the unit that all tables share."""
         kind = {"swaps": "swap"}.get(self.description.neighbours, self.description.neighbours)
-        unit = unit_of(kind, self.description.household)
-        return replace(self.mechanism.guarantee, unit=unit)
+        household = self.description.household
+        words = self.mechanism.guarantee.neighbours
+        if self.description.at_most is not None and kind == "person":
+            once = neighbour_words(kind, household)
+            rows = f"{self.description.at_most} cell{'s' * (self.description.at_most > 1)}"
+            words = once.replace("in one cell", f"in at most {rows}")
+        return replace(self.mechanism.guarantee, unit=unit_of(kind, household), neighbours=words)
 
     def margins(self) -> Any:
         """Return every margin with its number of cells and its noise, before anything is spent.
@@ -336,7 +349,14 @@ def _records(description: MarginRelease, frame: Any) -> IntArray:
 def _weights(frame: Any, count: str) -> IntArray:
     if count not in frame:
         raise TableError(f"there is no column {count!r}{closest(count, frame)}", "", count)
-    values: FloatArray = np.asarray(frame[count], dtype=float)
-    if not np.isfinite(values).all() or (values != np.rint(values)).any():
-        raise TableError(f"column {count!r} must hold whole numbers", "", count)
-    return np.asarray(values, dtype=np.int64)
+    values = frame[count].tolist()
+    if any(isinstance(value, bool | str) for value in values):
+        raise TableError(f"column {count!r} must hold numbers", "", count)
+    numbers = exact_doubles(values, f"column {count!r}")
+    if not np.isfinite(numbers).all() or (numbers != np.rint(numbers)).any() or (numbers < 0).any():
+        raise TableError(
+            f"column {count!r} must hold whole numbers that are not negative", "", count
+        )
+    if math.fsum(numbers) > MOST_COUNTED:
+        raise TableError(f"column {count!r} counts more than 2**53 people", "", count)
+    return np.asarray(numbers, dtype=np.int64)

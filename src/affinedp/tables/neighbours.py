@@ -145,6 +145,12 @@ def neighbours_of(
     ]
     if not parts:
         raise TableError("no person moves anything: μ is 0 everywhere")
+    if replace and description.at_most is not None and len(parts) > 1:
+        raise TableError(
+            "a person in one cell of the table may be counted in another of its parts that no "
+            "equation ties, and totals that are published without noise would show it: leave out "
+            "at_most (a person is then counted in every part), or use neighbours='person'"
+        )
     words = _people_words(description, moves, len(parts))
     warnings = (LARGER,) if moves.swaps or (moves.replaces and not replace) else ()
     if len(parts) == 1 or description.at_most is not None:
@@ -184,6 +190,8 @@ def _people_words(description: TableDescription, moves: PeopleMoves, tables: int
     elif tables > 1:
         where = f"in one cell of each of its {tables} parts that no equation ties"
     who = _who(description, "one person")
+    if description.household > 1:
+        where = f"each {where}"
     kinds = []
     if moves.joins:
         kinds.append(f"{who} more or less, {where}")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
@@ -26,9 +27,12 @@ from affinedp.tables.refusals import TableError
 
 # Numbers up to which a hierarchy is designed move by move, for any numbers.
 FEW = 150
-# Simulated numbers for intervals of Laplace noise.
+# Simulated numbers for intervals of Laplace noise, and releases: at least, and at most.
 MOST_SIMULATED = 4e7
-RELEASES = 399
+ENOUGH_SIMULATED = 4e6
+RELEASES = 399, 20_000
+# How probable it is that a simulated half width is too small.
+DOUBT = 1e-4
 
 
 def tree_parents(description: TableDescription, layout: Layout) -> IntArray | None:
@@ -144,8 +148,9 @@ def tree_guarantee(description: TableDescription, mechanism: TreeMechanism) -> G
 def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
     """Return half widths that hold for every number by itself with at least this probability.
 
-    Laplace noise has no closed form here: the rank of simulated errors has the stated coverage,
-    and a tail bound serves where that many numbers cannot be simulated.
+    Laplace noise has no closed form here: a rank of simulated errors is taken that is too small
+    with a probability of 1e-4 at most, and a tail bound serves where that many numbers cannot be
+    simulated.
 
     Parameters
     ----------
@@ -156,10 +161,16 @@ def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
     """
     found = mechanism.interval(np.zeros(mechanism.tree.n), level=level)
     width = np.asarray(found.high, dtype=float)
-    releases = max(RELEASES, math.ceil(20 / (1 - level)))
+    least, most = RELEASES
+    releases = max(
+        least, min(most, int(ENOUGH_SIMULATED / len(width))), math.ceil(20 / (1 - level))
+    )
     if mechanism.law == "gaussian" or releases * float(len(width)) > MOST_SIMULATED:
         return width
-    rank = math.ceil((releases + 1) * level)
+    # the k-th smallest of n errors covers at least the level if at most k − 1 of n are within it
+    rank = int(stats.binom.ppf(1 - DOUBT, releases, level)) + 1
+    if rank > releases:
+        return width
     errors = np.abs(mechanism.sample(releases, seed=0))
     simulated = np.partition(errors, rank - 1, axis=0)[rank - 1]
     return np.asarray(np.minimum(width, simulated))

@@ -285,3 +285,23 @@ def test_a_ledger_is_charged_once(tmp_path):
 def test_refusals(parent, options, match):
     with pytest.raises(AffineDPError, match=match):
         design(parent, **options)
+
+
+def test_a_number_whose_siblings_hold_nearly_all_the_noise_is_still_noisy():
+    """1 − s/S rounds to 0 where one child was hardly measured; its variance is its sibling's."""
+    parent, public = [-1, 0, 1, 2, 2, 4, 0], [1]
+    weights = [0.1, 0.35, 0.2, 0.75, 0.65, 0.52, 0.03]
+    m = design(parent, public, delta=0.0, law="laplace", weights=weights)
+    errors = m.expected_squared_errors
+    assert errors[4] == pytest.approx(errors[3], rel=1e-9)
+    assert errors[4] == pytest.approx(errors[5], rel=1e-9)
+    assert errors[3] > 1
+    # two cells below a public total have the same variance, 1 / (y + y'), whatever the shares
+    family = np.array([-1, 0, 0])
+    leaf, known = np.array([False, True, True]), np.array([True, False, False])
+    for tiny in (1e-3, 1e-12, 1e-20):
+        y = np.array([0.0, 1.0, tiny])
+        assert passes.variances(family, leaf, known, y)[1:] == pytest.approx([1 / (1 + tiny)] * 2)
+        cost, gains = passes.cost_and_gains(family, leaf, known, y, np.ones(3))
+        assert cost == pytest.approx(2 / (1 + tiny), rel=1e-12)
+        assert gains[1:] == pytest.approx([2 / (1 + tiny) ** 2] * 2, rel=1e-12)

@@ -90,6 +90,62 @@ def up(parent, leaf, known, y, s, S):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def largest_children(parent, known, s, top, rest):  # type: ignore[no-untyped-def]
+    """Fill the child with the largest s of every node, and the sum of s over its other children.
+
+    1 − r of that child is rest / S; where one child has nearly all of S, 1 − s / S is lost to
+    rounding, and a number with noise would seem to have none.
+
+    Parameters
+    ----------
+    parent, known : arrays
+        The tree.
+    s : array
+        Variances from below.
+    top, rest : arrays
+        Filled.
+    """
+    top[:] = -1
+    rest[:] = 0.0
+    for v in range(1, len(parent)):
+        if known[v]:
+            continue
+        p = parent[v]
+        if top[p] < 0:
+            top[p] = v
+        elif s[v] > s[top[p]]:
+            rest[p] += s[top[p]]
+            top[p] = v
+        else:
+            rest[p] += s[v]
+
+
+@compiled
+def passed_on(parent, known, s, S, top, rest, kept, variance):  # type: ignore[no-untyped-def]
+    """Fill 1 − r and the variance of every node, from the top down.
+
+    Parameters
+    ----------
+    parent, known : arrays
+        The tree.
+    s, S, top, rest : arrays
+        From :func:`up` and :func:`largest_children`.
+    kept, variance : arrays
+        Filled.
+    """
+    for v in range(len(parent)):
+        if known[v]:
+            continue
+        if v == 0:
+            variance[v] = s[v]
+            continue
+        p = parent[v]
+        r = s[v] / S[p]
+        kept[v] = rest[p] / S[p] if v == top[p] else 1.0 - r
+        variance[v] = s[v] * kept[v] + r * r * variance[p]
+
+
+@compiled
 def variances(parent, leaf, known, y):  # type: ignore[no-untyped-def]
     """Return the variance of every node after weighted least squares.
 
@@ -103,17 +159,13 @@ def variances(parent, leaf, known, y):  # type: ignore[no-untyped-def]
     n = len(parent)
     s = np.empty(n)
     S = np.empty(n)
+    top = np.empty(n, np.int64)
+    rest = np.empty(n)
+    kept = np.zeros(n)
     variance = np.zeros(n)
     up(parent, leaf, known, y, s, S)
-    for v in range(n):
-        if known[v]:
-            continue
-        if v == 0:
-            variance[v] = s[v]
-        else:
-            p = parent[v]
-            r = s[v] / S[p]
-            variance[v] = s[v] * (1.0 - r) + r * r * variance[p]
+    largest_children(parent, known, s, top, rest)
+    passed_on(parent, known, s, S, top, rest, kept, variance)
     return variance
 
 
@@ -133,22 +185,20 @@ def cost_and_gains(parent, leaf, known, y, c):  # type: ignore[no-untyped-def]
     n = len(parent)
     s = np.empty(n)
     S = np.empty(n)
+    top = np.empty(n, np.int64)
+    rest = np.empty(n)
+    kept = np.zeros(n)
     variance = np.zeros(n)
     up(parent, leaf, known, y, s, S)
+    largest_children(parent, known, s, top, rest)
+    passed_on(parent, known, s, S, top, rest, kept, variance)
     f = 0.0
     for v in range(n):
-        if known[v]:
-            continue
-        if v == 0:
-            variance[v] = s[v]
-        else:
-            p = parent[v]
-            r = s[v] / S[p]
-            variance[v] = s[v] * (1.0 - r) + r * r * variance[p]
         f += c[v] * variance[v]
     by_variance = c.copy()
     by_s = np.zeros(n)
-    by_S = np.zeros(n)
+    by_S = np.zeros(n)  # without the child with the largest s
+    by_top = np.zeros(n)
     for v in range(n - 1, 0, -1):
         if known[v]:
             continue
@@ -157,8 +207,15 @@ def cost_and_gains(parent, leaf, known, y, c):  # type: ignore[no-untyped-def]
         b = by_variance[v]
         if not known[p]:
             by_variance[p] += b * r * r
-        by_s[v] += b * (1.0 - 2.0 * r + 2.0 * r * variance[p] / S[p])
-        by_S[p] += b * r * r * (1.0 - 2.0 * variance[p] / S[p])
+        share = variance[p] / S[p]
+        # what a node does to itself, S included, as a sum of terms that do not cancel
+        by_s[v] += b * kept[v] * (kept[v] + 2.0 * r * share)
+        by_others = b * r * r * (1.0 - 2.0 * share)
+        if v == top[p]:
+            by_top[p] = by_others
+        else:
+            by_S[p] += by_others
+            by_s[v] -= by_others
     gains = np.zeros(n)
     for v in range(n):
         if known[v]:
@@ -166,7 +223,10 @@ def cost_and_gains(parent, leaf, known, y, c):  # type: ignore[no-untyped-def]
         if v == 0:
             by_s[v] += by_variance[v]
         else:
-            by_s[v] += by_S[parent[v]]
+            p = parent[v]
+            by_s[v] += by_S[p]
+            if v != top[p]:
+                by_s[v] += by_top[p]
         gains[v] = s[v] * s[v] * by_s[v]
         if not leaf[v]:
             by_S[v] += gains[v] / (S[v] * S[v])
