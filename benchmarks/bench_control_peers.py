@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from scipy.linalg import solve_discrete_are
+from scipy.stats import norm
 
-from affinedp import gaussian_sensitivity
+from affinedp import gaussian_sensitivity, gaussian_sigma
 from affinedp.control import (
     ControlledPlant,
     StationaryMechanism,
@@ -159,6 +161,13 @@ strong.
 | noise | raw | sd 0.1 | sd 0.5 |
 |---|---:|---:|---:|
 """
+PRIVATE_KALMAN = """
+
+The example in the tests of PrivateDynamicData.jl (private Kalman filtering: the sum of ten states
+with a = 0.9 from the sum of their measurements plus noise; ε = ln 3, δ = 0.05, each signal moves by
+1): its sufficient constant σ = {:.4f} gives a mean-square error of {:.4f}, the number that its
+tests expect; the least σ = {:.4f} of `gaussian_sigma` gives {:.4f}.
+"""
 LOOPS = """
 What an LQG loop pays, times its cost without privacy: controller unaware / aware of the noise.
 Disturbances of sd 0.2 kW (0.01 m), μ = 0.1 kW (0.01 m).
@@ -168,6 +177,22 @@ Disturbances of sd 0.2 kW (0.01 m), μ = 0.1 kW (0.01 m).
 """
 
 
+def _private_kalman() -> str:
+    """The example of PrivateDynamicData.jl: the sum of ten states, estimated from a noisy sum."""
+    epsilon, delta = np.log(3.0), 0.05
+    tail = float(norm.isf(delta))
+    theirs = (tail + np.sqrt(tail**2 + 2 * epsilon)) / (2 * epsilon)
+
+    def error(noise: float) -> float:
+        measured = np.array([[10 * 0.01 + noise**2]])
+        one = np.ones((1, 1))
+        before = solve_discrete_are(0.9 * one, one, 10 * 0.2 * one, measured)
+        return float((before - before**2 / (before + measured))[0, 0])
+
+    ours = float(gaussian_sigma(epsilon, delta))
+    return PRIVATE_KALMAN.format(theirs, error(theirs), ours, error(ours))
+
+
 def run() -> str:
     """Return the Markdown section."""
     A, _, C = building()
@@ -175,7 +200,7 @@ def run() -> str:
     degrees = float(np.sqrt(forward.mean_variance / 3))
     jump = f"\n\nBuilding, a state entry jumps by 0.5 °C at any time: noise of {degrees:.2f} °C.\n"
     tables = [HEAD, *_joined(_variances()), jump, SMOOTHED, *_joined(_smoothed())]
-    return "".join([*tables, "\n", LOOPS, *_joined(_loops())])
+    return "".join([*tables, "\n", LOOPS, *_joined(_loops()), _private_kalman()])
 
 
 def _joined(rows: list[str]) -> list[str]:
