@@ -105,7 +105,7 @@ def test_two_tables_about_the_same_people(path):
 
     first = pd.DataFrame({"women": [30], "men": [70], "all": [100]})
     second = pd.DataFrame({"young": [60], "old": [25], "middle": [15], "everyone": [100]})
-    about = {"epsilon": 0.6, "delta": 1e-6, "neighbours": "cells"}
+    about = {"epsilon": 0.6, "delta": 1e-6, "neighbours": "person", "law": "gaussian"}
     one = TableRelease(totals={"all": ["women", "men"]}, **about)
     other = TableRelease(totals={"everyone": ["young", "middle", "old"]}, mu=2.0, **about)
     with Ledger(path, **CAP) as ledger:

@@ -143,13 +143,13 @@ def _crossed(draw, words):
 def _finished(draw, words, columns, labels, index, known, entries, count, basic):
     mu = _mu(draw)
     words["mu"] = mu
-    choices = ["circuits", "swaps"] if basic is None else ["circuits", "cells"]
+    choices = ["circuits", "swaps"] if basic is None else ["circuits", "person"]
     words["neighbours"] = neighbours = draw(st.sampled_from(choices))
     reach = Fraction(mu)
     bases = list(known.bases())
     if neighbours == "circuits":
         moves = {kernel[i]: Move(kernel[i], reach) for _, kernel in bases for i in kernel}
-    elif neighbours == "cells":
+    elif neighbours == "person":
         names = {known.names[i] if isinstance(i, int) else i for i in basic}
         free = [i for i, name in enumerate(known.names) if name in names]
         kernel = next(kernel for one, kernel in bases if list(one) == free)

@@ -37,7 +37,7 @@ CORE = (
 EXTRAS = {
     "control": ("control",),
     "network": ("networkx", "paho-mqtt"),
-    "tables": ("pandas", "pyarrow"),
+    "tables": ("pandas", "pyarrow", "openpyxl"),
     "flows": ("networkx", "pandapower"),
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),

@@ -63,13 +63,19 @@ class ClaimRules:
         self._who = who
         self._publish = publish
         self._take_over = take_over
+        self._over = False
         self.ours = False
         self.other = ""
 
     def begin(self) -> None:
         """Claim, at the start and whenever the broker was away."""
         self.ours = False
-        self._publish()
+        if not self._over:
+            self._publish()
+
+    def give_up(self) -> None:
+        """Claim no more: our own empty claim, when it comes back, is no reason to renew it."""
+        self.ours, self._over = False, True
 
     def hear(self, owner: str) -> None:
         """Take a claim that the broker delivered; empty for one that was given up.
@@ -79,6 +85,8 @@ class ClaimRules:
         owner : str
             Who claims.
         """
+        if self._over:
+            return
         if owner == self._who:
             if not self.other:
                 self.ours = True
@@ -152,7 +160,9 @@ class Claim:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._rules.ours:
+        ours = self._rules.ours
+        self._rules.give_up()
+        if ours:
             self._connection.publish(self._topic, b"", retain=True)
         self._connection.close()
 
