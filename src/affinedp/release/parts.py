@@ -28,9 +28,8 @@ from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
-from affinedp.release.publish import check_points
+from affinedp.release.publish import check_points, publish
 from affinedp.release.reading import read_points
-from affinedp.release.sampler import draw_integers
 
 # Files that are not part of what is published.
 HIDDEN = ".affinedp"
@@ -156,7 +155,7 @@ class ReleaseInParts:
         if target.exists() or not len(frame):
             return name
         with self._temporary(number) as written:
-            self._published(frame).to_parquet(written)
+            publish(self.mechanism, self.plan, frame).to_parquet(written)
             _link(written, target, number)
         return name
 
@@ -200,19 +199,6 @@ class ReleaseInParts:
                 "you show the folder to anyone"
             ) from None
         shutil.rmtree(removed, ignore_errors=True)
-
-    def _published(self, frame: Any) -> Any:
-        plan = self.plan
-        # how long K-norm noise takes to draw tells about it: it is there before data is read
-        early = plan.draw(len(frame)) if isinstance(plan, KNormPlan) else None
-        points, wrap = read_points(self.mechanism, frame)
-        check_points(self.mechanism, plan, points)
-        steps, shared = plan.grid_steps(points), plan.shared_outputs(points)
-        if isinstance(plan, KNormPlan):
-            noisy = steps + early
-        else:
-            noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
-        return wrap(shared + plan.publish(noisy))
 
     def _recognise(self, number: int, frame: Any) -> None:
         """Refuse other rows than those that the part had before."""
