@@ -118,13 +118,18 @@ class Alternative:
     designed : bool
         Whether it was designed; if not, ``reason`` says why.
     reason : str
-        Why it was not designed; empty where it was.
+        Why it was not designed; otherwise which way to add noise it is, if that has a name.
     """
 
     law: str
     error: float
     designed: bool = True
     reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """The law, and which way to add noise it is."""
+        return f"{self.reason} ({self.law})" if self.designed and self.reason else self.law
 
 
 def _rounded_up(value: float) -> str:

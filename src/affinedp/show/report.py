@@ -142,7 +142,7 @@ def _optimality(mechanism: MechanismRecord) -> str:
 
 def _alternative(other: Alternative) -> str:
     if other.designed:
-        return f"{other.law} {other.error:.6g}"
+        return f"{other.words} {other.error:.6g}"
     least = f"at least {other.error:.6g}, " if other.error > 0.0 else ""
     return f"{other.law} {least}{other.reason}"
 
