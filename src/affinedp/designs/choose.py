@@ -30,11 +30,16 @@ from affinedp.relations.forgotten import warn_of_forgotten
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-AnyLaw = Literal["auto", "gaussian", "laplace", "knorm"]
-LAW_NAMES = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
+AnyLaw = Literal["auto", "gaussian", "laplace", "knorm", "staircase"]
+LAW_NAMES = {
+    "gaussian": "Gaussian",
+    "laplace": "Laplace",
+    "knorm": "K-norm",
+    "staircase": "Staircase",
+}
 LAWS = tuple(LAW_NAMES)
 # In this order: where they are equal the first is taken.
-PURE = ("knorm", "laplace")
+PURE = ("knorm", "staircase", "laplace")
 # Errors that are the same up to the accuracy of a design.
 SAME = 1e-6
 
@@ -60,9 +65,10 @@ def design(
 ) -> Mechanism:
     """Return the mechanism of least error that keeps (ε, δ) over the planned releases.
 
-    The least Gaussian noise, Laplace strategies and K-norm noise are compared; the notes say in
-    one sentence which law won and why, and ``alternatives`` what the others cost.
-    ``lower_bound`` is what no mechanism of any law can go below.
+    The least Gaussian noise, Laplace strategies, K-norm noise and, where every move is along an
+    axis of its own, staircase noise are compared; the notes say in one sentence which law won and
+    why, and ``alternatives`` what the others cost.  ``lower_bound`` is what no mechanism of any
+    law can go below.
 
     With several releases the mechanism is for one of them, and all together keep (ε, δ): Gaussian
     noise has the sensitivity ``s/√releases``, and noise of a pure law promises ``ε/releases``
@@ -76,7 +82,7 @@ def design(
         The public equations.
     epsilon, delta : float
         The promise that all releases keep together.  With δ = 0 Gaussian noise is out.
-    law : {"auto", "gaussian", "laplace", "knorm"}
+    law : {"auto", "gaussian", "laplace", "knorm", "staircase"}
         The law, or the best of them.
     releases : int
         How many releases about the same secret are planned.
@@ -271,7 +277,7 @@ def _explained(
         notes.insert(0, _together(problem, best))
     if not alone:
         notes.insert(0, _reason(problem, best, others))
-    if problem.integers and best.law != "knorm":
+    if problem.integers and not best.integers:
         notes.append(f"{best.law} noise is real: what is published is not whole")
     chosen = replace(best, notes=tuple(notes), alternatives=others, least=None)
     if problem.releases == 1:

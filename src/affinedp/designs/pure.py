@@ -13,6 +13,7 @@ from affinedp.designs.knorm import MOST_COMPARED, least_knorm
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.problem import Problem
 from affinedp.designs.separate import checked_weights
+from affinedp.designs.staircase import NoStairsError, least_staircase
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.promise.least_possible import Alternative
@@ -65,6 +66,14 @@ class PureDesigns:
             lambda: self.laplace, integers=problem.integers, seed=self.seed,
         ).mechanism  # fmt: skip
 
+    def staircase(self) -> Mechanism:
+        """Return staircase noise."""
+        problem = self.problem
+        return least_staircase(
+            problem.adjacency, problem.query, problem.names, problem.pure_epsilon,
+            checked_weights(self.weights, problem.query.shape[0]), integers=problem.integers,
+        )  # fmt: skip
+
     def add(
         self,
         laws: Sequence[str],
@@ -88,6 +97,7 @@ class PureDesigns:
         skipped = []
         makers: dict[str, Callable[[], Mechanism]] = {
             "knorm": self.knorm,
+            "staircase": self.staircase,
             "laplace": lambda: self.laplace,
         }
         for name in laws:
@@ -95,6 +105,10 @@ class PureDesigns:
                 continue
             try:
                 made = makers[name]()
+            except NoStairsError:
+                if alone:
+                    raise
+                continue
             except AffineDPError as error:
                 if alone or (name == laws[-1] and not designed):
                     raise

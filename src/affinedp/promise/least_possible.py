@@ -111,7 +111,7 @@ class Alternative:
     Attributes
     ----------
     law : str
-        ``"gaussian"``, ``"laplace"`` or ``"knorm"``.
+        ``"gaussian"``, ``"laplace"``, ``"knorm"`` or ``"staircase"``.
     error : float
         Weighted expected squared error, or largest variance, of one release; where the law was
         not designed, what it costs at least.

@@ -16,7 +16,12 @@ from affinedp.show.plot import draw
 SHOWN_GIVEN = 4
 # An error so close to the bound below all mechanisms is it, up to rounding.
 ROUNDING = 1e-9
-LAWS = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
+LAWS = {
+    "gaussian": "Gaussian",
+    "laplace": "Laplace",
+    "knorm": "K-norm",
+    "staircase": "Staircase",
+}
 
 
 def report(mechanism: MechanismRecord) -> Report:

@@ -75,6 +75,7 @@ class TableDescription:
         return (
             self.neighbours != "circuits"
             and not self.adjust
+            and not self.unknown
             and all(float(size).is_integer() for size in (*sizes, step))
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
+from affinedp.bodies.noise import BODY_LAWS
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.intervals import checked_level, half_widths
 from affinedp.mechanism import Mechanism
@@ -119,7 +120,8 @@ class DesignedNoise:
         """Return how far published numbers are from the true ones with this probability.
 
         Exact for Gaussian noise; never too small for Laplace noise and for rounded numbers.  For
-        K-norm noise the rank of simulated releases, which holds with at least ``level``.
+        K-norm and staircase noise the rank of simulated releases, which holds with at least
+        ``level``.
 
         Parameters
         ----------
@@ -137,7 +139,7 @@ class DesignedNoise:
             if rounded and self.description.round_to is not None:
                 reach = reach + self.mechanism.rounding_reach * (reach > 0)
             return self.shaped(reach)
-        if self.mechanism.law == "knorm":
+        if self.mechanism.law in BODY_LAWS:
             zero = np.zeros(len(self.mechanism.output_names))
             reach = np.asarray(self.mechanism.interval(zero, level=level, bound=self.bound).high)
         else:

@@ -40,7 +40,7 @@ from affinedp.tables.refusals import TableError
 MOST_LISTED = {"gaussian": 2e5, "laplace": 5e4}
 MOST_INDEPENDENT = {"gaussian": 2e6, "laplace": 260}
 # The same for bodies of K-norm noise on whole numbers, and dimensions for those on real ones.
-MOST_WHOLE = 1e4
+MOST_WHOLE = 1.1e3
 MOST_DIMENSIONS = 6
 # Up to this many, standard practice is compared, and one weight per level too.
 MOST_COMPARED = 4e6
@@ -115,6 +115,8 @@ def table_noise(
             small = count <= MOST_WHOLE if whole else manifold.dim <= MOST_DIMENSIONS
             if small and not isinstance(adjacency, JointAdjacency):
                 laws.append("knorm")
+            if _one_at_a_time(description, adjacency) and count <= MOST_WHOLE:
+                laws.append("staircase")
         # a Laplace design is worth its time only where that law is the better one
         if law == description.laws[0] or _best_law(problem, practice) == law:
             if isinstance(adjacency, JointAdjacency) or _level_by_level(adjacency, law, count):
@@ -131,6 +133,12 @@ def table_noise(
         Compared(a.reason or DESIGNED, a.law, a.error) for a in found.alternatives if a.designed
     ]
     return LeastNoise(found, (own, *others, *compared))
+
+
+def _one_at_a_time(description: TableDescription, adjacency: Adjacency) -> bool:
+    """Whether listed moves are all there are: several people may be in several cells at once."""
+    people = description.household * (description.at_most or 1)
+    return people == 1 and not isinstance(adjacency, JointAdjacency)
 
 
 def _name(found: Mechanism) -> str:
@@ -158,7 +166,8 @@ def counts_are_whole(description: TableDescription, adjacency: Adjacency) -> boo
     kernel = adjacency.manifold.kernel
     entries = kernel.data if is_sparse(kernel) else kernel
     exact = adjacency.manifold.kernel_error == 0 and bool(np.all(entries == np.rint(entries)))
-    if exact and moves_are_whole(adjacency):
+    parts = adjacency.parts if isinstance(adjacency, JointAdjacency) else (adjacency,)
+    if exact and all(moves_are_whole(part) for part in parts):
         return True
     if description.whole:
         raise TableError(

@@ -132,10 +132,13 @@ def geometric_cells(
         One per entry; 1 by default.
     """
     parts = adjacency.parts if isinstance(adjacency, JointAdjacency) else (adjacency,)
+    listed = [dense(part.directions(MOST_MOVES)) for part in parts]
+    # one move in each part: all choices are verified
+    if math.prod(2 * moves.shape[1] + 1 for moves in listed) > 2 * MOST_MOVES:
+        return
     bases, widths, costs = [], [], []
     price = np.ones(len(cells)) if weights is None else weights
-    for part in parts:
-        moves = dense(part.directions(MOST_MOVES))
+    for moves in listed:
         own = moves[cells]
         if np.any((own != 0).sum(axis=0) != 1):
             return

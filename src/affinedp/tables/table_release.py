@@ -108,8 +108,8 @@ class TableRelease(TableDescription):
     whole : bool, optional
         Whether the private numbers are whole.  Noise for whole numbers is whole and less, and its
         promise is about whole neighbours; a table with decimals is refused then.  By default yes,
-        if people are counted: with a whole ``mu``, any neighbours but ``"circuits"``, and no
-        ``law``.
+        if people are counted: with a whole ``mu``, any neighbours but ``"circuits"``, and neither
+        ``law`` nor ``adjust`` nor ``unknown``.
 
     Examples
     --------
