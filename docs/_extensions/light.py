@@ -1,4 +1,4 @@
-"""Pages that load fast: pictures with as many colours as they need, nothing that nobody asks for."""
+"""Pages that load fast: pictures have as many colours as they need, and nothing is idle."""
 
 from __future__ import annotations
 
