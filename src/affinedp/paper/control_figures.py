@@ -204,7 +204,7 @@ def velocities(designs: Sequence[TrackingErrors], narrow: bool = False) -> Figur
 
 def _overheard(axes: Axes, designs: Sequence[TrackingErrors]) -> None:
     """Velocities as an eavesdropper computes them, under two designs."""
-    axes.set_title(f"Velocity overheard (two messages and u), {OVERHEARD} runs")
+    axes.set_title(f"Velocity overheard, {OVERHEARD} runs")
     shown = (
         (designs[2], BLUE, "velocities protected (1 m/s)"),
         (designs[0], VERMILLION, "positions only: revealed exactly"),

@@ -21,7 +21,7 @@ simulation as a cross-check.
 
 Most agree. Some are bounds where an exact value is known, and a few are not what the text
 says; these are marked as corrected, with the reason. Where the paper leaves something out, it
-was added. In figures red is the paper's and blue is what the library does.
+was added. In figures the paper's noise stands beside the least; captions say which is which.
 """
 
 STORIES = {
