@@ -79,6 +79,7 @@ lowest:
 
 docs: $(VENV)/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/weigh.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 bench: $(VENV)/bench.stamp
