@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +50,7 @@ def draw_all(out: Path, settings: Sequence[Setting], large: Convergence) -> list
     """
     gaussian = [setting for setting in settings if setting.law == "gaussian"]
     laplace = [setting for setting in settings if setting.law == "laplace"]
-    drawn = {
+    drawn: dict[str, Callable[[bool], Figure]] = {
         "consensus_figure_4": figure_4,
         "consensus_figure_5": partial(figure_5, settings[0]),
         "consensus_figure_6": partial(figure_6, gaussian),

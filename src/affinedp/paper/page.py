@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from affinedp.paper.captions import CAPTIONS
-from affinedp.paper.claims import Reproduced, counted
+from affinedp.paper.claims import Reproduced, Verdict, counted
 
 SOURCE = "Ren, Wang, Yuan, Shi, “Differential Privacy on Affine Manifolds”"
 
@@ -23,6 +23,12 @@ Most agree. Some are bounds where an exact value is known, and a few are not wha
 says; these are marked as corrected, with the reason. Where the paper leaves something out, it
 was added. In figures the paper's noise stands beside the least; captions say which is which.
 """
+
+COUNTED: dict[Verdict, str] = {
+    "agrees": "agree with the paper",
+    "corrected": "correct it",
+    "added": "are added",
+}
 
 STORIES = {
     "examples": """
@@ -86,8 +92,7 @@ def page(found: Sequence[Reproduced]) -> str:
         The parts, with their figures on the disk.
     """
     counts = counted(found)
-    words = {"agrees": "agree with the paper", "corrected": "correct it", "added": "are added"}
-    items = "".join(f"<li><b>{counts[kind]}</b>{text}</li>" for kind, text in words.items())
+    items = "".join(f"<li><b>{counts[kind]}</b>{text}</li>" for kind, text in COUNTED.items())
     contents = ", ".join(f"<a href='#{one.part}'>{escape(one.title)}</a>" for one in found)
     body = [
         "<header>",
