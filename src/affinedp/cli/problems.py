@@ -19,8 +19,10 @@ from affinedp.files.matrices import matrix
 from affinedp.files.problem import Problem
 from affinedp.files.visible import visible
 from affinedp.mechanism import Mechanism
-from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.least_possible import Objective
 from affinedp.promise.verification import verify as verify_noise
