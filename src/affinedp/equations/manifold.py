@@ -23,6 +23,7 @@ from affinedp.arrays import (
     Matrix,
     dense,
     is_sparse,
+    linked,
     real_array,
     real_matrix,
     within_range,
@@ -343,13 +344,11 @@ class AffineManifold:
         move together.
         """
         import scipy.sparse as sparse
-        from scipy.sparse.csgraph import connected_components
 
         reduced = sparse.coo_array(self._canonical.reduced)
         reduced.eliminate_zeros()
-        ends = (self._canonical.pivots[reduced.row], self._canonical.free[reduced.col])
-        links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(self.n, self.n))
-        label = connected_components(links, directed=False)[1]
+        pivots, free = self._canonical.pivots, self._canonical.free
+        label = linked(pivots[reduced.row], free[reduced.col], self.n)
         order = np.argsort(label, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
         loose = set(self._identifiable().tolist())
@@ -416,11 +415,9 @@ class AffineManifold:
     def _couplings(self) -> tuple[FloatArray, FloatArray, IntArray]:
         """Units of equations and entries, and which of them hang together: entries first."""
         import scipy.sparse as sparse
-        from scipy.sparse.csgraph import connected_components
 
-        pattern = sparse.csr_array(self._matrix)
-        links = sparse.block_array([[None, pattern.T], [pattern, None]], format="csr")
-        label = connected_components(links, directed=False)[1]
+        pattern = sparse.coo_array(self._matrix)
+        label = linked(pattern.col, self.n + pattern.row, self.n + pattern.shape[0])
         return *balancing_units(self._matrix), label
 
     def contains(self, x: ArrayLike, tolerance: float = ON_MANIFOLD) -> bool:
