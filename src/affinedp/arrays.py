@@ -297,4 +297,6 @@ def _keeps_integer(item: Any) -> bool:
 
 
 def _at(name: str, place: tuple[int, ...]) -> str:
+    if name.endswith(" row"):
+        return f"{name} {place[0]} (counting from 0)"
     return f"{name}{list(place)}" if place else name

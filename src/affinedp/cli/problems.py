@@ -200,6 +200,7 @@ def design_problem(
     delta = (problem.delta if delta is None else delta) or 0.0
     if epsilon is None:
         raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
+    check_promise(epsilon, delta)
     law = law or "auto"
     if law not in ("auto", *LAWS):
         raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
@@ -207,7 +208,10 @@ def design_problem(
         raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
     if law not in ("auto", "gaussian") and delta:
         name = LAW_NAMES[law]
-        raise AffineDPError(f"{name} noise is designed for δ = 0; leave delta out")
+        raise AffineDPError(
+            f"{name} noise is designed for δ = 0: leave out --delta (delta in [privacy]), or give "
+            "--law auto, which takes the law with the least error"
+        )
     manifold = manifold_of(problem)
     shared: dict[str, Any] = {
         "epsilon": epsilon,
@@ -250,6 +254,19 @@ def asked_promise(
         wanted = (problem.epsilon, (problem.delta or 0.0) if delta is None else delta)
     else:
         return None
-    if not (wanted[0] >= 0.0 and math.isfinite(wanted[0]) and 0.0 <= wanted[1] < 1.0):
-        raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {wanted[0]}, {wanted[1]}")
+    check_promise(*wanted)
     return wanted
+
+
+def check_promise(epsilon: float, delta: float) -> None:
+    """Refuse an ε or δ that no promise has.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        From the options, or from a file.
+    """
+    if not (math.isfinite(epsilon) and epsilon >= 0.0):
+        raise AffineDPError(f"ε must be a number from 0 on, not {epsilon:g} (--epsilon)")
+    if not 0.0 <= delta < 1.0:
+        raise AffineDPError(f"δ must be at least 0 and less than 1, not {delta:g} (--delta)")
