@@ -287,11 +287,14 @@ class _Pure:
             raise AffineDPError(
                 f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
             )
-        return design_laplace(
+        made = design_laplace(
             self.problem.adjacency.manifold, epsilon=self.problem.pure_epsilon,
             query=self.problem.query, adjacency=self.problem.adjacency, weights=self.weights,
             seed=self.seed,
         )  # fmt: skip
+        names = self.problem.names  # which a query that is a matrix does not carry
+        guarantee = made.guarantee.with_output_names(names)
+        return replace(made, guarantee=guarantee, output_names=names)
 
     def knorm(self) -> Mechanism:
         problem = self.problem

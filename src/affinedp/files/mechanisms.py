@@ -29,8 +29,10 @@ from affinedp.files.packing import packed as packed
 from affinedp.files.packing import unpacked as unpacked
 from affinedp.files.values import shown
 from affinedp.files.visible import check_names, check_texts
-from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.promise.asked import Asked
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee

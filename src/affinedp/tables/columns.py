@@ -250,10 +250,13 @@ def _as_given(column: Any, index: Any, name: str) -> NDArray[Any]:
         if place is None:
             return items
         row = row_words(index, place)
-        found = f": {row} has a value of type {type(items[place]).__name__}"
+        item = items[place]
+        kind = "text" if isinstance(item, str) else f"a value of type {type(item).__name__}"
+        found = f": {row} holds {kind}"
+    what = "" if kind == "O" or found else f" but {column.dtype}"
     raise TableError(
-        f"column {name!r} does not hold numbers but {column.dtype}{found}. Convert it (astype), "
-        "or name it in public if it is a label",
+        f"column {name!r} does not hold numbers{what}{found}. Correct it, or name it in public if "
+        "it is a label",
         row,
         name,
     )
