@@ -119,6 +119,19 @@ def asked_promise(
         wanted = (problem.epsilon, (problem.delta or 0.0) if delta is None else delta)
     else:
         return None
-    if not (wanted[0] >= 0.0 and math.isfinite(wanted[0]) and 0.0 <= wanted[1] < 1.0):
-        raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {wanted[0]}, {wanted[1]}")
+    check_promise(*wanted)
     return wanted
+
+
+def check_promise(epsilon: float, delta: float) -> None:
+    """Refuse an ε or δ that no promise has.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        From the options, or from a file.
+    """
+    if not (math.isfinite(epsilon) and epsilon >= 0.0):
+        raise AffineDPError(f"ε must be a number from 0 on, not {epsilon:g} (--epsilon)")
+    if not 0.0 <= delta < 1.0:
+        raise AffineDPError(f"δ must be at least 0 and less than 1, not {delta:g} (--delta)")
