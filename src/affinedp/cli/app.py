@@ -22,6 +22,7 @@ from affinedp.cli import (
     release,
     report,
     reproduce,
+    studio,
     verify,
 )
 from affinedp.cli.consensus import consensus_app
@@ -60,6 +61,7 @@ app.command()(release.release)
 app.command()(audit.audit)
 app.command()(reproduce.reproduce)
 app.command()(doctor.doctor)
+app.command()(studio.studio)
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(control_app, name="control")
 app.add_typer(consensus_app, name="consensus")

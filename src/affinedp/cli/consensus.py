@@ -273,10 +273,9 @@ def _promise(opened: Agent, noise: AgentNoise) -> str:
     """What is promised, in a few words."""
     guarantee = opened.guarantee
     delta = noise.delta or (0.01 if guarantee.law == "gaussian" else 0.0)
-    return (
-        f"its messages keep ε = {guarantee.epsilon(delta):.6g} at δ = {delta:g} for values up to "
-        f"{noise.record()['mu']:g} apart, however long it runs"
-    )
+    kept = guarantee.asked or f"ε = {guarantee.epsilon(delta):.6g} at δ = {delta:g}"
+    apart = f"{noise.record()['mu']:g}"
+    return f"its messages keep {kept} for values up to {apart} apart, however long it runs"
 
 
 def _say(opened: Agent, outcome: Outcome, rounds: int | None) -> None:

@@ -65,7 +65,8 @@ def design(
     The paper's algorithms take a basis Λ̄ of one's own, and algorithm1 a Σ; without them an
     orthonormal basis and a multiple of the identity are taken.
     """
-    from affinedp.cli.problems import Plan, algorithm_of, design_problem, say_forgotten
+    from affinedp.cli.designed import Plan, algorithm_of, design_problem
+    from affinedp.cli.problems import say_forgotten
     from affinedp.cli.verify import promise_as_json
     from affinedp.files.problem import read_problem
 

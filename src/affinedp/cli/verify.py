@@ -20,6 +20,8 @@ from affinedp.cli.output import by_name, finite, say_json
 from affinedp.files.visible import visible
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from affinedp.promise.guarantee import Guarantee
 
 
@@ -68,6 +70,14 @@ def promise_as_json(
     holds : bool, optional
         Whether they are kept.
     """
+    kept = guarantee.asked
+    if asked is None and kept is not None:
+        asked, holds = (kept.epsilon, kept.delta), guarantee.keeps_asked()
+    first: dict[str, Any] = {}
+    if asked is not None:
+        first["asked"] = {"epsilon": asked[0], "delta": asked[1], "holds": holds}
+        if kept is not None and kept.releases > 1:
+            first["asked"]["releases"] = kept.releases
     deltas = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
     answer: dict[str, Any] = {
         "law": guarantee.law,
@@ -83,9 +93,7 @@ def promise_as_json(
         "leak": by_name(guarantee.leak, guarantee.output_names),
         "warnings": list(guarantee.warnings),
     }
-    if asked is not None:
-        answer["asked"] = {"epsilon": asked[0], "delta": asked[1], "holds": holds}
-    return answer
+    return {**first, **answer}
 
 
 def _say_promise(
@@ -99,18 +107,23 @@ def _say_promise(
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
+    if asked is not None:
+        table.add_row("asked", _verdict(guarantee, asked, holds))
     for label, text in guarantee.summary():
         alarming = label in ("leak", "warning") or (
             label == "promise" and guarantee.leak is not None
         )
         table.add_row(label, Text(visible(text), style="red" if alarming else ""))
-    if asked is not None:
-        kept = guarantee.epsilon(asked[1])
-        instead = f"ε = {kept!r} does" if math.isfinite(kept) else "no ε does"
-        over = kept / asked[0] - 1 if asked[0] > 0 else 0.0
-        verdict = f"holds up to rounding ({over:.1e})" if over > 0 else "holds"
-        verdict = verdict if holds else f"does NOT hold ({instead})"
-        style = "green" if holds else "bold red"
-        promise = f"ε = {asked[0]:g}, δ = {asked[1]:g}"
-        table.add_row("asked", Text(f"{promise}: {verdict}", style=style))
     Console().print(table)
+
+
+def _verdict(guarantee: Guarantee, asked: tuple[float, float], holds: bool | None) -> Text:
+    from rich.text import Text
+
+    kept = guarantee.epsilon(asked[1])
+    instead = f"ε = {kept!r} does" if math.isfinite(kept) else "no ε does"
+    over = kept / asked[0] - 1 if asked[0] > 0 else 0.0
+    verdict = f"holds up to rounding ({over:.1e})" if over > 0 else "holds"
+    verdict = verdict if holds else f"does NOT hold ({instead})"
+    style = "green" if holds else "bold red"
+    return Text(f"ε = {asked[0]:g}, δ = {asked[1]:g}: {verdict}", style=style)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.circuits.zeros import compiled
+from affinedp.neighbours.circuits.compiling import compiled
 
 Sets = NDArray[np.int64]
 MarginNeighbours = Literal["person", "replace", "swaps"]
