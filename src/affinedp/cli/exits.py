@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -36,8 +37,14 @@ def run(commands: Callable[[], object]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a console that has no ε shows \\u03b5
             stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
     code = _answer(commands)
     sys.exit(_flushed(code))
+
+
+def _show_warning(message: Warning | str, *details: object, **others: object) -> None:
+    """A warning in one line on standard error, without the place in the source."""
+    complain(f"warning: {with_flags(str(message))}")
 
 
 def _answer(commands: Callable[[], object]) -> int:

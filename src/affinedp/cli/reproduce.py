@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,7 +12,9 @@ from affinedp.cli.output import say, say_json, say_table
 
 
 def reproduce(
-    part: Annotated[str, typer.Argument(help="examples, control, consensus or all.")] = "all",
+    part: Annotated[
+        Literal["all", "examples", "control", "consensus"], typer.Argument(help="What of it.")
+    ] = "all",
     out: Annotated[Path | None, typer.Option(help="Folder for figures and results.")] = None,
     as_json: AsJson = False,
 ) -> None:

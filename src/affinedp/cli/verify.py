@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from affinedp.cli.exits import NOT_KEPT
+from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import (
     AsJson,
     AskedDelta,
@@ -41,6 +42,7 @@ def verify(
     from affinedp.cli.problems import asked_promise, say_forgotten, verify_problem
     from affinedp.files.problem import read_problem
 
+    expect(problem, "problem")
     read = read_problem(problem)
     say_forgotten(read, check_against)
     asked = asked_promise(read, epsilon, delta)
