@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from affinedp.cli.answers import outcome_as_json
 from affinedp.cli.broker_options import (
     Address,
     CaFile,
@@ -29,7 +30,7 @@ from affinedp.cli.help import add
 from affinedp.cli.launch import keys as make_keys
 from affinedp.cli.launch import launch
 from affinedp.cli.options import AsJson, SameSecret
-from affinedp.cli.output import outcome_as_json, say_json
+from affinedp.cli.output import say_json
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 

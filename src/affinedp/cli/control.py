@@ -39,7 +39,7 @@ def design(
 
     ε and δ come from its privacy table, or from the options.  The report says what the loop pays.
     """
-    from affinedp.cli.verify import promise_as_json
+    from affinedp.cli.answers import promise_as_json
     from affinedp.control.loop.loop_file import read_loop
 
     expect(loop, "loop")

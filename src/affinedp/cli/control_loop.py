@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from affinedp.cli.answers import outcome_as_json
 from affinedp.cli.broker_options import (
     Address,
     CaFile,
@@ -27,7 +28,7 @@ from affinedp.cli.broker_options import (
 from affinedp.cli.exits import LOOP_ENDED
 from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson, SameSecret
-from affinedp.cli.output import outcome_as_json, say_json
+from affinedp.cli.output import say_json
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from affinedp.cli.answers import mechanism_as_json
 from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson, CheckAgainst, KeptDelta, KeptEpsilon, ProblemFile
 from affinedp.cli.output import say, say_json
@@ -102,26 +102,3 @@ def design(
         say(mechanism.report())
         if preview:
             say("nothing was written")
-
-
-def mechanism_as_json(mechanism: Any) -> dict[str, Any]:
-    """Return a mechanism's promise and cost for programs, what was asked for first.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        As designed, or as read from a file.
-    """
-    from affinedp.cli.verify import promise_as_json
-
-    least = mechanism.least
-    return {
-        **promise_as_json(mechanism.guarantee),
-        "expected_squared_error": mechanism.expected_squared_error,
-        "gap": mechanism.gap,
-        "lower_bound": mechanism.lower_bound,
-        "excess": mechanism.excess,
-        "bound_certified": least is not None and not least.confined,
-        "alternatives": [asdict(other) for other in mechanism.alternatives],
-        "notes": list(mechanism.notes),
-    }

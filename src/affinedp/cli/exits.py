@@ -87,9 +87,13 @@ def with_flags(text: str) -> str:
     """
     for before, after in _FLAGS:
         text = re.sub(before, after, text)
-    return re.sub(
+    text = re.sub(
         r"\b([a-z_]+)=(True\b|)(?=[\s,.):;]|$)", lambda m: "--" + m[1].replace("_", "-"), text
     )
+    first = text.partition(" ")[0]
+    option = "--" + first.replace("_", "-")
+    given = any(word.partition("=")[0] == option for word in sys.argv)
+    return f"{option}{text.removeprefix(first)}" if first and given else text
 
 
 _FLAGS = ((r"\breach=Reach\([^)]*\)", "--limits FILE"),)

@@ -119,19 +119,3 @@ def by_name(vector: Any, names: tuple[str, ...]) -> dict[str, float] | None:
     if vector is None:
         return None
     return {name: float(value) for name, value in zip(names, vector) if value != 0.0}
-
-
-def outcome_as_json(outcome: Any) -> dict[str, Any]:
-    """Return how a process of a loop or a network ended, for programs.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        Of :mod:`affinedp.wire.line`.
-    """
-    return {
-        "finished": outcome.finished,
-        "steps": outcome.steps,
-        "reason": outcome.reason or None,
-        "dropped": dict(sorted(outcome.dropped.items())),
-    }

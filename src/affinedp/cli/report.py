@@ -72,8 +72,7 @@ def load_any(path: Path, reverify: bool) -> Any:
 
 
 def _as_json(mechanism: Any) -> dict[str, Any]:
-    from affinedp.cli.design import mechanism_as_json
-    from affinedp.cli.verify import promise_as_json
+    from affinedp.cli.answers import mechanism_as_json, promise_as_json
 
     if hasattr(mechanism, "alternatives") and hasattr(mechanism, "excess"):
         return mechanism_as_json(mechanism)

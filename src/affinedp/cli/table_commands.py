@@ -59,8 +59,8 @@ def preview_table(
     as_json : bool
         For programs.
     """
+    from affinedp.cli.answers import promise_as_json
     from affinedp.cli.tables import labelled_table
-    from affinedp.cli.verify import promise_as_json
     from affinedp.tables.table_file import read_table_release
 
     expect(description, "table description")
