@@ -86,11 +86,13 @@ def _with_mechanism(
     rows: Literal["same", "different"] | None,
     same_secret: bool,
 ) -> dict[str, Any]:
+    from affinedp.cli.answers import promise_as_json
     from affinedp.cli.pending import settled_in_the_end
-    from affinedp.cli.verify import promise_as_json
     from affinedp.files.data import check_writable, read_table, write_table
     from affinedp.mechanism import Mechanism
+    from affinedp.release.plan import checked_bound
 
+    checked_bound(bound)
     loaded = Mechanism.load(mechanism)
     check_writable(output)
     table = read_table(data)
