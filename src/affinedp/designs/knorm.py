@@ -30,6 +30,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.guarantee import keeping
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
@@ -124,9 +125,8 @@ def design_knorm(
         neighbours, matrix, names, limit, checked, strategies,
         integers=whole, seed=seed, starts=int(count),
     )  # fmt: skip
-    return with_least(
-        found.mechanism, checked, found.dual, limit, data="integer" if whole else "any"
-    )
+    made = keeping(found.mechanism, limit)
+    return with_least(made, checked, found.dual, limit, data="integer" if whole else "any")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -51,11 +51,14 @@ class PureDesigns:
             raise AffineDPError(
                 f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
             )
-        return design_laplace(
+        made = design_laplace(
             self.problem.adjacency.manifold, epsilon=self.problem.pure_epsilon,
             query=self.problem.query, adjacency=self.problem.adjacency, weights=self.weights,
             seed=self.seed, starts=1 if self.quick else None,
         )  # fmt: skip
+        names = self.problem.names  # which a query that is a matrix does not carry
+        guarantee = made.guarantee.with_output_names(names)
+        return replace(made, guarantee=guarantee, output_names=names)
 
     def knorm(self) -> Mechanism:
         """Return K-norm noise."""
