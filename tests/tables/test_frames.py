@@ -1,5 +1,7 @@
 """Tables in the shapes that people hold: pandas of every kind, polars, files."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -125,7 +127,8 @@ def test_a_table_without_totals_is_one_cell_per_person():
     counts = pd.crosstab(given["sex"], given["state"])
     release, _ = guessed(counts)
     design = release.design(counts)
-    assert design.mechanism.expected_squared_error == pytest.approx(2 * 2)  # per row, 2/ε² each
+    q = math.exp(-1.0)  # per row, geometric noise on each cell
+    assert design.mechanism.expected_squared_error == pytest.approx(2 * 2 * q / (1 - q) ** 2)
     assert "in at most 1 cell" in design.guarantee.neighbours
 
 
