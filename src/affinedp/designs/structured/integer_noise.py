@@ -18,7 +18,8 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler import draw_integers
+from affinedp.release.sampler import Sampler, draw_integers
+from affinedp.release.sampler.opendp import opendp_integers
 
 # The drawn noise is larger than the stated promise needs by this share: it pays for the grid.
 SHARE = Fraction(1, 1 << 30)
@@ -133,7 +134,7 @@ def check_grid(law: Law, epsilon: float, delta: float, changed: int) -> None:
         )
 
 
-def noisy(law: Law, counts: NDArray[Any], q: Integers) -> FloatArray:
+def noisy(law: Law, counts: NDArray[Any], q: Integers, sampler: Sampler = "bulk") -> FloatArray:
     """Return counts with noise; what is returned depends on the integers q X + Z only.
 
     Parameters
@@ -144,12 +145,15 @@ def noisy(law: Law, counts: NDArray[Any], q: Integers) -> FloatArray:
         Exact, of any size.
     q : array of int
         Positive, of the shape of ``counts``.
+    sampler : {"bulk", "opendp"}
+        Who draws.
     """
+    draw = opendp_integers if sampler == "opendp" else draw_integers
     flat, scales = counts.ravel(), q.ravel()
     found = np.empty(len(flat))
     for start in range(0, len(flat), BLOCK):
         block = slice(start, start + BLOCK)
         exact = flat[block].astype(object) * scales[block].astype(object)
-        exact += draw_integers(law, 1 << GRID_BITS, len(exact))
+        exact += draw(law, 1 << GRID_BITS, len(exact))
         found[block] = exact.astype(float) / scales[block]
     return found.reshape(counts.shape)
