@@ -31,6 +31,10 @@ def release(
         ),
     ] = None,
     same_secret: SameSecret = False,
+    sampler: Annotated[
+        str,
+        typer.Option(metavar="bulk|opendp", help="Who draws the noise; both have the same law."),
+    ] = "bulk",
 ) -> None:
     """Publish DATA, one release per row, with the noise of a saved mechanism.
 
@@ -39,6 +43,9 @@ def release(
     the equations is refused, and nothing is charged then.  A description of a table says by names
     of columns what must add up; its noise is designed here.
     """
+    from affinedp.release.sampler import checked_sampler
+
+    draws = checked_sampler(sampler)
     if mechanism.suffix.lower() == ".toml":
         from affinedp.cli.tables import release_file
 
@@ -54,6 +61,7 @@ def release(
             label=label,
             bound=bound,
             same_secret=same_secret,
+            sampler=draws,
             say=say,
         )
         return
@@ -68,7 +76,9 @@ def release(
     about = checked_rows(rows)
     left = "no ledger was given: nothing keeps count of this release"
     with settled_in_the_end(ledger, same_secret) as budget:
-        published = loaded.release(table, ledger=budget, label=label, bound=bound, rows=about)
+        published = loaded.release(
+            table, ledger=budget, label=label, bound=bound, rows=about, sampler=draws
+        )
         write_table(published, output)
         if budget is not None:
             left = f"budget left: ε = {budget.remaining:.6g} at δ = {budget.delta:g}"

@@ -290,10 +290,12 @@ def shown(
 ) -> Published:
     """Labels and public columns of the table, and what was drawn."""
     columns = {
-        name: numbers[name] if name in numbers else fresh_labels(table[name].tolist())
+        name: numbers[name] if name in numbers else fresh_labels(table[name])
         for name in table.columns
     }
-    return Published(fresh_frame(columns, table.index), public, fresh_frame(unrounded, table.index))
+    table = fresh_frame(columns, table.index)
+    # equal labels, made once; the two share no numbers that someone could change
+    return Published(table, public, fresh_frame(unrounded, table.index))
 
 
 def by_column(layout: Layout, private: Any, public: FloatArray) -> Any:
