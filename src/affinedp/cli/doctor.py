@@ -37,12 +37,12 @@ CORE = (
 EXTRAS = {
     "control": ("control",),
     "network": ("networkx", "paho-mqtt"),
-    "tables": ("pandas", "pyarrow", "openpyxl"),
+    "tables": ("narwhals", "pandas", "pyarrow", "openpyxl"),
     "flows": ("networkx", "pandapower"),
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),
     "postgres": ("psycopg", "psycopg-binary"),
-    "cluster": ("dask", "distributed", "pyspark"),
+    "cluster": ("dask", "distributed", "pyspark", "ray"),
 }
 BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings
 SECONDS_FOR_A_BROKER = 3.0
