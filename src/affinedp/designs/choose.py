@@ -23,6 +23,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_error import Data, least_variance
 from affinedp.promise.least_possible import Alternative, Objective
 from affinedp.promise.verification import resolve_adjacency, resolve_query
@@ -286,11 +287,14 @@ class _Pure:
             raise AffineDPError(
                 f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
             )
-        return design_laplace(
+        made = design_laplace(
             self.problem.adjacency.manifold, epsilon=self.problem.pure_epsilon,
             query=self.problem.query, adjacency=self.problem.adjacency, weights=self.weights,
             seed=self.seed,
         )  # fmt: skip
+        names = self.problem.names  # which a query that is a matrix does not carry
+        guarantee = made.guarantee.with_output_names(names)
+        return replace(made, guarantee=guarantee, output_names=names)
 
     def knorm(self) -> Mechanism:
         problem = self.problem
@@ -359,8 +363,9 @@ def _explained(
         promise = (best.guarantee.epsilon(problem.delta), problem.delta)
     else:
         promise = (problem.pure_epsilon, 0.0)
+    kept = keeping(chosen, problem.epsilon, problem.delta, problem.releases)
     return with_least(
-        chosen, problem.weights, dual, *promise,
+        kept, problem.weights, dual, *promise,
         data=problem.data, objective=problem.objective, confined=problem.confined,
     )  # fmt: skip
 

@@ -54,11 +54,8 @@ def _by_name(column: Callable[[str], Any], given: list[Any], names: tuple[str, .
     missing = [name for name in names if name not in given]
     unknown = [str(name) for name in given if name not in names]
     if missing or unknown:
-        raise AffineDPError(
-            f"the data does not have the mechanism's entries: missing {missing[:5]}, "
-            f"unknown {unknown[:5]}"
-        )
-    return np.column_stack([exact_doubles(column(name), f"column {name!r}, x") for name in names])
+        raise AffineDPError(_other_columns(missing, unknown))
+    return np.column_stack([exact_doubles(column(name), f"column {name!r}, row") for name in names])
 
 
 def _pandas_column(column: Any) -> Any:
@@ -94,6 +91,24 @@ def held(x: Any) -> Any:
         The data.
     """
     return x.collect() if _is_polars(x) and hasattr(x, "collect") else x
+
+
+def _other_columns(missing: list[str], unknown: list[str]) -> str:
+    """Say which columns are not there, and which are too many."""
+    found = []
+    if missing:
+        found.append(f"there is no column {_some(missing)}")
+    if unknown:
+        found.append(f"the mechanism does not know the column {_some(unknown)}")
+    text = f"the data does not have the mechanism's entries: {', and '.join(found)}"
+    if unknown and not missing:
+        text += "; leave out what is not released"
+    return text
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return ", ".join(repr(name) for name in names[:5]) + more
 
 
 def _frame(values: FloatArray, index: Any, outputs: tuple[str, ...]) -> Any:
