@@ -108,8 +108,8 @@ def expect(path: Path, *wanted: Kind) -> Kind:
         raise AffineDPError(f"{file} does not exist")
     if path.is_dir():
         raise AffineDPError(f"{file} is a folder, not a {wanted[0]}")
-    if path.is_file() and path.stat().st_size == 0:
-        raise AffineDPError(f"{file} is empty")
+    if path.is_file() and path.stat().st_size == 0 and path.suffix.lower() != ".toml":
+        raise AffineDPError(f"{file} is empty")  # of TOML the reader says what is missing
     found = kind_of(path)
     if found and found not in wanted:
         a = "" if found in ("data", "noise of a loop", "structured noise") else "a "
