@@ -8,6 +8,8 @@ from typing import Any
 COLOURS = 96
 # a thumbnail is shown at this many pixels; twice that is sharp on every screen
 THUMBNAIL = 320
+# and so wide is the widest picture on a page
+WIDEST = 1400
 UNUSED = ("binder_badge_logo.svg", "jupyterlite_badge_logo.svg", "broken_example.png")
 
 
@@ -19,8 +21,8 @@ def with_fewer_colours(path: Path) -> None:
         picture = opened.convert("RGBA")
     paper = Image.new("RGBA", picture.size, "white")
     flat = Image.alpha_composite(paper, picture).convert("RGB")
-    if "_thumb" in path.name:
-        flat.thumbnail((THUMBNAIL, THUMBNAIL))
+    widest = THUMBNAIL if "_thumb" in path.name else WIDEST
+    flat.thumbnail((widest, 4 * widest))
     smaller = path.with_suffix(".small")
     flat.quantize(COLOURS, dither=Image.Dither.NONE).save(smaller, format="PNG", optimize=True)
     if smaller.stat().st_size < path.stat().st_size:

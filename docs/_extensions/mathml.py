@@ -5,6 +5,7 @@ The site ships the font that they are set in, so that they look the same everywh
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -14,6 +15,7 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
+BARS = re.compile(r"(?<!\\)\|([^|]+)(?<!\\)\|")
 # what pages write and docutils does not read, and what it reads in its place
 SAID_OTHERWISE = {
     r"\dots": r"\ldots",
@@ -28,6 +30,8 @@ def mathml(node: nodes.Element, block: bool = False) -> str:
     text = node.astext()
     for written, read in SAID_OTHERWISE.items():
         text = text.replace(written, read)
+    if text.count("|") % 2 == 0:  # bars around something, which want no room on their inside
+        text = BARS.sub(r"\\lvert \1\\rvert ", text)
     try:
         return str(tex2mathml(text, as_block=block))
     except MathError as error:

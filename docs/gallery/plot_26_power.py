@@ -28,6 +28,6 @@ print(f"meant for ε = 1, kept: ε = {truth.epsilon(1e-6):.1f}")
 
 moves = flows.injection_neighbours(grid, mu=1.0)
 noise = flows.design_flow_noise(grid, epsilon=1.0, delta=1e-6, adjacency=moves)
-figure, axes = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
+figure, axes = plt.subplots(figsize=(6.4, 4.8))
 flows.draw_flow_noise(grid, noise, axes=axes, unit="MW")
 plt.show()
