@@ -242,6 +242,8 @@ def test_control_and_consensus(studio, page):
     assert page.find("control-lines").find_elements("css selector", "path.curve")
     page.write("f-A", "1 0.1; 0")
     assert "equally many numbers" in page.text("control-wrong")
+    (complaint,) = page.complaints()  # of the refusal, as browsers do
+    assert "422" in complaint
     page.open(link(studio, view="consensus", links="ann bob\nbob carl\ncarl ann"))
     assert "3 agents" in page.text("consensus-verdict")
     assert len(page.find("consensus-lines").find_elements("css selector", "path.curve")) == 3
