@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from affinedp.arrays import FloatArray, dense, is_sparse, real_matrix
 from affinedp.errors import AffineDPError
@@ -165,6 +164,8 @@ def _deviations(mechanism: MechanismRecord, matrix: Any) -> FloatArray:
 
 
 def _normal(level: float) -> float:
+    from scipy import special
+
     return float(special.ndtri((1 + level) / 2)) * (1 + 1e-12)
 
 

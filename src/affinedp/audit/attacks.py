@@ -17,7 +17,8 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_arra
 from affinedp.bodies.lattice import whole_kernel
 from affinedp.bodies.noise import KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.promise.curves import laplace_delta
 from affinedp.promise.knorm import Coordinates
 from affinedp.promise.whitening import whiten

@@ -3,7 +3,8 @@
 The columns of ``root`` are points of K, up to sign; blocks of rows and columns that have nothing to
 do with each other are independent noises, since the gauge of their joint hull is the sum of theirs.
 One column with several entries s stands for one public sum: K = {s·z = 0, ‖z‖₁ ≤ 2 |s_i|}, the hull
-of all |s_i| (e_i ± e_j) on it, which is far too long to list for many entries.
+of all |s_i| (e_i ± e_j) on it, which is far too long to list for many entries.  Coordinates that no
+point ties to others are independent noises: a diagonal root is a cross-polytope.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.bodies import one_sum
+from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.exact import readable
 from affinedp.bodies.polytope import Gauges, Polytope, polytope_of
@@ -152,7 +154,7 @@ class SumPart:
         return np.asarray(drawn * self.signs)
 
 
-Part = HullPart | SumPart
+Part = HullPart | SumPart | AxesPart
 
 
 class KNormNoise:
@@ -179,8 +181,12 @@ class KNormNoise:
         self.rate, self.integers = float(rate), bool(integers)
         self.parts: list[Part] = []
         known: dict[bytes, Polytope] = {}  # equal blocks are one body
+        alone: list[tuple[int, float]] = []
         for rows, columns in _spanned_parts(root):
             points = dense(root[rows][:, columns])
+            if len(rows) == 1:
+                alone.append((int(rows[0]), float(np.abs(points).max())))
+                continue
             if len(rows) > 1 and len(columns) == 1:
                 self.parts.append(self._sum(rows, points[:, 0]))
                 continue
@@ -188,6 +194,9 @@ class KNormNoise:
             if key not in known:
                 known[key] = polytope_of(points)
             self.parts.append(HullPart(rows, known[key], self.rate, self.integers))
+        if alone:
+            axes, widths = np.array([row for row, _ in alone]), np.array([w for _, w in alone])
+            self.parts.append(AxesPart(axes, widths, self.rate, self.integers))
 
     def _sum(self, rows: IntArray, column: FloatArray) -> SumPart:
         width = float(np.abs(column).max())
@@ -200,7 +209,7 @@ class KNormNoise:
         """E zzᵀ, dense for one part, in blocks for several."""
         if len(self.parts) == 1:
             order = np.argsort(self.parts[0].rows)
-            return self.parts[0].moment[np.ix_(order, order)]
+            return self.parts[0].moment[order][:, order]
         import scipy.sparse as sparse
 
         blocks: Any = sparse.csr_array(sparse.block_diag([part.moment for part in self.parts]))

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson
 from affinedp.cli.output import say, say_json, say_table
 from affinedp.errors import AffineDPError
@@ -44,6 +45,9 @@ def discover(
 
     if as_json and as_toml:
         raise AffineDPError("--json and --toml: choose one")
+    expect(data, "data")
+    if design is not None:
+        expect(design, "mechanism")
     found = ask.discover(
         read_table(data, long_numbers="text"),
         given=given or (),

@@ -23,6 +23,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_error import Data, least_variance
 from affinedp.promise.least_possible import Alternative, Objective
 from affinedp.promise.verification import resolve_adjacency, resolve_query
@@ -362,8 +363,9 @@ def _explained(
         promise = (best.guarantee.epsilon(problem.delta), problem.delta)
     else:
         promise = (problem.pure_epsilon, 0.0)
+    kept = keeping(chosen, problem.epsilon, problem.delta, problem.releases)
     return with_least(
-        chosen, problem.weights, dual, *promise,
+        kept, problem.weights, dual, *promise,
         data=problem.data, objective=problem.objective, confined=problem.confined,
     )  # fmt: skip
 

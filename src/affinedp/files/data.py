@@ -65,6 +65,8 @@ def read_table(
         elif kind == ".csv":
             with path.open("rb") if content is None else io.BytesIO(content) as file:
                 _check_size(path, *_csv_size(path, file))
+                file.seek(0)
+                _check_separator(path, file)
             frame = _read_csv(pandas, path, source, long_numbers)
         else:
             _check_size(path, *_parquet_size(path, source))
@@ -118,6 +120,7 @@ def _read_csv(pandas: Any, path: Path, source: Source, long_numbers: str) -> Any
             )
             for place, name in zip(labels, texts.columns):
                 if texts[name].notna().any():
+                    _check_separators_of_digits(path, name, texts[name].dropna())
                     table.isetitem(place, texts[name].astype(object))
         places = [i for i, kind in enumerate(table.dtypes) if kind.kind == "f"]
         if places:
@@ -137,6 +140,33 @@ def _read_csv(pandas: Any, path: Path, source: Source, long_numbers: str) -> Any
                     )
                 table[name] = texts[name]
     return table
+
+
+def _check_separator(path: Path, file: BinaryIO) -> None:
+    """Refuse a header without commas that other signs separate."""
+    header = file.read(1 << 20).lstrip(b"\r\n").partition(b"\n")[0]
+    for sign, name in ((b";", "semicolons"), (b"\t", "tabs")):
+        if sign in header and b"," not in header:
+            raise AffineDPError(
+                f"{path.name}, line 1: its columns are separated by {name}. Save it with commas "
+                "between columns, and with a point in decimals"
+            )
+
+
+def _check_separators_of_digits(path: Path, name: str, texts: Any) -> None:
+    """Refuse a column of numbers of which some are written as 1,234 or 1 234."""
+    spelled = texts.str.strip()
+    grouped = spelled.str.fullmatch(_GROUPED)
+    if grouped.any() and (grouped | spelled.str.fullmatch(_PLAIN)).all():
+        row = int(texts.index[int(np.argmax(grouped.to_numpy()))])
+        raise AffineDPError(
+            f"{path.name}: column {name!r}, row {row} (counting from 0) has a separator of "
+            "thousands, or a comma for the point of a decimal: write 1234.5, not 1,234.5 or 1234,5"
+        )
+
+
+_PLAIN = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_GROUPED = r"[+-]?(\d{1,3}([ ,'’_\u00a0\u202f]\d{3})+(\.\d*)?|\d+,\d+)"
 
 
 def _changed(table: Any, texts: Any) -> Iterator[tuple[str, int]]:
@@ -266,7 +296,9 @@ def check_writable(path: Path) -> None:
         Where results will go.
     """
     _kind(path)
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
+    if path.is_dir():
+        raise AffineDPError(f"{path} cannot be written: it is a folder")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise AffineDPError(f"{path} cannot be written: no such folder, or no permission")
 
 

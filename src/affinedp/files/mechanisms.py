@@ -29,8 +29,11 @@ from affinedp.files.packing import packed as packed
 from affinedp.files.packing import unpacked as unpacked
 from affinedp.files.values import shown
 from affinedp.files.visible import check_names, check_texts
-from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
+from affinedp.promise.asked import Asked
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.knorm import knorm_promise, neighbours_key_of, neighbours_of
@@ -86,6 +89,7 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
             "neighbours": guarantee.neighbours,
             "basis": guarantee.basis,
             "method": guarantee.method,
+            "asked": asked_record(guarantee),
         },
     }
     if mechanism.law == "knorm":
@@ -157,6 +161,7 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     else:
         guarantee = promise_of(adjacency, product(basis, root), query, law, names)
     check_stated(sensitivity, guarantee)
+    guarantee = with_asked(guarantee, stated)
     gap = checked_gap(document["gap"])
     notes = tuple(str(note) for note in document["notes"])
     return kind(
@@ -192,6 +197,24 @@ def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
             f"the file states a sensitivity of {sensitivity!r}, but its noise gives "
             f"{guarantee.sensitivity!r}: the file was altered, or made by something else"
         )
+
+
+def asked_record(guarantee: Guarantee) -> dict[str, Any] | None:
+    """Return what was asked for, as plain values."""
+    return None if guarantee.asked is None else guarantee.asked.record()
+
+
+def with_asked(guarantee: Guarantee, stated: Mapping[str, Any]) -> Guarantee:
+    """Return the guarantee with what the file says was asked for, if its noise keeps that.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        What the noise gives.
+    stated : mapping
+        What the file says about its promise; older files do not say what was asked for.
+    """
+    return guarantee.asked_for(Asked.read(stated.get("asked")))
 
 
 def checked_gap(gap: Any) -> float | None:

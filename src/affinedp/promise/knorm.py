@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.exact import common_denominator, inverse, primitive, readable
 from affinedp.bodies.noise import KNormNoise, SumPart, connected_parts, noise_span
 from affinedp.bodies.one_sum import largest_loss_probability
@@ -114,7 +115,9 @@ def _curve(body: KNormNoise, upper: float, found: _Found) -> Curve:
         top = max(largest_loss_probability(len(part.rows), upper) for part in sums)
         equal = len({len(part.rows) for part in sums}) == 1
         return ThreeAtoms(upper, top, exact=equal)
-    return LatticeCurve(upper, tuple(sorted(found.steps.items())))
+    if found.one_step:  # nothing purely ε-private is above it
+        return ThreeAtoms(upper, exact=True)
+    return LatticeCurve(upper, tuple(sorted(found.steps.items())), exact=found.on_axes)
 
 
 # ---------------------------------------------------------------------- coordinates
@@ -253,6 +256,11 @@ class _Found:
     direction: FloatArray | None
     method: str
     steps: dict[int, float]
+    # Whole moves: whether all are along one axis of independent noise, where discrete Laplace
+    # noise is the law itself; and whether one of the longest is a single step there, where its
+    # loss is that of randomised response.
+    on_axes: bool = False
+    one_step: bool = False
 
 
 def _largest(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
@@ -347,7 +355,9 @@ def _whole_moves(
         raise AffineDPError(
             f"more than {MOST_WHOLE_MOVES:,} moves on whole numbers: treat the data as real"
         )
-    top, worst = Fraction(0), None
+    axes = [part.rows.tolist() for part in body.parts if isinstance(part, AxesPart)]
+    single = {row for rows in axes for row in rows}
+    top, worst, on_axes, one_step = Fraction(0), None, True, False
     steps: dict[int, float] = {}
     for column in columns.T:
         move, known = exact_move(adjacency, column)
@@ -361,9 +371,14 @@ def _whole_moves(
             continue
         gauge = times * _gauge([Fraction(c) for c in step], body)
         steps[times] = max(steps.get(times, 0.0), _rounded_up(gauge, body.rate))
+        moved = [i for i, c in enumerate(step) if c]
+        along = len(moved) == 1 and moved[0] in single
+        on_axes = on_axes and along
+        one_step = (one_step and gauge <= top) or (gauge >= top and along and times == 1)
         if gauge > top:
             top, worst = gauge, _whole_part(move, column)
-    return _Found(top, top, worst, f"listed {count:,} moves on whole numbers", steps)
+    method = f"listed {count:,} moves on whole numbers"
+    return _Found(top, top, worst, method, steps, on_axes, one_step)
 
 
 def _whole_part(move: Mapping[int, Fraction], column: FloatArray) -> FloatArray:

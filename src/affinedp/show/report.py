@@ -10,7 +10,8 @@ from affinedp.equations.outputs import MOST_OUTPUTS
 from affinedp.promise.least_possible import Alternative
 from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline
-from affinedp.show.page import OutputRow, Report, printable, round_up, shortened
+from affinedp.show.opening import headline, paragraph
+from affinedp.show.page import OutputRow, Report, printable, printed, round_up, shortened
 from affinedp.show.plot import draw
 
 SHOWN_GIVEN = 4
@@ -63,6 +64,7 @@ def report(mechanism: MechanismRecord) -> Report:
     promise = [*mechanism.guarantee.summary(), *_scope(mechanism.manifold)]
     law = LAWS[mechanism.law] + (" noise on integers" if mechanism.integers else " noise")
     given = mechanism.manifold.n - mechanism.manifold.dim
+    bare = [text for label, text in promise if label == "not protected"]
     return Report(
         title=f"{law} on {_count(len(rows), 'output')} under {_count(given, 'public equation')}",
         promise=tuple((label, printable(text)) for label, text in promise),
@@ -73,6 +75,8 @@ def report(mechanism: MechanismRecord) -> Report:
         equations=tuple(map(printable, equations)),
         baseline=baseline,
         picture=lambda: draw(mechanism, baseline),
+        headline=headline(mechanism.guarantee),
+        opening=printed(paragraph(mechanism.guarantee, (row.deviation for row in rows), bare)),
     )
 
 

@@ -13,8 +13,9 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import parse_equations
 from affinedp.errors import AffineDPError, EquationError, MissingExtraError
 from affinedp.files.visible import check_names
-from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.studio.question import LONGEST_NAME, MOST_ENTRIES, Question
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import layout_of

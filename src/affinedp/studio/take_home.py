@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.studio.answers import forgetful_noise
 from affinedp.studio.problem import MOST_DIRECTIONS, Known
 from affinedp.studio.question import Question

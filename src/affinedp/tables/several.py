@@ -9,6 +9,7 @@ from typing import Any
 
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
+from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
 from affinedp.promise.guarantee import Guarantee, compose
 from affinedp.promise.verification import Law
@@ -98,7 +99,7 @@ class SeveralTables:
             replace(one, epsilon=epsilon, delta=own).design(table)
             for one, (epsilon, own), table in zip(whole, budgets, tables)
         )
-        found = SeveralDesigns(designs)
+        found = SeveralDesigns(designs, Asked(self.epsilon, self.delta))
         if not found.guarantee.holds(self.epsilon, self.delta):
             raise AffineDPError("the budget could not be shared out: choose a larger ε or δ")
         return found
@@ -112,9 +113,12 @@ class SeveralDesigns:
     ----------
     designs : tuple of TableDesign
         One per table.
+    asked : Asked or None
+        What was asked for all of them together.
     """
 
     designs: tuple[Any, ...] = field(repr=False)
+    asked: Asked | None = None
 
     @property
     def cost(self) -> float:
@@ -128,7 +132,7 @@ class SeveralDesigns:
         words = "; ".join(dict.fromkeys(part.neighbours for part in parts))
         text = f"one person in each of {len(parts)} tables about the same people ({words})"
         same = [replace(part, neighbours=text, neighbours_key=text) for part in parts]
-        return compose(same)
+        return replace(compose(same), asked=self.asked)
 
     def release(
         self,
