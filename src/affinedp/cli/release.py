@@ -51,15 +51,16 @@ def release(
 
     draws = checked_sampler(sampler)
     kind = expect(mechanism, "mechanism", "table description")
+    described = kind == "table description" or mechanism.suffix.lower() == ".toml"
+    if described and rows is not None:
+        raise AffineDPError(
+            f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
+        )
     expect(data, "data")
     refuse_to_overwrite(output, force)
-    if kind == "table description" or mechanism.suffix.lower() == ".toml":
+    if described:
         from affinedp.cli.tables import release_file
 
-        if rows is not None:
-            raise AffineDPError(
-                f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
-            )
         answer = release_file(
             mechanism,
             data,

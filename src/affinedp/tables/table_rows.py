@@ -30,6 +30,8 @@ from affinedp.tables.refusals import TableError
 
 # Noises that are drawn between two steps of the progress bar.
 BATCH = 30_000
+# Doubles from here on are all whole.
+MOST_WHOLE = 2.0**52
 NOT_ALL = (
     "the public numbers leave no table without negative numbers that obeys the equations: some "
     "rows were published as they were drawn"
@@ -130,6 +132,8 @@ class TableRows:
             origin = design.multiples.origin(layout, public)
         plan = self.mechanism.release_plan(self.limit)
         check_sampler(plan, self.sampler)
+        if self.mechanism.integers:
+            _refuse_decimals(layout, secret)
         if plan.shared is not None:
             _refuse_rounded(layout, secret)
         if design.multiples is not None:
@@ -178,6 +182,20 @@ class TableRows:
             Some rows.
         """
         return self.drawn(self.ready(given_table(self.design.description, frame).frame)).table
+
+
+def _refuse_decimals(layout: Layout, secret: FloatArray) -> None:
+    """Refuse what is not whole, or too large to be known as whole."""
+    for place, name in enumerate(layout.names):
+        column = secret[:, place]
+        if np.any(column != np.rint(column)) or np.any(np.abs(column) >= MOST_WHOLE):
+            raise TableError(
+                f"{name!r} holds numbers that are not whole, or too large, but the noise was "
+                "designed for counts of people, which are whole: count in smaller units, or say "
+                "whole=False",
+                "",
+                name,
+            )
 
 
 def _refuse_rounded(layout: Layout, secret: FloatArray) -> None:
