@@ -33,7 +33,7 @@ class Guarantee:
     Attributes
     ----------
     law : str
-        ``"gaussian"``, ``"laplace"``, ``"knorm"`` or ``"composed"``.
+        ``"gaussian"``, ``"laplace"``, ``"knorm"``, ``"staircase"`` or ``"composed"``.
     sensitivity : float
         How far neighbours are apart at most, in units of the noise: the 2-norm for
         Gaussian noise, the 1-norm (which is ε at δ = 0) for Laplace noise, the gauge of the
@@ -278,6 +278,7 @@ _LAWS = {
     "gaussian": "Gaussian",
     "laplace": "Laplace",
     "knorm": "K-norm",
+    "staircase": "staircase",
     "composed": "several releases with independent noise",
 }
 
