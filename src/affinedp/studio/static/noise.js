@@ -86,6 +86,11 @@ export function showDesign(answer, changed) {
   find("error-slide").dataset.unit = String(answer.independent.error);
   fill(find("odds"), "An attacker who starts from a coin flip, and knows everything else, guesses right at most ", el("b", {}, chances(answer.odds)), " times. ",
     `Nothing they conclude becomes more than ${number(Math.exp(answer.kept), 3)} times as likely (e`, el("sup", {}, "ε"), answer.delta ? `, outside an event of probability ${state.delta}).` : ").");
+  const bare = find("bare");
+  if (answer.unprotected.length && bare.hidden) {
+    show(bare, true);
+    fill(bare, `Comes out without noise, because no hidden change moves it: ${answer.unprotected.join("; ")}.`);
+  }
   showLaws(answer, changed);
   showBars(answer);
   showFinePrint(answer);
@@ -142,6 +147,10 @@ function showFinePrint(answer) {
     ...answer.warnings,
   ];
   fill(find("fine-print"), el("ul", {}, items.filter(Boolean).map((one) => el("li", {}, one))));
+}
+
+export function showWaiting(note) {
+  fill(find("claim-fixed"), el("span", { class: "really wait" }, `${note} …`));
 }
 
 export function showFixed(answer) {
