@@ -45,6 +45,7 @@ export function refresh() {
 export const slid = (value) => String(Number(Math.exp(LEAST + ((MOST - LEAST) * value) / 1000).toPrecision(2)));
 
 export function showLeak(answer) {
+  find("fix").disabled = false;
   fill(find("hidden-words"), `In exact words: ${answer.neighbours}.`);
   const place = new Map(answer.drawing.entries.map((entry) => [entry.name, entry.place]));
   const moved = answer.worst.map((one) => ({ ...one, place: place.get(one.name) }));
@@ -67,6 +68,8 @@ export function showLeak(answer) {
 }
 
 export function noLeak(message) {
+  find("fix").disabled = true;
+  find("verdict-leak").classList.remove("bad");
   fill(find("claim"), el("span", { class: "really wait" }, message));
   fill(find("pair-before"));
   fill(find("odds-before"));
