@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from affinedp.cli.file_kinds import expect
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.files.problem import Problem
@@ -49,6 +50,7 @@ def say_forgotten(problem: Problem, data: Path | None) -> None:
     """
     if data is None:
         return
+    expect(data, "data")
     from affinedp.files.data import read_table
     from affinedp.relations.forgotten import forgotten_equations
 

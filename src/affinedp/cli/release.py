@@ -44,15 +44,16 @@ def release(
     of columns what must add up; its noise is designed here.
     """
     kind = expect(mechanism, "mechanism", "table description")
+    described = kind == "table description" or mechanism.suffix.lower() == ".toml"
+    if described and rows is not None:
+        raise AffineDPError(
+            f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
+        )
     expect(data, "data")
     refuse_to_overwrite(output, force)
-    if kind == "table description" or mechanism.suffix.lower() == ".toml":
+    if described:
         from affinedp.cli.tables import release_file
 
-        if rows is not None:
-            raise AffineDPError(
-                f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
-            )
         answer = release_file(
             mechanism,
             data,
@@ -86,11 +87,13 @@ def _with_mechanism(
     rows: Literal["same", "different"] | None,
     same_secret: bool,
 ) -> dict[str, Any]:
+    from affinedp.cli.answers import promise_as_json
     from affinedp.cli.pending import settled_in_the_end
-    from affinedp.cli.verify import promise_as_json
     from affinedp.files.data import check_writable, read_table, write_table
     from affinedp.mechanism import Mechanism
+    from affinedp.release.plan import checked_bound
 
+    checked_bound(bound)
     loaded = Mechanism.load(mechanism)
     check_writable(output)
     table = read_table(data)

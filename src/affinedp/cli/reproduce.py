@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    part: Annotated[str, typer.Argument(help="examples, control, consensus or all.")] = "all",
+    part: Annotated[
+        Literal["all", "examples", "control", "consensus"], typer.Argument(help="What of it.")
+    ] = "all",
     out: Annotated[Path | None, typer.Option(help="Folder for figures and results.")] = None,
     rows: Annotated[
         bool, typer.Option("--rows", help="Print every number, even with --out.")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from affinedp.cli.answers import promise_as_json
 from affinedp.cli.file_kinds import about
 from affinedp.cli.pending import settled_in_the_end
-from affinedp.cli.verify import promise_as_json
 from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from affinedp.cli.answers import promise_as_json
 from affinedp.cli.exits import NOT_KEPT
+from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import (
     AsJson,
     AskedDelta,
@@ -16,7 +18,7 @@ from affinedp.cli.options import (
     ProblemFile,
     Tolerance,
 )
-from affinedp.cli.output import by_name, finite, say_json
+from affinedp.cli.output import say_json
 from affinedp.files.visible import visible
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def verify(
     from affinedp.cli.problems import asked_promise, say_forgotten, verify_problem
     from affinedp.files.problem import read_problem
 
+    expect(problem, "problem")
     read = read_problem(problem)
     say_forgotten(read, check_against)
     asked = asked_promise(read, epsilon, delta)
@@ -52,48 +55,6 @@ def verify(
         _say_promise(guarantee, asked, holds)
     if holds is False:
         raise typer.Exit(NOT_KEPT)
-
-
-def promise_as_json(
-    guarantee: Guarantee,
-    asked: tuple[float, float] | None = None,
-    holds: bool | None = None,
-) -> dict[str, Any]:
-    """Return a promise for programs.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        What is promised.
-    asked : tuple of float, optional
-        (ε, δ) that were asked for.
-    holds : bool, optional
-        Whether they are kept.
-    """
-    kept = guarantee.asked
-    if asked is None and kept is not None:
-        asked, holds = (kept.epsilon, kept.delta), guarantee.keeps_asked()
-    first: dict[str, Any] = {}
-    if asked is not None:
-        first["asked"] = {"epsilon": asked[0], "delta": asked[1], "holds": holds}
-        if kept is not None and kept.releases > 1:
-            first["asked"]["releases"] = kept.releases
-    deltas = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
-    answer: dict[str, Any] = {
-        "law": guarantee.law,
-        "promise": guarantee.leak is None,
-        "exact": guarantee.exact,
-        "sensitivity": finite(guarantee.sensitivity),
-        "epsilon_at_delta": {f"{d:g}": finite(guarantee.epsilon(d)) for d in deltas},
-        "rho": finite(guarantee.rho),
-        "neighbours": guarantee.neighbours,
-        "rests_on": guarantee.basis,
-        "method": guarantee.method,
-        "worst_direction": by_name(guarantee.worst_direction, guarantee.names),
-        "leak": by_name(guarantee.leak, guarantee.output_names),
-        "warnings": list(guarantee.warnings),
-    }
-    return {**first, **answer}
 
 
 def _say_promise(

@@ -84,7 +84,8 @@ def control(plant: Plant) -> dict[str, Any]:
 def consensus(meeting: Meeting) -> dict[str, Any]:
     """Return how well agents find their average, round by round, by every read-out.
 
-    The values of the agents are not needed: the error shown is what noise adds.
+    The agents' own values are secret and not asked for: the picture begins with values that lie
+    evenly in a range.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
             mu=meeting.mu, weights=weights, names=names,
         )  # fmt: skip
         bar.update(0.5, "errors, round by round")
-        start = np.zeros(len(names))
+        start = np.linspace(0.0, meeting.spread, len(names))
         errors = {
             readout: [
                 math.sqrt(float(one) / len(names))
@@ -245,6 +246,8 @@ def _consensus_script(
     return "\n".join([
         '"""A private average over a network; made by affinedp studio."""',
         "",
+        "import numpy as np",
+        "",
         "from affinedp.consensus import PrivateConsensus",
         "",
         f"names = {names!r}",
@@ -254,7 +257,8 @@ def _consensus_script(
         f'    len(names), sources, targets, law="{meeting.law}", epsilon={meeting.epsilon!r},',
         f"    delta={delta!r}, mu={meeting.mu!r}, weights={weights!r}, names=names,",
         ")",
-        f'errors = network.mean_square_error([0.0] * len(names), {meeting.rounds}, "state")',
+        f"start = np.linspace(0.0, {meeting.spread!r}, len(names))    # an example of values",
+        f'errors = network.mean_square_error(start, {meeting.rounds}, "state")',
         'print("law", network.law)',
         'print("typical error after the last round", (float(errors[-1]) / len(names)) ** 0.5)',
         "",

@@ -10,7 +10,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, dense
 from affinedp.record import MechanismRecord
 
-POINTS = 81
+POINTS = 121
 REACH = 4.5
 DRAWS = 200_000
 MOST_NUMBERS = 8e6

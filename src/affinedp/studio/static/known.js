@@ -1,7 +1,7 @@
 // Step 1: equations as text, checked while they are typed, or suggested by a file.
 import { ask, forget, get, Refused, upload } from "./api.js";
 import { el, fill, find, number, show } from "./dom.js";
-import { rejected, state } from "./state.js";
+import { DEFAULTS, rejected, state } from "./state.js";
 
 const SIZES = [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]];
 let limit = 50_000_000;
@@ -131,6 +131,8 @@ function suggestions(changed) {
   if (!found.equations.length) return [el("p", {}, "No equation between columns was found. That there is none is not proved.")];
   const no = rejected();
   const change = (lines, refused) => {
+    // a table of totals is about people: whoever wants Definition 4 says so
+    if (state.equations === DEFAULTS.equations && state.hidden === DEFAULTS.hidden) state.hidden = "person";
     state.equations = lines.join("\n");
     state.no = refused.length ? JSON.stringify(refused) : "";
     refresh();

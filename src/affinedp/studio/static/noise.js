@@ -36,6 +36,7 @@ export function refresh() {
   if (find("delta").value !== state.delta) find("delta").append(el("option", { value: state.delta, selected: true }, state.delta));
   find("epsilon-slide").value = String(Math.round((1000 * (Math.log(Number(state.epsilon) || 1) - LEAST)) / (MOST - LEAST)));
   if (state.moves) find("each").checked = true;
+  find("mu-label").textContent = state.hidden === "definition4" ? "How far one number moves (μ)" : "How much one person counts for (μ)";
   show(find("mu-row"), state.hidden !== "directions");
   show(find("counted-row"), state.hidden === "person");
   show(find("directions-row"), state.hidden === "directions");
@@ -44,7 +45,7 @@ export function refresh() {
 export const slid = (value) => String(Number(Math.exp(LEAST + ((MOST - LEAST) * value) / 1000).toPrecision(2)));
 
 export function showLeak(answer) {
-  fill(find("hidden-words"), `Hidden: ${answer.neighbours}.`);
+  fill(find("hidden-words"), `In exact words: ${answer.neighbours}.`);
   const place = new Map(answer.drawing.entries.map((entry) => [entry.name, entry.place]));
   const moved = answer.worst.map((one) => ({ ...one, place: place.get(one.name) }));
   const words = answer.worst.map((one) => `${one.name} ${signed(one.move)}`).join(", ");
@@ -122,7 +123,7 @@ function showBars(answer) {
   const rows = answer.entries.map((one) => ({ name: one.name, values: [one.noise, ...one.others] }));
   fill(find("bars"), bars(rows, kinds, "Standard deviation of the noise on each number"));
   const left = rows.length - 24;
-  fill(find("bars-keys"), kinds.map((kind) => [el("i", { class: `key ${kind}` }), `${words[kind]} `]).flat(), left > 0 ? el("span", {}, `${left} more numbers in the intervals below.`) : null);
+  fill(find("bars-keys"), kinds.map((kind) => el("span", {}, el("i", { class: `key ${kind}` }), words[kind])), left > 0 ? el("span", {}, `${left} more numbers in the intervals below.`) : null);
   const head = el("tr", {}, ["level", "numbers", "this noise", "independent", ...(answer.added ? ["cells, added up"] : [])].map((one) => el("th", { scope: "col" }, one)));
   const body = answer.levels.map((one) => el("tr", {}, el("th", { scope: "row" }, one.level === 0 ? "top totals" : `${one.level} below`), el("td", {}, number(one.numbers, 9)), one.noise.map((value) => el("td", {}, number(value)))));
   fill(find("levels"), answer.levels.length > 1 ? el("table", {}, el("caption", {}, "Typical noise by level"), el("thead", {}, head), el("tbody", {}, body)) : null);

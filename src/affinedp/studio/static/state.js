@@ -24,6 +24,7 @@ export const DEFAULTS = {
   links: "1 2\n2 3\n3 4\n4 5\n5 6\n6 7\n7 8\n8 9\n9 10\n10 1",
   rounds: "60",
   n_mu: "1",
+  spread: "10",
   n_law: "auto",
   n_epsilon: "1",
   n_delta: "0.01",
