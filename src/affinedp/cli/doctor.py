@@ -42,6 +42,7 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),
     "postgres": ("psycopg", "psycopg-binary"),
+    "broker": ("amqtt",),
     "studio": ("fastapi", "openpyxl", "pandas", "pyarrow", "pydantic", "uvicorn"),
     "cluster": ("dask", "distributed", "pyspark", "ray"),
 }
