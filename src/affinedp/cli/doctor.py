@@ -42,6 +42,7 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),
     "postgres": ("psycopg", "psycopg-binary"),
+    "studio": ("fastapi", "openpyxl", "pandas", "pyarrow", "pydantic", "uvicorn"),
     "cluster": ("dask", "distributed", "pyspark"),
 }
 BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings

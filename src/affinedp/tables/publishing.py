@@ -27,8 +27,8 @@ from affinedp.tables.tree_tables import tree_counts
 
 # Noises that are drawn between two steps of the progress bar.
 BATCH = 30_000
-# Doubles from here on are all whole.
-MOST_WHOLE = 2.0**52
+# Doubles beyond this are not all the whole numbers.
+MOST_WHOLE = 2.0**53
 NOT_ALL = (
     "the public numbers leave no table without negative numbers that obeys the equations: some "
     "rows were published as they were drawn"
@@ -146,7 +146,7 @@ def _refuse_decimals(layout: Layout, secret: FloatArray) -> None:
     """Refuse what is not whole, or too large to be known as whole."""
     for place, name in enumerate(layout.names):
         column = secret[:, place]
-        if np.any(column != np.rint(column)) or np.any(np.abs(column) >= MOST_WHOLE):
+        if np.any(column != np.rint(column)) or np.any(np.abs(column) > MOST_WHOLE):
             raise TableError(
                 f"{name!r} holds numbers that are not whole, or too large, but the noise was "
                 "designed for counts of people, which are whole: count in smaller units, or say "

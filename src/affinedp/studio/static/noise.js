@@ -45,6 +45,7 @@ export function refresh() {
 export const slid = (value) => String(Number(Math.exp(LEAST + ((MOST - LEAST) * value) / 1000).toPrecision(2)));
 
 export function showLeak(answer) {
+  find("fix").disabled = false;
   fill(find("hidden-words"), `In exact words: ${answer.neighbours}.`);
   const place = new Map(answer.drawing.entries.map((entry) => [entry.name, entry.place]));
   const moved = answer.worst.map((one) => ({ ...one, place: place.get(one.name) }));
@@ -67,6 +68,8 @@ export function showLeak(answer) {
 }
 
 export function noLeak(message) {
+  find("fix").disabled = true;
+  find("verdict-leak").classList.remove("bad");
   fill(find("claim"), el("span", { class: "really wait" }, message));
   fill(find("pair-before"));
   fill(find("odds-before"));
@@ -86,6 +89,11 @@ export function showDesign(answer, changed) {
   find("error-slide").dataset.unit = String(answer.independent.error);
   fill(find("odds"), "An attacker who starts from a coin flip, and knows everything else, guesses right at most ", el("b", {}, chances(answer.odds)), " times. ",
     `Nothing they conclude becomes more than ${number(Math.exp(answer.kept), 3)} times as likely (e`, el("sup", {}, "ε"), answer.delta ? `, outside an event of probability ${state.delta}).` : ").");
+  const bare = find("bare");
+  if (answer.unprotected.length && bare.hidden) {
+    show(bare, true);
+    fill(bare, `Comes out without noise, because no hidden change moves it: ${answer.unprotected.join("; ")}.`);
+  }
   showLaws(answer, changed);
   showBars(answer);
   showFinePrint(answer);
@@ -142,6 +150,10 @@ function showFinePrint(answer) {
     ...answer.warnings,
   ];
   fill(find("fine-print"), el("ul", {}, items.filter(Boolean).map((one) => el("li", {}, one))));
+}
+
+export function showWaiting(note) {
+  fill(find("claim-fixed"), el("span", { class: "really wait" }, `${note} …`));
 }
 
 export function showFixed(answer) {
