@@ -19,7 +19,7 @@ from affinedp.wire.client import BrokerError
 from affinedp.wire.connection import Connection
 from affinedp.wire.local_broker import find_mosquitto, local_broker
 from agents import overheard
-from brokers import Command, PrivateBroker, program, until
+from brokers import Command, private_broker, program, until
 
 VALUES = {"a": 1.0, "b": 20.0, "c": -3.0}
 
@@ -59,7 +59,7 @@ def test_launch_poison_and_rerun(network, tmp_path):
         assert changed.wait() == 2, changed.said
     assert "the value is not the one for which" in changed.said
     network.write_text(text)
-    with PrivateBroker(tmp_path / "broker") as broker:
+    with private_broker(tmp_path / "broker") as broker:
         with (
             Connection(Broker.parse(broker.address), ["consensus/a/b"]) as attacker,
             launched(network, "--broker", broker.address, "--rounds", 10**6) as poisoned,
