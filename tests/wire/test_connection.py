@@ -12,14 +12,14 @@ from affinedp.wire import connection as mqtt
 from affinedp.wire.broker import Broker, password_from
 from affinedp.wire.client import BrokerError, Message
 from affinedp.wire.connection import Connection
-from brokers import PATIENCE, Mosquitto, certificates, free_port, private_broker, until
+from brokers import KINDS, PATIENCE, Mosquitto, certificates, free_port, private_broker, until
 
 pytest.importorskip("paho.mqtt.client")
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with private_broker(tmp_path_factory.mktemp("broker")) as started:
+@pytest.fixture(scope="module", params=KINDS)
+def broker(request, tmp_path_factory):
+    with private_broker(tmp_path_factory.mktemp("broker"), request.param) as started:
         yield started
 
 

@@ -34,11 +34,15 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
-    asyncio.run(_serve(port))
+    try:
+        asyncio.run(_serve(port))
+    except OSError as error:
+        sys.exit(f"no broker at port {port}: {error.strerror}")
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):
+        pass
     os._exit(0)
 
 

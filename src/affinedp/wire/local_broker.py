@@ -38,7 +38,7 @@ def find_mosquitto() -> str | None:
 
 @contextmanager
 def local_broker(
-    folder: Path, kind: Literal["embedded", "mosquitto"] | None = None
+    folder: Path, kind: Literal["embedded", "mosquitto"] | None = None, port: int | None = None
 ) -> Iterator[Broker]:
     """Start a broker that only this machine can reach; it ends with the block.
 
@@ -50,6 +50,8 @@ def local_broker(
         For its settings and what it says.
     kind : {"embedded", "mosquitto"}, optional
         Which one; by default the embedded one, or mosquitto where amqtt is not installed.
+    port : int, optional
+        Where to listen; by default a free one.
 
     Yields
     ------
@@ -63,11 +65,12 @@ def local_broker(
     """
     mosquitto = None if kind == "embedded" else find_mosquitto()
     if kind != "mosquitto" and has_embedded():
-        command = [sys.executable, "-m", "affinedp.wire.embedded"]
-        port = None
+        command = [sys.executable, "-m", "affinedp.wire.embedded", str(port or 0)]
+        says_port = True
     elif mosquitto is not None:
-        port = _free_port()
+        port = _free_port() if port is None else port
         command = [mosquitto, "-c", str(_settings(folder, port))]
+        says_port = False
     else:
         raise BrokerError(
             'no broker was named, and there is none here. pip install "affinedp[broker]" brings '
@@ -81,12 +84,16 @@ def local_broker(
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if port is None else said,
+            stdout=subprocess.PIPE if says_port else said,
             stderr=said,
             start_new_session=True,
         )
     try:
-        yield Broker("127.0.0.1", _listening(process, port, log))
+        found = _port_said_by(process.stdout) if says_port else _reached(process, port)
+        if found is None:
+            words = log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
+            raise BrokerError(f"the broker does not start: {words[-1]}")
+        yield Broker("127.0.0.1", found)
     finally:
         process.terminate()
         try:
@@ -116,15 +123,6 @@ def _settings(folder: Path, port: int) -> Path:
     return settings
 
 
-def _listening(process: subprocess.Popen[bytes], port: int | None, log: Path) -> int:
-    """Wait until the broker listens, and return its port."""
-    found = _port_said_by(process.stdout) if port is None else _reached(process, port)
-    if found is not None:
-        return found
-    said = log.read_text(errors="replace").strip().splitlines()
-    raise BrokerError(f"the broker does not start: {said[-1] if said else 'it says nothing'}")
-
-
 def _port_said_by(said: IO[bytes] | None) -> int | None:
     """The port that the embedded broker found free; None if it ends or says nothing in time."""
     assert said is not None
@@ -137,7 +135,7 @@ def _port_said_by(said: IO[bytes] | None) -> int | None:
     return int(line) if line.strip().isdigit() else None
 
 
-def _reached(process: subprocess.Popen[bytes], port: int) -> int | None:
+def _reached(process: subprocess.Popen[bytes], port: int | None) -> int | None:
     deadline = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < deadline:
         try:
