@@ -97,7 +97,8 @@ def _process(program: str, *arguments: object) -> Iterator[None]:
 def _round_trips(address: str) -> tuple[list[float], float]:
     """Seconds from sending to receiving, at a steady rate; and how many came back per second."""
     from affinedp.wire.broker import Broker
-    from affinedp.wire.connection import Connection, Message
+    from affinedp.wire.client import Message
+    from affinedp.wire.connection import Connection
 
     count = int(RATE * SECONDS)
     sent = [0.0] * count

@@ -1,22 +1,19 @@
 """The state of one draw: a SQLite file that holds the secret draw and all that was sent with it.
 
 A step is written before it is sent, so none can come out twice with different values.  The file is
-for its owner only and locked while it is open.  While it is open, and after a crash, the last steps
-lie in a log beside it (``…-wal``), which belongs to it.
+its owner's only, locked while it is open; the last steps may lie in a log beside it (``…-wal``).
 
 Waiting for the disk at every step would be slow.  So a few steps are *reserved* on the disk ahead
 of time, with the name of the running system, and are then written without waiting: if only the
 process dies, the system still has them.  If the system died (the name differs), the reserved
 steps of which nothing is known may have been sent, and count as skipped.  Who cannot go on after
-skipped steps waits for the disk at every step instead, or draws for the reserved steps ahead of
-them and has that on the disk before (``until``).
+skipped steps waits for the disk at each, or draws for them ahead (``until``).
 
-The next steps are reserved while half of them are left, and another thread waits for the disk.  A
-reservation counts once that thread is done: it is written in one transaction with all that was
-drawn for its steps, and the log is put onto the disk as a whole.
+The next steps are reserved while half of them are left, in one transaction with all that was drawn
+for them.  It counts once another thread has put the log onto the disk.
 
-The draw is committed to by a hash; the path of what is drawn from it and every step sent are sealed
-with the salt as key.  A bit that changed by accident is noticed before anything depends on it.
+The draw is committed to by a hash; its path and every step sent are sealed with the salt as key.  A
+bit that changed by accident is noticed before anything depends on it.
 """
 
 from __future__ import annotations
@@ -111,8 +108,9 @@ class DrawnState:
         self.path = path
         self._process = os.getpid()
         self._file = _identity(path)
-        # nothing yet, by this process: what counts, from where on more is due, what was written
-        self._reserved = self._due = self._written = 0
+        self._reserved = self._due = self._written = (
+            0  # what counts, when more is due, what is said
+        )
         self._sync = BackgroundSync(log_of(path))
         self._connection: sqlite3.Connection | None = open_existing(owner.kind, path)
         try:
@@ -229,19 +227,16 @@ class DrawnState:
         self.head = head
 
     def _write(self, connection: sqlite3.Connection, step: int, outputs: bytes, head: Head) -> None:
-        numbers = to_text(head.numbers)
+        numbers, seal = to_text(head.numbers), self._seal("sent", step, outputs)
         moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
-        sent = (step, outputs, self._seal("sent", step, outputs))
-        connection.execute("INSERT INTO sent VALUES (?, ?, ?)", sent)
+        connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
         connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
 
     def _ahead(self, step: int, until: int | None) -> int:
         """Up to which step to reserve: what about a quarter of a second takes at this rate."""
-        first, begun = self._since
-        self._since = (step, time.monotonic())
+        (first, begun), self._since = self._since, (step, time.monotonic())
         rate = (step - first) / max(self._since[1] - begun, 1e-6)
         ahead = step + min(MOST_RESERVED, max(1, int(RESERVED_SECONDS * rate)))
-        # never fewer than before: what counts already may have been sent
         return max(self._reserved, step + 1, ahead if until is None else min(ahead, until))
 
     def _reserve(self, connection: sqlite3.Connection, step: int) -> None:
@@ -254,8 +249,7 @@ class DrawnState:
 
     def _is_reserved(self, step: int, ahead: int) -> None:
         """It is on the disk that steps below ``ahead`` may be sent; the next are due half way."""
-        self._reserved = ahead
-        self._due = (step + ahead) // 2
+        self._reserved, self._due = ahead, (step + ahead) // 2
 
     def close(self) -> None:
         """Close the file and let others open it."""
@@ -285,10 +279,8 @@ class DrawnState:
                 yield self._connection
         except OSError as error:
             self.close()
-            raise self.owner.error(
-                f"{self.path} cannot be put onto the disk: {error.strerror}; open the "
-                f"{self.owner.name} again when this is mended"
-            ) from None
+            why = f"cannot be put onto the disk: {error.strerror}; {self.owner.kind.otherwise}"
+            raise self.owner.error(f"{self.path} {why}") from None
         except BaseException:
             self.close()
             raise
@@ -380,11 +372,10 @@ def _read_draw(owner: Owner, path: Path, connection: sqlite3.Connection) -> Draw
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """Device and inode; None if there is no such file."""
-    try:
+    with suppress(OSError):
         found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino
+    return None
 
 
 def running_system() -> str:
