@@ -24,6 +24,7 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
     -------
     TrajectoryMechanism or StationaryMechanism
     """
+    from affinedp.cli.problems import check_promise
     from affinedp.control.stationary.design import design_input_noise
     from affinedp.control.stationary.output_noise import design_output_noise
 
@@ -31,6 +32,7 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
     delta = read.delta if delta is None else delta
     if epsilon is None:
         raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
+    check_promise(epsilon, delta or 0.0)
     if not delta:
         raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
     cost = read.loop if read.cost == "tracking" else None

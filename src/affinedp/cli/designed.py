@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from affinedp.cli.problems import adjacency_of, manifold_of
+from affinedp.cli.problems import adjacency_of, check_promise, manifold_of
 from affinedp.designs.choose import LAW_NAMES, LAWS, AnyLaw, design
 from affinedp.designs.gaussian import design_gaussian
 from affinedp.designs.laplace import design_laplace
@@ -112,6 +112,7 @@ def design_problem(
     delta = (problem.delta if delta is None else delta) or 0.0
     if epsilon is None:
         raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
+    check_promise(epsilon, delta)
     law = law or "auto"
     if law not in ("auto", *LAWS):
         raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
@@ -119,7 +120,10 @@ def design_problem(
         raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
     if law not in ("auto", "gaussian") and delta:
         name = LAW_NAMES[law]
-        raise AffineDPError(f"{name} noise is designed for δ = 0; leave delta out")
+        raise AffineDPError(
+            f"{name} noise is designed for δ = 0: leave out --delta (delta in [privacy]), or give "
+            "--law auto, which takes the law with the least error"
+        )
     manifold = manifold_of(problem)
     shared: dict[str, Any] = {
         "epsilon": epsilon,

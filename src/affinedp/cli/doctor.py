@@ -41,7 +41,7 @@ EXTRAS = {
     "accounting": ("dp-accounting",),
     "postgres": ("psycopg", "psycopg-binary"),
     "broker": ("amqtt",),
-    "studio": ("fastapi", "python-multipart", "uvicorn"),
+    "studio": ("fastapi", "openpyxl", "pandas", "pyarrow", "pydantic", "uvicorn"),
     "cluster": ("dask", "distributed", "pyspark"),
 }
 BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings

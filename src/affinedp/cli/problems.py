@@ -7,12 +7,15 @@ from pathlib import Path
 
 import typer
 
+from affinedp.cli.file_kinds import expect
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.files.problem import Problem
 from affinedp.files.visible import visible
-from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import verify as verify_noise
 
@@ -47,6 +50,7 @@ def say_forgotten(problem: Problem, data: Path | None) -> None:
     """
     if data is None:
         return
+    expect(data, "data")
     from affinedp.files.data import read_table
     from affinedp.relations.forgotten import forgotten_equations
 
@@ -117,6 +121,19 @@ def asked_promise(
         wanted = (problem.epsilon, (problem.delta or 0.0) if delta is None else delta)
     else:
         return None
-    if not (wanted[0] >= 0.0 and math.isfinite(wanted[0]) and 0.0 <= wanted[1] < 1.0):
-        raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {wanted[0]}, {wanted[1]}")
+    check_promise(*wanted)
     return wanted
+
+
+def check_promise(epsilon: float, delta: float) -> None:
+    """Refuse an ε or δ that no promise has.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        From the options, or from a file.
+    """
+    if not (math.isfinite(epsilon) and epsilon >= 0.0):
+        raise AffineDPError(f"ε must be a number from 0 on, not {epsilon:g} (--epsilon)")
+    if not 0.0 <= delta < 1.0:
+        raise AffineDPError(f"δ must be at least 0 and less than 1, not {delta:g} (--delta)")

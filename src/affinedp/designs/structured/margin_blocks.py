@@ -42,7 +42,7 @@ def checked_sizes(sizes: Sequence[int], neighbours: str) -> tuple[int, ...]:
         Who is a neighbour.
     """
     if neighbours not in LEAST:
-        raise AffineDPError(f"neighbours must be one of {tuple(LEAST)}, not {neighbours!r}")
+        raise AffineDPError(f"neighbours must be one of {', '.join(LEAST)}, not {neighbours!r}")
     try:
         found = tuple(operator.index(size) for size in sizes)
     except TypeError:
