@@ -234,7 +234,8 @@ class Guarantee:
             rows.append(
                 ("sensitivity", f"{_up(self.sensitivity, 6)} in units of the noise ({method})")
             )
-            rows.append(("promise", self._promise()))
+            several = self.asked is not None and self.asked.releases > 1
+            rows.append(("promise", self._promise() + (" (one release)" if several else "")))
         if self.worst_direction is not None:
             moves = _combination(self.worst_direction, self.names, "moves")
             rows.append(("worst pair", f"x and x' that differ by {moves}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ def control(plant: Plant) -> dict[str, Any]:
         raise AffineDPError("this first view takes Gaussian noise, which needs δ > 0")
     reach: Any = mu[0] if len(mu) == 1 else mu
     asked = {"epsilon": plant.epsilon, "delta": plant.delta, "mu": reach}
-    with Progress("the noise of a trajectory") as bar:
+    with Progress("the noise of a trajectory") as bar, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         bar.update(0.1, "designing one draw for all steps")
         noise = design_output_noise((A, C), plant.horizon, neighbours=plant.neighbours, **asked)
         bar.update(0.7, "comparing it with fresh noise")
@@ -67,6 +69,7 @@ def control(plant: Plant) -> dict[str, Any]:
         "neighbours": noise.guarantee.neighbours,
         "basis": noise.guarantee.basis,
         "warnings": list(noise.guarantee.warnings),
+        "cautions": list(dict.fromkeys(str(one.message) for one in told)),
         "notes": list(noise.notes),
         "odds": odds(noise.guarantee),
         "times": times.tolist(),
@@ -84,7 +87,8 @@ def control(plant: Plant) -> dict[str, Any]:
 def consensus(meeting: Meeting) -> dict[str, Any]:
     """Return how well agents find their average, round by round, by every read-out.
 
-    The values of the agents are not needed: the error shown is what noise adds.
+    The agents' own values are secret and not asked for: the picture begins with values that lie
+    evenly in a range.
 
     Parameters
     ----------
@@ -108,7 +112,7 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
             mu=meeting.mu, weights=weights, names=names,
         )  # fmt: skip
         bar.update(0.5, "errors, round by round")
-        start = np.zeros(len(names))
+        start = np.linspace(0.0, meeting.spread, len(names))
         errors = {
             readout: [
                 math.sqrt(float(one) / len(names))
@@ -245,6 +249,8 @@ def _consensus_script(
     return "\n".join([
         '"""A private average over a network; made by affinedp studio."""',
         "",
+        "import numpy as np",
+        "",
         "from affinedp.consensus import PrivateConsensus",
         "",
         f"names = {names!r}",
@@ -254,7 +260,8 @@ def _consensus_script(
         f'    len(names), sources, targets, law="{meeting.law}", epsilon={meeting.epsilon!r},',
         f"    delta={delta!r}, mu={meeting.mu!r}, weights={weights!r}, names=names,",
         ")",
-        f'errors = network.mean_square_error([0.0] * len(names), {meeting.rounds}, "state")',
+        f"start = np.linspace(0.0, {meeting.spread!r}, len(names))    # an example of values",
+        f'errors = network.mean_square_error(start, {meeting.rounds}, "state")',
         'print("law", network.law)',
         'print("typical error after the last round", (float(errors[-1]) / len(names)) ** 0.5)',
         "",

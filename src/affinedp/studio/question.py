@@ -119,6 +119,8 @@ class Meeting(Strict):
         How many rounds to look at.
     mu : float
         How far the value of an agent moves.
+    spread : float
+        For the picture: the agents' values at first lie evenly between 0 and this.
     law : str
         Law of the noise.
     epsilon, delta : float
@@ -128,6 +130,7 @@ class Meeting(Strict):
     links: Text = ""
     rounds: Annotated[int, Field(ge=1, le=2_000)] = 60
     mu: Positive = 1.0
+    spread: Size = 10.0
     law: Literal["auto", "gaussian", "laplace"] = "auto"
     epsilon: Epsilon = 1.0
     delta: Delta = 0.01

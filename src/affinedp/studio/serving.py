@@ -17,6 +17,8 @@ from affinedp.studio.server import create_app, key_of
 
 ADDRESS = "127.0.0.1"
 USUAL_PORT = 8642
+# Seconds to wait for the first design before the page is opened.
+PATIENCE = 3.0
 
 
 def serve(port: int | None, open_page: bool, say: Callable[[str], None]) -> None:
@@ -65,8 +67,8 @@ def warm(jobs: Jobs) -> None:
         jobs.start(f"warm-{task}", task, first, key_of(first))
         for task in ("check", "leak", "design")
     ]
-    for job in started[:2]:  # the design goes on while the page opens
-        job.done.wait()
+    for job, patience in zip(started, (None, None, PATIENCE)):
+        job.done.wait(patience)  # a design goes on while the page opens
 
 
 def _listener(port: int | None) -> socket.socket:

@@ -45,8 +45,8 @@ export function setUp() {
   law.addEventListener("change", () => { state.n_law = law.value; write(); soon(); });
   panel("consensus", "Agents find their average without showing their values.", "A network of agents", [
     links, el("p", { class: "quiet" }, el("label", { class: "link file" }, "or read the links from a file", file)),
-    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "How far one value moves (μ)", numeric), field("rounds", "Rounds", { type: "number", min: "1", max: "2000" }), el("div", { class: "field" }, el("label", { for: "f-n_law" }, "Law of the noise"), law))],
-    [el("h2", {}, "Error over rounds"), el("figure", {}, el("div", { id: "consensus-lines" }), el("figcaption", { class: "keys" }, [["ours", "what an agent holds"], ["independent", "what it sends"], ["added", "corrected by its own noise"]].map(([kind, words]) => [el("i", { class: `key ${kind}` }), `${words} `]).flat())), el("p", { class: "buttons" }, el("button", { class: "plain", id: "consensus-script" }, "Take the script home"))]);
+    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "How far one value moves (μ)", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", { type: "number", min: "1", max: "2000" }), el("div", { class: "field" }, el("label", { for: "f-n_law" }, "Law of the noise"), law))],
+    [el("h2", {}, "Error over rounds"), el("figure", {}, el("div", { id: "consensus-lines" }), el("figcaption", { class: "keys" }, [["ours", "what an agent holds"], ["independent", "what it sends"], ["added", "corrected by its own noise"]].map(([kind, words]) => el("span", {}, el("i", { class: `key ${kind}` }), words)))), el("p", { class: "buttons" }, el("button", { class: "plain", id: "consensus-script" }, "Take the script home"))]);
 }
 
 function wrong(view, message) {
@@ -71,10 +71,10 @@ async function update() {
       horizon: Math.round(size(state.horizon, 100)), epsilon: size(state.c_epsilon, 1), delta: size(state.c_delta, 0.01),
     }, working(view))).answer);
     else showConsensus((await ask("consensus", "/api/consensus", {
-      links: state.links, rounds: Math.round(size(state.rounds, 60)), mu: size(state.n_mu, 1), law: state.n_law,
+      links: state.links, rounds: Math.round(size(state.rounds, 60)), mu: size(state.n_mu, 1), spread: size(state.spread, 10), law: state.n_law,
       epsilon: size(state.n_epsilon, 1), delta: size(state.n_delta, 0.01),
     }, working(view))).answer);
-    wrong(view, "");
+    find(`${view}-work`).hidden = true;
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Refused)) throw error;
@@ -88,7 +88,7 @@ const soon = later(200, update);
 
 export function show(view) {
   open = view;
-  const names = view === "control" ? ["A", "C", "horizon", "reach", "neighbours", "c_epsilon", "c_delta"] : ["links", "rounds", "n_mu", "n_law", "n_epsilon", "n_delta"];
+  const names = view === "control" ? ["A", "C", "horizon", "reach", "neighbours", "c_epsilon", "c_delta"] : ["links", "rounds", "n_mu", "spread", "n_law", "n_epsilon", "n_delta"];
   for (const name of names) if (find(`f-${name}`) !== document.activeElement) find(`f-${name}`).value = state[name];
   update();
 }
@@ -96,6 +96,7 @@ export function show(view) {
 const claim = (before, after, kept) => el("p", { class: "claim" }, el("span", { class: "meant" }, ...before), el("span", { class: "arrow", "aria-hidden": "true" }, "→"), el("span", { class: kept ? "really kept" : "really" }, "really ", el("b", {}, after)));
 
 function showControl(answer) {
+  wrong("control", answer.cautions.join("\n"));
   fill(find("control-verdict"),
     el("p", { class: "eyebrow" }, "Fresh noise, right for one measurement"),
     claim(["claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)], upward(answer.really), answer.really <= answer.claimed * 1.000001),
@@ -109,11 +110,12 @@ function showControl(answer) {
   const series = answer.outputs.map((values, i) => ({ kind: i ? `ours more${Math.min(i, 3)}` : "ours", values }));
   series.push({ kind: "independent", values: answer.times.map(() => answer.fresh.sigma) });
   fill(find("control-lines"), lines(answer.times, series, { title: "Standard deviation of the noise on each measurement", below: "measurement" }));
-  fill(find("control-keys"), el("i", { class: "key ours" }), "one draw for all steps ", el("i", { class: "key independent" }), "fresh noise, same promise");
+  fill(find("control-keys"), el("span", {}, el("i", { class: "key ours" }), "one draw for all steps"), el("span", {}, el("i", { class: "key independent" }), "fresh noise, same promise"));
   find("control-script").onclick = () => save("noise.py", answer.script, "text/x-python");
 }
 
 function showConsensus(answer) {
+  wrong("consensus", "");
   fill(find("consensus-verdict"),
     el("p", { class: "eyebrow" }, `${answer.agents.length} agents, ${LAWS[answer.law]} noise`),
     claim(["each sends its value with noise of ", el("b", {}, number(answer.noise, 3))], `ε = ${upward(answer.kept)}`, true),

@@ -1,7 +1,7 @@
 // Step 1: equations as text, checked while they are typed, or suggested by a file.
 import { ask, forget, get, Refused, upload } from "./api.js";
 import { el, fill, find, number, show } from "./dom.js";
-import { rejected, state } from "./state.js";
+import { also, DEFAULTS, rejected, state } from "./state.js";
 
 const SIZES = [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]];
 let limit = 50_000_000;
@@ -37,6 +37,11 @@ export function setUp(changed, most) {
     grow();
     changed();
   });
+  find("also").addEventListener("input", (event) => {
+    const names = event.target.value.split(",").map((name) => name.trim()).filter(Boolean);
+    state.also = names.length ? JSON.stringify([...new Set(names)]) : "";
+    changed();
+  });
   for (const button of document.querySelectorAll("[data-example]"))
     button.addEventListener("click", () => {
       state.equations = button.dataset.example;
@@ -54,6 +59,8 @@ function grow() {
 
 export function refresh() {
   if (find("equations").value !== state.equations) find("equations").value = state.equations;
+  if (find("also") !== document.activeElement) find("also").value = also().join(", ");
+  if (state.also) find("also-row").open = true;
   grow();
 }
 
@@ -131,6 +138,8 @@ function suggestions(changed) {
   if (!found.equations.length) return [el("p", {}, "No equation between columns was found. That there is none is not proved.")];
   const no = rejected();
   const change = (lines, refused) => {
+    // a table of totals is about people: whoever wants Definition 4 says so
+    if (state.equations === DEFAULTS.equations && state.hidden === DEFAULTS.hidden) state.hidden = "person";
     state.equations = lines.join("\n");
     state.no = refused.length ? JSON.stringify(refused) : "";
     refresh();

@@ -21,6 +21,19 @@ function chooseView() {
   else applications.show(view);
 }
 
+// What a design is doing; whoever waits long learns of the quick way.
+function worker() {
+  const since = Date.now();
+  return (progress, stop) => {
+    const slow = Date.now() - since > 6000 && state.law !== "gaussian" ? ` (${Math.round((Date.now() - since) / 1000)} s; Gaussian noise with δ > 0 takes seconds)` : "";
+    show(find("work"), true);
+    find("work-bar").value = progress.share;
+    find("work-note").textContent = (progress.note || progress.label || "working") + slow;
+    find("work-stop").onclick = stop;
+    if (state.fixed === "1") noise.showWaiting(find("work-note").textContent);
+  };
+}
+
 const quiet = (error) => {
   if (error.name !== "AbortError" && !(error instanceof Refused)) throw error;
   return error instanceof Refused;
@@ -65,14 +78,8 @@ function refused(message) {
 
 async function designed(asked) {
   noise.showFixed(null);
-  const work = (progress, stop) => {
-    show(find("work"), true);
-    find("work-bar").value = progress.share;
-    find("work-note").textContent = progress.note || progress.label;
-    find("work-stop").onclick = stop;
-  };
   try {
-    const { shown, files } = (await ask("design", "/api/design", asked, work)).answer;
+    const { shown, files } = (await ask("design", "/api/design", asked, worker())).answer;
     noise.showDesign(shown, changed);
     home.showFiles(files);
     delete document.body.dataset.busy;
@@ -88,16 +95,10 @@ async function designed(asked) {
 // The error that is wished for gives ε, and ε gives everything else.
 async function wish(error) {
   if (!(error > 0)) return;
-  const work = (progress, stop) => {
-    show(find("work"), true);
-    find("work-bar").value = progress.share;
-    find("work-note").textContent = progress.note;
-    find("work-stop").onclick = stop;
-  };
   document.body.dataset.busy = "yes";
   try {
     const now = noise.current()?.error;
-    const { epsilon } = (await ask("solve", "/api/solve", { question: question(), error, now }, work)).answer;
+    const { epsilon } = (await ask("solve", "/api/solve", { question: question(), error, now }, worker())).answer;
     state.epsilon = String(epsilon);
     show(find("work"), false);
     changed();
