@@ -19,7 +19,7 @@ from affinedp.bodies.noise import KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency
 from affinedp.promise.curves import laplace_delta
-from affinedp.promise.knorm import Coordinates
+from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.whitening import whiten
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import LISTED, Block, with_floor
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.promise.knorm import exact_move
+from affinedp.promise.exact_moves import exact_move
 from affinedp.promise.least_error import Data
 from affinedp.promise.least_possible import LeastPossible, Objective
 from affinedp.record import MechanismRecord
