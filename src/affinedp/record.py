@@ -17,7 +17,8 @@ from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.least_possible import Alternative, LeastPossible
-from affinedp.promise.shared import shared_combinations, shared_part
+from affinedp.promise.one_sum import exchange_gauge
+from affinedp.promise.shared import SharedPart, shared_combinations, shared_part
 from affinedp.promise.verification import Law
 
 # Numbers in a matrix that is still put together on demand.
@@ -184,6 +185,18 @@ class MechanismRecord:
         return output_equations(self.manifold, self.query, basis, self.output_names)
 
     @cached_property
+    def shared_part(self) -> SharedPart | None:
+        """What neighbours share and noise does not hide; None if noise hides everything."""
+        if self.law == "knorm" and self._is_one_sum:
+            return None
+        return shared_part(self.adjacency, self.query, self.noise_range)
+
+    @property
+    def _is_one_sum(self) -> bool:
+        """Whether this is noise under the one equation there is, on everything else."""
+        return exchange_gauge(self.adjacency, self.query, self.basis, self.root) is not None
+
+    @cached_property
     def published_without_noise(self) -> tuple[str, ...]:
         """Combinations of entries in which all neighbours agree, and that come out as they are.
 
@@ -191,7 +204,7 @@ class MechanismRecord:
         is not where neighbours move a part of the data only: given directions, or μ = 0 on
         entries that no equation ties to the others.
         """
-        part = shared_part(self.adjacency, self.query, self.noise_range)
+        part = self.shared_part
         return () if part is None else shared_combinations(self.manifold, self.query, part)
 
     @cached_property

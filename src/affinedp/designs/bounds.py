@@ -138,9 +138,9 @@ def with_least(
 
 def _weight_of_three(mechanism: MechanismRecord, weights: Matrix) -> float:
     """The common weight, if three whole numbers with one public sum move by ±1, two at a time."""
-    query = dense(mechanism.query)
-    if query.shape != (3, 3) or mechanism.manifold.dim != 2:
+    if mechanism.query.shape != (3, 3) or mechanism.manifold.dim != 2:
         return 0.0
+    query = dense(mechanism.query)
     weight, place = dense(weights), np.abs(query)
     common = float(weight[0, 0])
     moves = query @ mechanism.adjacency.directions(10)

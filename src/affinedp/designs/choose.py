@@ -16,7 +16,7 @@ from affinedp.designs.bounds import dual_value, moves_are_whole, weighted_error,
 from affinedp.designs.gaussian import largest_sensitivity, least_gaussian
 from affinedp.designs.knorm import MOST_COMPARED, least_knorm
 from affinedp.designs.laplace import design_laplace
-from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum
+from affinedp.designs.large_sum import MOST_LISTED_SUM
 from affinedp.designs.largest import least_largest
 from affinedp.designs.separate import checked_weights, split
 from affinedp.equations.manifold import AffineManifold
@@ -25,6 +25,7 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.least_error import Data, least_variance
 from affinedp.promise.least_possible import Alternative, Objective
+from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 

@@ -27,13 +27,14 @@ from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
 from affinedp.designs.bounds import dual_value, moves_are_whole, with_least
 from affinedp.designs.knorm_blocks import Cell, as_one_sum, real_cell, whole_cells
 from affinedp.designs.laplace import design_laplace
-from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum, large_sum
+from affinedp.designs.large_sum import MOST_LISTED_SUM, large_sum
 from affinedp.designs.separate import Block, checked_weights, split
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
+from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 

@@ -77,7 +77,11 @@ def checked_weights(weights: object, outputs: int) -> Matrix:
         raise AffineDPError(f"weights has shape {matrix.shape}, but there are {outputs} outputs")
     if abs(matrix - matrix.T).max() > 1e-12 * abs(matrix).max():
         raise AffineDPError("weights is not symmetric: pass (W + W.T) / 2")
-    if outputs <= 5_000:
+    own = matrix.diagonal()
+    if abs(matrix).sum() == np.abs(own).sum():  # nothing beside the diagonal
+        if own.min() < 0 or own.max() <= 0:
+            raise AffineDPError("weights must not be negative, nor all zero")
+    elif outputs <= 5_000:
         values = np.linalg.eigvalsh(dense(matrix))
         if values[0] < -1e-12 * max(values[-1], 0.0) or values[-1] <= 0:
             raise AffineDPError("weights is not positive semidefinite, or zero")

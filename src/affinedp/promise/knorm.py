@@ -27,6 +27,7 @@ from affinedp.promise.exact_moves import exact_move, whole_part, whole_steps
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve
 from affinedp.promise.largest_gauge import LISTED, gauge_of, largest_gauge
+from affinedp.promise.one_sum import exchange_gauge
 from affinedp.promise.pure_pairs import ThreeAtoms
 from affinedp.promise.whitening import combination_without_noise
 
@@ -72,15 +73,22 @@ def knorm_promise(
         "names": adjacency.manifold.names,
         "output_names": output_names,
     }
-    span = noise_span(root)
-    leak = combination_without_noise(adjacency, basis if span is None else basis @ span, query)
+    body = KNormNoise(root, rate, integers) if noise is None else noise
+    exchange = exchange_gauge(adjacency, query, basis, root)
+    if exchange is None:
+        span = noise_span(root)
+        leak = combination_without_noise(adjacency, basis if span is None else basis @ span, query)
+    else:
+        leak = None  # noise on everything that the sum leaves open
     if leak is not None:
         return Guarantee(
             sensitivity=math.inf, exact=True, curve=NoPromise(), leak=leak,
             basis="the noise does not cover the range of the query", **shared,
         )  # fmt: skip
-    body = KNormNoise(root, rate, integers) if noise is None else noise
-    found = _largest(adjacency, Coordinates.of(query, basis, body), body)
+    if exchange is None:
+        found = _largest(adjacency, Coordinates.of(query, basis, body), body)
+    else:
+        found = _exchanged(adjacency, exchange, body)
     upper = _rounded_up(found.upper, rate)
     lower = math.nextafter(float(found.lower) * rate, 0.0)
     return Guarantee(
@@ -135,6 +143,20 @@ def _largest(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -
         if not (long and body.size <= FEW_ENTRIES):  # a list gives a better curve
             return _largest_sum(adjacency, coordinates, sums)
     return _listed_moves(adjacency, coordinates, body)
+
+
+def _exchanged(adjacency: Adjacency, gauge: Fraction, body: KNormNoise) -> _Found:
+    """One public sum: all moves are alike."""
+    signs = np.sign(np.array([adjacency.manifold.D[0, 0], adjacency.manifold.D[0, 1]]))
+    direction = np.zeros(adjacency.manifold.n)
+    width = readable(body.parts[0].width) if isinstance(body.parts[0], SumPart) else Fraction(1)
+    length, steps = gauge * width, {}
+    if body.integers:
+        times = math.floor(length)
+        length, gauge = Fraction(times), times / width
+        steps = {times: _rounded_up(gauge, body.rate)} if times else {}
+    direction[:2] = float(length) * signs * [1, -1]
+    return _Found(gauge, gauge, direction, "one public sum, closed form", steps)
 
 
 def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumPart]) -> _Found:

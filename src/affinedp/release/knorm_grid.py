@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -108,7 +109,7 @@ class Grid:
             exponents[part.rows] = _exponents(part, largest)
         # how far every coordinate may be off, in steps: one for two roundings, and the data's own
         widths = [Fraction(1)] * len(rows)
-        if bound is not None:
+        if bound is not None:  # a coordinate that follows from others has no row and needs none
             for i, row in enumerate(rows):
                 off = sum((abs(c) for c in row.values()), Fraction(0)) * Fraction(2 * bound * EPS)
                 widths[i] += off / Fraction(2) ** int(exponents[i])
@@ -161,8 +162,11 @@ class _GridSum:
     width: int
 
     def box(self, widths: list[Fraction]) -> Fraction:
-        # the last coordinate follows from the others, and is off by all they are off
-        return sum(widths[:-1], Fraction(0)) / self.width
+        # one coordinate, of least width, follows from the others, and is off by all they are off
+        counts = Counter(map(id, widths))  # nearly all are one and the same number
+        different = {id(width): width for width in widths}
+        total = sum((counts[key] * width for key, width in different.items()), Fraction(0))
+        return (total - min(different.values())) / self.width
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
         total = np.abs(moves).sum(axis=0) / (2 * self.width)
@@ -188,10 +192,10 @@ def _exponents(part: Part, largest: float) -> IntArray:
 
 
 def _on_grid(part: Part, exponents: IntArray) -> _GridHull | _GridSum:
-    units = [Fraction(2) ** int(e) for e in exponents.tolist()]
     if isinstance(part, SumPart):
-        width = math.ceil(readable(part.width) / units[0])
+        width = math.ceil(readable(part.width) / Fraction(2) ** int(exponents[0]))
         return _GridSum(part.rows, part.signs.astype(int), width)
+    units = [Fraction(2) ** int(e) for e in exponents.tolist()]
     assert isinstance(part, HullPart)
     vertices = [
         tuple(Fraction(SPLIT * round(c / (SPLIT * u))) for c, u in zip(vertex, units))

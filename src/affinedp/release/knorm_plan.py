@@ -8,8 +8,10 @@ lattice, and nothing is charged.  docs/explanation/knorm.md gives the argument s
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from affinedp.bodies.lattice import whole_solution
 from affinedp.bodies.noise import SumPart
 from affinedp.errors import AffineDPError
 from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.shared import SharedPart, shared_part
+from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
 from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_grid import Grid, PartNoise, Row
@@ -106,17 +108,44 @@ class KNormPlan:
         if self.start is not None and np.any(entries != np.rint(entries)):
             raise AffineDPError("this noise is for whole numbers, and x is not whole")
         steps: BigIntegers = np.zeros((len(self.exponents), len(points)), dtype=object)
-        for i, (row, exponent) in enumerate(zip(self.rows, self.exponents.tolist())):
-            if self.start is None and list(row.values()) == [1]:
-                ((j, _),) = row.items()
-                near = np.rint(np.ldexp(entries[:, j], -exponent))
-                steps[i] = [int(value) for value in near.tolist()]
-            elif row:
-                steps[i] = [self._step(i, point) for point in entries]
+        alone, seen = self._entries_themselves
+        steps[alone] = self._read(entries[:, seen].T, alone)
+        for i in self._combinations:
+            steps[i] = [self._step(i, point) for point in entries]
         for rows, signs in self.sums:
             others = (steps[rows[:-1]] * signs[:-1].astype(object)[:, None]).sum(axis=0)
             steps[rows[-1]] = -int(signs[-1]) * others
         return steps
+
+    @cached_property
+    def _entries_themselves(self) -> tuple[IntArray, IntArray]:
+        """Coordinates that are entries of x, and which."""
+        pairs = [
+            (i, next(iter(row)))
+            for i, row in enumerate(self.rows)
+            if len(row) == 1
+            and next(iter(row.values())) == 1
+            and (self.start is None or self.start[i].denominator == 1)
+        ]
+        places = np.array(pairs, dtype=np.intp).reshape(-1, 2)
+        return places[:, 0], places[:, 1]
+
+    @cached_property
+    def _combinations(self) -> list[int]:
+        """Coordinates that are put together from several entries."""
+        alone = set(self._entries_themselves[0].tolist())
+        return [i for i, row in enumerate(self.rows) if row and i not in alone]
+
+    def _read(self, values: FloatArray, places: IntArray) -> BigIntegers:
+        """Entries of x as steps of the coordinates that they are."""
+        near = np.rint(np.ldexp(values, -self.exponents[places][:, None]))
+        if np.abs(near).max(initial=0.0) < 2.0**62:
+            whole: BigIntegers = near.astype(np.int64).astype(object)
+        else:
+            whole = np.array([[int(v) for v in row] for row in near.tolist()], dtype=object)
+        if self.start is None:
+            return whole
+        return whole - np.array([int(self.start[i]) for i in places.tolist()], dtype=object)[:, None]
 
     def _step(self, i: int, entries: FloatArray) -> int:
         total = sum((c * Fraction(float(entries[j])) for j, c in self.rows[i].items()), Fraction())
@@ -165,7 +194,7 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
     guarantee, manifold = mechanism.guarantee, mechanism.manifold
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
         raise AffineDPError("this mechanism promises nothing; nothing is released with it")
-    shared = shared_part(mechanism.adjacency, mechanism.query, mechanism.noise_range)
+    shared = mechanism.shared_part
     if shared is not None and (bound is not None or mechanism.integers):
         raise AffineDPError(
             "some combinations are published without noise because neighbours agree in them "
@@ -177,13 +206,17 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
         return _whole_plan(mechanism, coordinates)
     free = manifold.canonical.free
     hidden = free if shared is None else free[shared.hidden]
-    rows = _rows_on_free(mechanism, coordinates)
+    given = coordinates.rows()
+    sums = _sums(mechanism, given)
+    for following, _ in sums:
+        given[following[-1]] = {}
+    rows = _rows_on_free(mechanism, given)
     if shared is not None:
         rows = _hidden_rows(rows, shared)
     grid = Grid.of(mechanism, rows, hidden, bound)
     finest = int(min(grid.exponents.tolist()))
     return KNormPlan(
-        read=hidden, rows=rows, exponents=grid.exponents, parts=grid.parts, sums=_sums(mechanism),
+        read=hidden, rows=rows, exponents=grid.exponents, parts=grid.parts, sums=sums,
         basis=mechanism.basis, offset=np.asarray(mechanism.query @ manifold.point).ravel(),
         shared=shared, free=free, kernel=dense(mechanism.query @ manifold.kernel)
         if shared is not None else np.zeros((0, 0)), start=None,
@@ -193,12 +226,21 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
     )  # fmt: skip
 
 
-def _sums(mechanism: MechanismRecord) -> list[tuple[IntArray, IntArray]]:
-    return [
-        (part.rows, part.signs.astype(int))
-        for part in mechanism.knorm.parts
-        if isinstance(part, SumPart)
-    ]
+def _sums(mechanism: MechanismRecord, rows: list[Row]) -> list[tuple[IntArray, IntArray]]:
+    """Coordinates under public sums and their signs; the last one follows from the others.
+
+    That is one that would have to be put together from many entries, if there is one.
+    """
+    pivots = set(mechanism.manifold.canonical.pivots.tolist())
+    found = []
+    for part in mechanism.knorm.parts:
+        if isinstance(part, SumPart):
+            last = len(part.rows) - 1
+            long = (i for i, row in enumerate(part.rows.tolist()) if pivots & rows[row].keys())
+            order, chosen = np.arange(last + 1), next(long, last)
+            order[[chosen, last]] = [last, chosen]
+            found.append((part.rows[order], part.signs[order].astype(int)))
+    return found
 
 
 # ---------------------------------------------------------------------- whole numbers
@@ -211,6 +253,7 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
     if start is None:
         raise AffineDPError("no whole numbers obey the equations: there is no whole data")
     rows = coordinates.rows()
+    sums = _sums(mechanism, rows)
     at_start = [sum((c * start[j] for j, c in row.items()), Fraction(0)) for row in rows]
     rate = Fraction(mechanism.rate)
     parts = []
@@ -223,7 +266,7 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
     point = np.array([float(c) for c in start])
     return KNormPlan(
         read=np.arange(manifold.n), rows=rows, exponents=np.zeros(len(rows), dtype=np.intp),
-        parts=parts, sums=_sums(mechanism), basis=mechanism.basis,
+        parts=parts, sums=sums, basis=mechanism.basis,
         offset=np.asarray(mechanism.query @ point).ravel(), shared=None,
         free=manifold.canonical.free, kernel=np.zeros((0, 0)), start=at_start,
         largest=2.0**53, bound=None, charge=Fraction(mechanism.guarantee.sensitivity) / rate,
@@ -234,28 +277,33 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
 # ---------------------------------------------------------------------- real numbers
 
 
-def _rows_on_free(mechanism: MechanismRecord, coordinates: Coordinates) -> list[Row]:
+def _rows_on_free(mechanism: MechanismRecord, rows: list[Row]) -> list[Row]:
     """The coordinates as combinations of the free entries: the others follow from them."""
     canonical = mechanism.manifold.canonical
-    free = {int(entry): place for place, entry in enumerate(canonical.free)}
+    free = {int(entry): place for place, entry in enumerate(canonical.free.tolist())}
+    used = {entry for row in rows for entry in row if entry not in free}
     follows: dict[int, Row] = {}
-    if canonical.exact_rows is not None:
-        for entry, row in zip(canonical.pivots.tolist(), canonical.exact_rows):
-            follows[int(entry)] = {free[j]: -value for j, value in row.items() if j in free}
-    else:
-        kernel = mechanism.manifold.kernel
-        for entry in canonical.pivots.tolist():
-            line = dense(kernel[[entry]]).ravel()
-            follows[int(entry)] = {int(j): Fraction(float(line[j])) for j in np.flatnonzero(line)}
-    found = []
-    for row in coordinates.rows():
-        total: Row = {}
-        for entry, weight in row.items():
-            parts = {free[entry]: Fraction(1)} if entry in free else follows[entry]
-            for place, value in parts.items():
-                total[place] = total.get(place, Fraction(0)) + weight * value
-        found.append({place: value for place, value in total.items() if value})
-    return found
+    for i, entry in enumerate(canonical.pivots.tolist()):
+        if entry not in used:
+            continue
+        if canonical.exact_rows is not None:
+            row = canonical.exact_rows[i]
+            follows[entry] = {free[j]: -value for j, value in row.items() if j in free}
+        else:
+            line = dense(mechanism.manifold.kernel[[entry]]).ravel()
+            follows[entry] = {int(j): Fraction(float(line[j])) for j in np.flatnonzero(line)}
+    return [_on_free(row, free, follows) for row in rows]
+
+
+def _on_free(row: Row, free: Mapping[int, int], follows: Mapping[int, Row]) -> Row:
+    if len(row) == 1 and next(iter(row)) in free:
+        return {free[entry]: value for entry, value in row.items() if value}
+    total: Row = {}
+    for entry, weight in row.items():
+        parts = {free[entry]: Fraction(1)} if entry in free else follows[entry]
+        for place, value in parts.items():
+            total[place] = total.get(place, Fraction(0)) + weight * value
+    return {place: value for place, value in total.items() if value}
 
 
 def _hidden_rows(rows: list[Row], shared: SharedPart) -> list[Row]:
