@@ -11,8 +11,8 @@ import affinedp as adp
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.noise import KNormNoise
 from affinedp.bodies.polytope import Polytope
-from affinedp.promise.curves import ComposedCurve
 from affinedp.promise.coordinates import Coordinates
+from affinedp.promise.curves import ComposedCurve
 from affinedp.promise.exact_moves import whole_steps
 from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve, lattice_delta
 from affinedp.promise.pure_pairs import ThreeAtoms, dominating_gaussian, is_pure, pair_of

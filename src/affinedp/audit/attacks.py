@@ -18,8 +18,8 @@ from affinedp.bodies.lattice import whole_kernel
 from affinedp.bodies.noise import KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency
-from affinedp.promise.curves import laplace_delta
 from affinedp.promise.coordinates import Coordinates
+from affinedp.promise.curves import laplace_delta
 from affinedp.promise.whitening import whiten
 
 if TYPE_CHECKING:

@@ -21,8 +21,10 @@ from affinedp.files.visible import visible
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.promise.coordinates import moves_of
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.least_possible import Objective
+from affinedp.promise.verification import resolve_query
 from affinedp.promise.verification import verify as verify_noise
 
 
@@ -92,16 +94,20 @@ def verify_problem(problem: Problem) -> Guarantee:
     if problem.law is None:
         raise AffineDPError(
             "the problem has no [noise] section: say law = 'gaussian' or 'laplace' and scale, "
-            "matrix or covariance"
+            "matrix or covariance; or law = 'knorm' and hull or matrix"
         )
     manifold = manifold_of(problem)
+    adjacency = adjacency_of(problem, manifold)
+    points = problem.noise_matrix
+    if problem.hull is not None:
+        points = problem.hull * moves_of(adjacency, resolve_query(manifold, problem.query)[0])
     guarantee = verify_noise(
         manifold,
-        problem.noise_matrix,
+        points,
         covariance=problem.covariance,
         law=problem.law,
         query=problem.query,
-        adjacency=adjacency_of(problem, manifold),
+        adjacency=adjacency,
     )
     return guarantee.with_output_names(problem.output_names)
 

@@ -69,7 +69,7 @@ def release(
     left = "no ledger was given: nothing keeps count of this release"
     with settled_in_the_end(ledger, same_secret) as budget:
         published = loaded.release(table, ledger=budget, label=label, bound=bound, rows=about)
-        write_table(published, output)
+        write_table(published, output, whole=loaded.publishes_whole_numbers)
         if budget is not None:
             left = f"budget left: ε = {budget.remaining:.6g} at δ = {budget.delta:g}"
     say(f"released {len(published)} rows to {output}")

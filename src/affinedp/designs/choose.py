@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, real_array, within_range, yes_or_no
-from affinedp.designs.bounds import dual_value, moves_are_whole, weighted_error, with_least
+from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.gaussian import largest_sensitivity, least_gaussian
 from affinedp.designs.knorm import MOST_COMPARED, least_knorm
 from affinedp.designs.laplace import design_laplace
@@ -23,10 +23,13 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.exact_moves import moves_are_whole
 from affinedp.promise.least_error import Data, least_variance
 from affinedp.promise.least_possible import Alternative, Objective
+from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.record import error_under
 from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
@@ -170,9 +173,7 @@ class _Problem:
 
     def error(self, mechanism: Mechanism) -> float:
         """What is to be least."""
-        if self.objective == "largest":
-            return float(mechanism.expected_squared_errors.max())
-        return weighted_error(mechanism, self.weights)
+        return error_under(mechanism, self.weights, self.objective)
 
 
 def _problem(
@@ -213,7 +214,7 @@ class _Start:
     """The Gaussian side of the comparison, which also gives the bound for every law."""
 
     gaussian: Mechanism | None
-    dual: float | None
+    dual: LeastProof | None
     weights: FloatArray | Matrix
 
 
@@ -268,7 +269,8 @@ def _large_sum(problem: _Problem, seed: int | np.random.Generator) -> Mechanism 
     if gaussian < problem.error(made):
         return None
     other = Alternative("gaussian", gaussian, False, "(in closed form; not designed)")
-    return _explained(problem, made, dual, (other,) if problem.delta else (), "auto")
+    others = (other,) if problem.delta else ()
+    return _explained(problem, made, LeastProof(dual), others, "auto")
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,11 +322,11 @@ class _Pure:
         return skipped
 
 
-def _least_pure(problem: _Problem, dual: float | None) -> float:
+def _least_pure(problem: _Problem, dual: LeastProof | None) -> float:
     """What no pure law can go below, or 0."""
     if not problem.epsilon or dual is None:
         return 0.0
-    return least_variance(problem.pure_epsilon, 0.0, problem.data) * dual
+    return least_variance(problem.pure_epsilon, 0.0, problem.data) * dual.value
 
 
 def _of_no_use(problem: _Problem, designed: list[Mechanism], below: float) -> str:
@@ -341,7 +343,7 @@ def _of_no_use(problem: _Problem, designed: list[Mechanism], below: float) -> st
 def _explained(
     problem: _Problem,
     best: Mechanism,
-    dual: float | None,
+    dual: LeastProof | None,
     others: tuple[Alternative, ...],
     law: str,
 ) -> Mechanism:

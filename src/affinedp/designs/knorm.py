@@ -24,7 +24,7 @@ from affinedp.bodies.exact import readable
 from affinedp.bodies.hull import TooLargeBodyError
 from affinedp.bodies.polytope import Polytope
 from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
-from affinedp.designs.bounds import dual_value, moves_are_whole, with_least
+from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.knorm_blocks import Cell, as_one_sum, real_cell, whole_cells
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.large_sum import MOST_LISTED_SUM, large_sum
@@ -34,6 +34,8 @@ from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
+from affinedp.promise.exact_moves import moves_are_whole
+from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
@@ -144,12 +146,12 @@ class LeastKNorm:
     ----------
     mechanism : Mechanism
         The noise.
-    dual : float or None
+    dual : LeastProof or None
         Of :func:`~affinedp.designs.bounds.dual_value`, for the bound below all laws.
     """
 
     mechanism: Mechanism
-    dual: float | None
+    dual: LeastProof | None
 
 
 def least_knorm(
@@ -186,7 +188,9 @@ def least_knorm(
     generator = np.random.default_rng(seed)
     if len(names) > MOST_LISTED_SUM and is_one_sum(neighbours, matrix):
         whole = large_sum(neighbours, matrix, names, limit, integers)
-        return LeastKNorm(at_the_rate(whole, limit), dual_of_sum(neighbours, weights, integers))
+        value = dual_of_sum(neighbours, weights, integers)
+        dual = None if value is None else LeastProof(value)
+        return LeastKNorm(at_the_rate(whole, limit), dual)
     blocks = list(split(neighbours, matrix, weights))
     if not blocks:
         raise AffineDPError(

@@ -43,12 +43,15 @@ class Block:
         Neighbour directions in those coordinates, one per row.
     weight : array, shape (r, r)
         Cost of noise in those coordinates.
+    moves : sparse array, shape (n, K)
+        The directions as differences of data.
     """
 
     outputs: IntArray
     basis: FloatArray
     directions: FloatArray
     weight: FloatArray
+    moves: Matrix
 
     @property
     def key(self) -> str:
@@ -110,7 +113,9 @@ def split(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Iterator[Bloc
             continue
         basis = orthonormal * unit[:, None]
         weight = basis.T @ dense(weights[outputs][:, outputs]) @ basis
-        yield Block(outputs, basis, (orthonormal.T @ image).T, (weight + weight.T) / 2)
+        coordinates = (orthonormal.T @ image).T
+        moves = directions[:, columns]
+        yield Block(outputs, basis, coordinates, (weight + weight.T) / 2, moves)
 
 
 def _check_size(image: FloatArray) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import IntArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.bodies.exact import inverse, readable
 from affinedp.bodies.noise import KNormNoise, SumPart, connected_parts
 from affinedp.errors import AffineDPError
+from affinedp.neighbours.adjacency import Adjacency
 
 Piece = tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]
 
@@ -155,9 +157,7 @@ def _exact_rows(matrix: Any) -> list[dict[int, Fraction]]:
     known = {value: readable(value) for value in set(matrix.data.tolist())}
     numbers = [known[value] for value in matrix.data.tolist()]
     columns, ends = matrix.indices.tolist(), matrix.indptr.tolist()
-    return [
-        {j: c for j, c in zip(columns[a:b], numbers[a:b]) if c} for a, b in zip(ends, ends[1:])
-    ]
+    return [{j: c for j, c in zip(columns[a:b], numbers[a:b]) if c} for a, b in pairwise(ends)]
 
 
 def _pieces(left: Any) -> Iterator[tuple[IntArray, IntArray]]:
@@ -184,6 +184,20 @@ def _pieces(left: Any) -> Iterator[tuple[IntArray, IntArray]]:
     if shown:
         shown.sort()
         yield np.array(shown), np.array([alone[j] for j in shown])
+
+
+def moves_of(adjacency: Adjacency, query: Matrix) -> FloatArray:
+    """Return how neighbours move the outputs, as columns: their hull is the hull of the moves.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbours; they can be listed.
+    query : matrix, shape (m, n)
+        F.
+    """
+    moves = dense(query @ adjacency.directions())
+    return np.asarray(moves[:, moves.any(axis=0)])
 
 
 def points_on_outputs(points: Matrix) -> tuple[Matrix, Matrix]:

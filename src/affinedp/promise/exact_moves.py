@@ -7,10 +7,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.bodies.exact import common_denominator, primitive, readable
+from affinedp.errors import TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+
+LISTED = 2_000_000
+# Moves that are off by more than this are not whole.
+WHOLE = 1e-6
 
 
 def exact_move(adjacency: Adjacency, column: FloatArray) -> tuple[dict[int, Fraction], bool]:
@@ -107,3 +112,56 @@ def whole_steps(move: list[Fraction]) -> tuple[tuple[int, ...], int]:
     scale = common_denominator(move)
     step, content = primitive([int(c * scale) for c in move])
     return step, content // scale
+
+
+def moves_are_whole(adjacency: Adjacency) -> bool:
+    """Whether every listed move is whole: only then is the bound about whole numbers, too.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbours; False where they cannot be listed.
+    """
+    try:
+        moves = adjacency.directions(LISTED)
+    except TooManyCircuitsError:
+        return False
+    # computed moves may be off by a rounding: those are looked at in exact arithmetic
+    doubtful = moves[:, np.any(moves != np.rint(moves), axis=0)]
+    if np.any(np.abs(doubtful - np.rint(doubtful)) > WHOLE):
+        return False
+    return all(_is_whole(adjacency, column) for column in doubtful.T)
+
+
+def _is_whole(adjacency: Adjacency, column: FloatArray) -> bool:
+    move, known = exact_move(adjacency, column)
+    return known and all(value.denominator == 1 for value in move.values())
+
+
+def weight_of_three(adjacency: Adjacency, query: Matrix, weights: Matrix) -> float:
+    """Return the common weight of three whole numbers with one public sum, moved by one; else 0.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbours.
+    query : matrix, shape (m, n)
+        F.
+    weights : matrix, shape (m, m)
+        What squared error costs.
+    """
+    if query.shape != (3, 3) or adjacency.manifold.dim != 2:
+        return 0.0
+    whole = dense(query)
+    weight, place = dense(weights), np.abs(whole)
+    common = float(weight[0, 0])
+    moves = whole @ adjacency.directions(10)
+    pairs = {tuple(np.flatnonzero(move).tolist()) for move in moves.T}
+    if (
+        sorted(map(tuple, place)) == sorted(map(tuple, np.eye(3)))
+        and np.array_equal(weight, common * np.eye(3))
+        and set(np.unique(np.abs(moves))) == {0.0, 1.0}
+        and pairs == {(0, 1), (0, 2), (1, 2)}
+    ):
+        return common
+    return 0.0

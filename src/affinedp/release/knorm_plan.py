@@ -145,7 +145,8 @@ class KNormPlan:
             whole = np.array([[int(v) for v in row] for row in near.tolist()], dtype=object)
         if self.start is None:
             return whole
-        return whole - np.array([int(self.start[i]) for i in places.tolist()], dtype=object)[:, None]
+        start = np.array([int(self.start[i]) for i in places.tolist()], dtype=object)
+        return np.asarray(whole - start[:, None])
 
     def _step(self, i: int, entries: FloatArray) -> int:
         total = sum((c * Fraction(float(entries[j])) for j, c in self.rows[i].items()), Fraction())

@@ -221,4 +221,4 @@ def with_more_noise(mechanism: Mechanism, releases: int) -> Mechanism:
         mechanism.adjacency, mechanism.basis @ root, mechanism.query, mechanism.output_names,
         certificate,
     )  # fmt: skip
-    return replace(mechanism, root=root, guarantee=guarantee, certificate=certificate)
+    return replace(mechanism, root=root, guarantee=guarantee, certificate=certificate, least=None)

@@ -19,6 +19,7 @@ from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.knorm_noise import least_body
 from affinedp.control.trajectory.laplace_noise import least_laplace_root
 from affinedp.control.trajectory.least_noise import least_noise
+from affinedp.control.trajectory.lower_bound import with_lower_bound
 from affinedp.control.trajectory.neighbours import Neighbours, TrajectoryNeighbours
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.control.trajectory.powers import HorizonTooLongError
@@ -89,7 +90,8 @@ def design_trajectory_noise(
         raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
     chosen = trajectory_neighbours(dynamics, mu, neighbours)
     try:
-        return _designed(chosen, limit, cost, tolerance, law)
+        found = _designed(chosen, limit, cost, tolerance, law)
+        return with_lower_bound(found, cost, epsilon, delta)
     except (UncertainPromiseError, HorizonTooLongError) as error:
         works = _longest_horizon(chosen, limit, cost, tolerance, law)
         if works is None:
@@ -313,7 +315,8 @@ def _least_of_laws(
     best = int(np.argmin(costs))
     others = ", ".join(f"{one.law} {value / costs[best]:.3g}" for one, value in zip(found, costs))
     note = f"the law of least cost, relative to it: {others}{refused}"
-    return replace(found[best], notes=(*found[best].notes, note))
+    chosen = replace(found[best], notes=(*found[best].notes, note))
+    return with_lower_bound(replace(chosen, least=None), cost, epsilon, delta)
 
 
 def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:
