@@ -15,7 +15,7 @@ from affinedp.arrays import FloatArray, Matrix, real_array, within_range, yes_or
 from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.gaussian import largest_sensitivity, least_gaussian
 from affinedp.designs.knorm import MOST_COMPARED, least_knorm
-from affinedp.designs.laplace import design_laplace
+from affinedp.designs.laplace import along_the_moves, design_laplace
 from affinedp.designs.large_sum import MOST_LISTED_SUM
 from affinedp.designs.largest import least_largest
 from affinedp.designs.separate import checked_weights, split
@@ -284,15 +284,20 @@ class _Pure:
 
     @cached_property
     def laplace(self) -> Mechanism:
-        rank = self.problem.adjacency.manifold.dim
+        problem, rank = self.problem, self.problem.adjacency.manifold.dim
         if not self.searches_all and rank > MOST_COMPARED:
+            weights = checked_weights(self.weights, problem.query.shape[0])
+            simple = along_the_moves(
+                problem.adjacency, problem.query, problem.names, problem.pure_epsilon, weights
+            )
+            if simple is not None:
+                return simple
             raise AffineDPError(
                 f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
             )
         return design_laplace(
-            self.problem.adjacency.manifold, epsilon=self.problem.pure_epsilon,
-            query=self.problem.query, adjacency=self.problem.adjacency, weights=self.weights,
-            seed=self.seed,
+            problem.adjacency.manifold, epsilon=problem.pure_epsilon, query=problem.query,
+            adjacency=problem.adjacency, weights=self.weights, seed=self.seed,
         )  # fmt: skip
 
     def knorm(self) -> Mechanism:

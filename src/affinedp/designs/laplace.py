@@ -150,6 +150,43 @@ def design_laplace(
     return with_least(mechanism, checked, dual_value(blocks), limit)
 
 
+def along_the_moves(
+    neighbours: Adjacency, query: Matrix, names: tuple[str, ...], limit: float, weights: Matrix
+) -> Mechanism | None:
+    """Return independent Laplace noise along every move, where the moves are independent.
+
+    That is K-norm noise with the hull of the moves, a cross-polytope, in any dimension, and takes
+    no search.  None where there are more moves than dimensions.
+
+    Parameters
+    ----------
+    neighbours : Adjacency
+        Whom it protects.
+    query : matrix, shape (m, n)
+        F.
+    names : tuple of str
+        Names of the outputs.
+    limit : float
+        ε.
+    weights : matrix, shape (m, m)
+        What squared error costs.
+    """
+    blocks = list(split(neighbours, query, weights))
+    roots = []
+    for block in blocks:
+        moves = block.directions[np.abs(block.directions).max(axis=1) > 0]
+        if len(moves) != block.basis.shape[1]:
+            return None
+        roots.append(moves.T / limit)
+    if not blocks:
+        return None
+    basis, root = assemble(blocks, roots, query.shape[0])
+    note = "independent noise along every move, which is K-norm noise with their hull"
+    return at_the_limit(
+        build(neighbours, query, basis, root, "laplace", names, notes=(note,)), limit
+    )
+
+
 @within_range
 def iid_noise(
     manifold: AffineManifold,
