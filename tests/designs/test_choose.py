@@ -16,6 +16,7 @@ from affinedp.errors import AffineDPError
 from affinedp.files.packing import packed, unpacked
 from affinedp.promise.least_error import least_sum_of_three, least_variance
 from affinedp.promise.least_possible import LeastPossible
+from affinedp.promise.one_sum import exchange_gauge
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 GROUPS = adp.AffineManifold.from_equations(["a + b = g", "c + d = h", "g + h = t"])
@@ -227,11 +228,13 @@ def test_matrix_weights_and_saved_bounds(tmp_path):
 
 PROVED = {
     "gaussian": lambda: adp.design(SUM, epsilon=1.0, delta=1e-6, law="gaussian"),
-    "knorm": lambda: adp.design(SUM, epsilon=1.0, weights=[1, 1, 100], law="knorm"),
-    "integers": lambda: adp.design(SUM, epsilon=1.0, integers=True),
-    "largest": lambda: adp.design(GROUPS, epsilon=1.0, delta=1e-6, objective="largest"),
-    "blocks": lambda: adp.design_laplace(
-        adp.AffineManifold.from_equations(["a + b = c", "d + e = f"]), epsilon=1.0
+    "knorm": lambda: adp.design_knorm(SUM, epsilon=1.0, weights=[1, 1, 100], starts=0),
+    "integers": lambda: adp.design_knorm(SUM, epsilon=1.0, integers=True, starts=0),
+    "largest": lambda: adp.design(
+        GROUPS, epsilon=1.0, delta=1e-6, objective="largest", law="gaussian"
+    ),
+    "blocks": lambda: adp.design_gaussian(
+        adp.AffineManifold.from_equations(["a + b = c", "d + e = f"]), epsilon=1.0, delta=1e-6
     ),
     "free sets": lambda: adp.design_gaussian(
         SUM, epsilon=1.0, delta=1e-6, adjacency=adp.FreeSetAdjacency(SUM, [["a", "b"]])
@@ -272,7 +275,7 @@ def test_files_prove_their_bounds(name, tmp_path):
 
 
 def test_a_copy_with_other_noise_keeps_no_guarantee():
-    m = adp.design(SUM, epsilon=1.0, delta=1e-6)
+    m = adp.design_gaussian(SUM, epsilon=1.0, delta=1e-6)
     assert replace(m, notes=("mine",)).guarantee is m.guarantee
     other = adp.CircuitAdjacency(SUM, 0.5)
     for change in ({"root": m.root / 2}, {"rate": 2.0}, {"adjacency": other}, {"law": "laplace"}):
@@ -281,7 +284,7 @@ def test_a_copy_with_other_noise_keeps_no_guarantee():
     with pytest.raises(
         AffineDPError, match="other noise"
     ):  # its bound would be about the old noise
-        replace(m, root=m.root / 2, guarantee=adp.design(SUM, epsilon=2.0).guarantee)
+        replace(m, root=m.root / 2, guarantee=replace(m.guarantee))
     copies = (copy.deepcopy(m), pickle.loads(pickle.dumps(m)))
     assert all(one.guarantee.sensitivity == m.guarantee.sensitivity for one in copies)
 
@@ -379,3 +382,36 @@ def test_least_variance_refuses_what_doubles_do_not_hold():
     for promise in ((0.0, 1e-310), (1e-300, 1e-300), (1e-300, 0.0)):
         with pytest.raises(AffineDPError, match="range of double precision"):
             least_variance(*promise)
+
+
+def test_independent_moves_get_independent_noise_in_any_dimension():
+    """One free set of 20: the hull is a cross-polytope, and a search would take minutes."""
+    names = [f"a{i}" for i in range(20)]
+    M = adp.AffineManifold.from_equations([" + ".join(names) + " = total"])
+    only = adp.FreeSetAdjacency(M, [names])
+    m = adp.design(M, epsilon=1.0, delta=1e-6, adjacency=only)
+    assert m.law == "laplace"
+    assert m.expected_squared_error == pytest.approx(2 * 20 + 2 * 20, rel=1e-6)
+    assert m.guarantee.epsilon() <= 1.0
+    assert {one.law for one in m.alternatives} == {"gaussian", "knorm"}
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_one_sum_of_very_many_entries_is_published(integers):
+    """Without any n × n matrix: 20,000² numbers would take 3.2 GB."""
+    n = 20_000
+    M = adp.AffineManifold(sparse.csr_array(np.where(np.arange(n) % 2, -1.0, 1.0)[None]))
+    m = adp.design(M, epsilon=1.0, delta=1e-9, integers=integers)
+    assert m.law == "knorm"
+    assert m.guarantee.epsilon() == 1.0
+    assert m.guarantee.exact
+    assert m.published_without_noise == ()
+    y = m.release(np.arange(n) // 2)
+    assert abs(y[::2].sum() - y[1::2].sum()) <= 1e-9 * np.abs(y).sum()
+    assert np.var(y - np.arange(n) // 2) == pytest.approx(m.expected_squared_error / n, rel=0.1)
+    assert m.publishes_whole_numbers == integers == bool(np.all(y == np.rint(y)))
+    assert len(m.fingerprint) == 64
+    few = adp.design_knorm(adp.AffineManifold([[1, -1, 1]]), epsilon=1.0, starts=0)
+    same = few.adjacency, few.query, sparse.eye_array(3)
+    assert exchange_gauge(*same, np.array([[1.0, -1, 1]]).T) == 1
+    assert exchange_gauge(*same, np.ones((3, 1))) is None

@@ -13,6 +13,7 @@ from affinedp.arrays import FloatArray, Matrix, real_array, within_range
 from affinedp.designs.bounds import proof_of, with_least
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import (
+    NOTHING_TO_HIDE,
     Block,
     checked_weights,
     given_basis,
@@ -196,9 +197,7 @@ def _optimal(
     tol: float,
 ) -> LeastGaussian:
     if not blocks:
-        raise AffineDPError(
-            "the query does not depend on what neighbours differ in: no noise needed"
-        )
+        raise AffineDPError(NOTHING_TO_HIDE)
     solved: dict[str, LeastTrace] = {}
     roots: list[FloatArray] = []
     notes: list[str] = []

@@ -28,7 +28,7 @@ from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.knorm_blocks import Cell, as_one_sum, real_cell, whole_cells
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.large_sum import MOST_LISTED_SUM, large_sum
-from affinedp.designs.separate import Block, checked_weights, split
+from affinedp.designs.separate import NOTHING_TO_HIDE, Block, checked_weights, split
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
@@ -38,6 +38,7 @@ from affinedp.promise.exact_moves import moves_are_whole
 from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.record import weighted_error
 from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
@@ -193,9 +194,7 @@ def least_knorm(
         return LeastKNorm(at_the_rate(whole, limit), dual)
     blocks = list(split(neighbours, matrix, weights))
     if not blocks:
-        raise AffineDPError(
-            "the query does not depend on what neighbours differ in: no noise needed"
-        )
+        raise AffineDPError(NOTHING_TO_HIDE)
     make = whole_cells(neighbours.manifold, matrix) if integers else real_cell
     small = max(block.basis.shape[1] for block in blocks) <= MOST_COMPARED
     laplace = strategies() if small and starts and not integers else None
@@ -207,7 +206,9 @@ def least_knorm(
         note = f"Laplace noise in place of K-norm: {error}"
         return LeastKNorm(replace(found, notes=(*found.notes, note)), dual)
     mechanism = _assembled(neighbours, matrix, names, chosen, limit, integers)
-    if laplace is not None and _cost(laplace, weights) < _cost(mechanism, weights) * (1 - 1e-12):
+    if laplace is not None and weighted_error(laplace, weights) < weighted_error(
+        mechanism, weights
+    ) * (1 - 1e-12):
         note = "less noise than the K-norm bodies that were tried"
         return LeastKNorm(replace(laplace, notes=(*laplace.notes, note)), dual)
     return LeastKNorm(mechanism, dual)
@@ -395,15 +396,3 @@ def at_the_rate(mechanism: Mechanism, limit: float) -> Mechanism:
         f"the noise could not be scaled to the promise (ε = {found!r} for {limit!r}): the problem "
         "is too ill-conditioned"
     )
-
-
-def _cost(mechanism: Mechanism, weights: Matrix) -> float:
-    if abs(weights - _diagonal(weights)).max() == 0:
-        return float(mechanism.expected_squared_errors @ weights.diagonal())
-    return float((dense(weights) * mechanism.covariance).sum())
-
-
-def _diagonal(weights: Matrix) -> Matrix:
-    import scipy.sparse as sparse
-
-    return sparse.csr_array(sparse.diags_array(weights.diagonal()))

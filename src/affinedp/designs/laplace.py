@@ -18,6 +18,7 @@ from affinedp.designs.gaussian import (
 )
 from affinedp.designs.laplace_strategy import LaplaceStrategy, least_laplace
 from affinedp.designs.separate import (
+    NOTHING_TO_HIDE,
     Block,
     checked_weights,
     given_basis,
@@ -117,9 +118,7 @@ def design_laplace(
         raise AffineDPError(f"seed must be a whole number or a Generator, not {seed!r}") from None
     blocks = list(split(neighbours, matrix, checked))
     if not blocks:
-        raise AffineDPError(
-            "the query does not depend on what neighbours differ in: no noise needed"
-        )
+        raise AffineDPError(NOTHING_TO_HIDE)
     solved: dict[str, LaplaceStrategy] = {}
     notes: list[str] = []
     with Progress("Laplace strategy") as progress:
@@ -248,9 +247,7 @@ def iid_noise(
     warn_of_forgotten(manifold, check_against)
     found = neighbours.sensitivity(matrix, norm=2 if law == "gaussian" else 1)
     if found.upper == 0.0:
-        raise AffineDPError(
-            "the query does not depend on what neighbours differ in: no noise needed"
-        )
+        raise AffineDPError(NOTHING_TO_HIDE)
     identity = sparse.csr_array(sparse.eye_array(matrix.shape[0]))
     mechanism = build(
         neighbours, matrix, identity, identity * (found.upper / limit), law, names,

@@ -22,7 +22,7 @@ from affinedp.neighbours.adjacency import Adjacency
 # Terms of an output that cancel leave so much of themselves, times their number.
 ROUNDED = 2.0**-50
 LISTED = 2_000_000
-NOTHING_TO_HIDE = "the query does not depend on what neighbours differ in: no noise is needed"
+NOTHING_TO_HIDE = "the query does not depend on what neighbours differ in: no noise needed"
 MOST_NUMBERS = 2e8
 # Weights that leave a direction (nearly) free get this share of their largest as a floor.
 FLOOR = 1e-6
