@@ -29,7 +29,7 @@ with pure ε on real data goes below (where Gaussian is best: with (ε, δ)). *m
 with a loss of ε|α| for moves of α n_k, which continuous Laplace and K-norm noise keep. *best*: what
 `adp.design` returns for one release. *wanted*: the best K that was known before. *draws/s*: exact
 releases of {DRAWS:,} rows. Circuits of the karate club cannot be listed: Gaussian noise has a
-certificate without a list, Laplace noise that of i.i.d. noise, projected, for cycles of at most 34
+certificate without a list, Laplace noise that of i.i.d. noise, projected, for cycles of at most 28
 edges (*), and a hull would need all cycles. With the cycles of one breadth-first tree as neighbours
 the hull of the 45 moves is a cross-polytope, which is Laplace noise."""
 CROSSOVER = """\

@@ -29,6 +29,8 @@ from affinedp.release.knorm_grid import Grid, PartNoise, Row
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise
 
+NOTHING = Fraction(0)
+
 
 @dataclass(frozen=True, eq=False)
 class KNormPlan:
@@ -255,7 +257,13 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
         raise AffineDPError("no whole numbers obey the equations: there is no whole data")
     rows = coordinates.rows()
     sums = _sums(mechanism, rows)
-    at_start = [sum((c * start[j] for j, c in row.items()), Fraction(0)) for row in rows]
+    moved = {j for j, value in enumerate(start) if value}
+    at_start = [
+        sum((c * start[j] for j, c in row.items() if j in moved), Fraction(0))
+        if moved and not moved.isdisjoint(row)
+        else NOTHING
+        for row in rows
+    ]
     rate = Fraction(mechanism.rate)
     parts = []
     for part in mechanism.knorm.parts:
