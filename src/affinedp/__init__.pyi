@@ -21,11 +21,11 @@ from .errors import AffineDPError as AffineDPError
 from .feedback.steps import ReleaseInSteps as ReleaseInSteps
 from .mechanism import Mechanism as Mechanism
 from .neighbours.adjacency import Adjacency as Adjacency
-from .neighbours.adjacency import DirectionAdjacency as DirectionAdjacency
-from .neighbours.adjacency import FreeSetAdjacency as FreeSetAdjacency
 from .neighbours.adjacency import Sensitivity as Sensitivity
 from .neighbours.circuit_adjacency import CircuitAdjacency as CircuitAdjacency
 from .neighbours.definition import NeighbourAnswer as NeighbourAnswer
+from .neighbours.free_sets import FreeSetAdjacency as FreeSetAdjacency
+from .neighbours.given_directions import DirectionAdjacency as DirectionAdjacency
 from .promise.calibration import gaussian_delta as gaussian_delta
 from .promise.calibration import gaussian_epsilon as gaussian_epsilon
 from .promise.calibration import gaussian_sensitivity as gaussian_sensitivity

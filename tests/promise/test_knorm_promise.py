@@ -270,9 +270,9 @@ def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkey
     D = np.array([[float(c) for c in row] for row in rows])
     M = adp.AffineManifold(D)
     sets = [s for s in itertools.combinations(range(4), 2) if _exact_moves(rows, [s], F(1))]
-    monkeypatch.setattr("affinedp.neighbours.adjacency.EXACT_EXCHANGES", 10**6)
+    monkeypatch.setattr("affinedp.neighbours.free_sets.EXACT_EXCHANGES", 10**6)
     adjacency = adp.FreeSetAdjacency(M, sets)
-    monkeypatch.setattr("affinedp.neighbours.adjacency.EXACT_EXCHANGES", -1)
+    monkeypatch.setattr("affinedp.neighbours.free_sets.EXACT_EXCHANGES", -1)
     units = [1.0, 1.0, 1 / float(scale), 1 / float(scale)]
     turned = np.array([[1.0, 1.0, 0.1, 0], [1, 1 + 10.0**-nearly, 0, 0.3]]) / units
     grids = []

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from affinedp.cli.control_loop import Loop, cloud, gateway, plant
 from affinedp.cli.eavesdrop import eavesdrop
+from affinedp.cli.file_kinds import expect
+from affinedp.cli.help import add
+from affinedp.cli.options import AsJson
+from affinedp.cli.output import say, say_json
 from affinedp.cli.sensor import sensor
 from affinedp.errors import AffineDPError
 
@@ -24,7 +28,6 @@ control_app = typer.Typer(
 )
 
 
-@control_app.command()
 def design(
     loop: Loop,
     output: Annotated[Path, typer.Option("--output", "-o", help="Mechanism file to write.")],
@@ -33,6 +36,7 @@ def design(
     law: Annotated[
         str, typer.Option(help="gaussian, laplace, knorm, or auto: the least cost (default).")
     ] = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Design the least noise that hides the trajectory of LOOP, or its private inputs, and save it.
 
@@ -40,17 +44,20 @@ def design(
     Without a law the one that costs the loop least is taken; noise that is fresh at every step
     (neighbours "forward" and "input") is Gaussian.
     """
+    from affinedp.cli.answers import promise_as_json
     from affinedp.control.loop.loop_file import read_loop
 
+    expect(loop, "loop")
     read = read_loop(loop)
     mechanism = design_loop(read, epsilon, delta, law)
     mechanism.save(output)
     long = read.horizon > MOST_TRACKED
-    typer.echo(str(mechanism.report() if long else read.loop.report(mechanism, read.horizon)))
-
-
-for _command in (gateway, cloud, plant, sensor, eavesdrop):
-    control_app.command()(_command)
+    report = mechanism.report() if long else read.loop.report(mechanism, read.horizon)
+    if as_json:
+        costs = [{"what": label, "text": text} for label, text in report.totals]
+        say_json({**promise_as_json(mechanism.guarantee), "costs": costs})
+    else:
+        say(report)
 
 
 def design_loop(
@@ -71,18 +78,19 @@ def design_loop(
     -------
     TrajectoryMechanism or StationaryMechanism
     """
+    from affinedp.cli.problems import check_promise
     from affinedp.control.stationary.design import design_input_noise
     from affinedp.control.stationary.output_noise import design_output_noise
-    from affinedp.designs.choose import LAWS, AnyLaw
 
     epsilon = read.epsilon if epsilon is None else epsilon
     delta = read.delta if delta is None else delta
     if epsilon is None:
         raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
+    check_promise(epsilon, delta or 0.0)
     cost = read.loop if read.cost == "tracking" else None
     fresh = read.neighbours in ("input", "forward")
-    if law not in ("auto", *LAWS):
-        raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
+    if law not in ("auto", "gaussian", "laplace", "knorm"):
+        raise AffineDPError(f"law must be one of auto, gaussian, laplace, knorm, not {law!r}")
     if fresh and law not in ("auto", "gaussian"):
         raise AffineDPError(f"noise for neighbours = {read.neighbours!r} is Gaussian, not {law}")
     if not delta and (fresh or law == "gaussian"):
@@ -100,5 +108,21 @@ def design_loop(
         mu=read.mu,
         neighbours=read.neighbours,
         cost=cost,
-        law="gaussian" if fresh else cast(AnyLaw, law),
+        law="gaussian" if fresh else cast(Literal["auto", "laplace", "knorm"], law),
     )
+
+
+_GATEWAY = "affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1"
+add(control_app, design, "affinedp control design loop.toml -o noise.json --epsilon 1 --delta 0.01")
+add(
+    control_app,
+    gateway,
+    f"{_GATEWAY} --ledger budget.db --broker broker.example:8883 --tls --in-broker localhost:1883",
+    f"{_GATEWAY} --limits limits.toml",
+)
+add(control_app, cloud, "affinedp control cloud loop.toml --broker localhost:1883")
+add(
+    control_app, plant, "affinedp control plant loop.toml --broker localhost:1883 --log plant.jsonl"
+)
+add(control_app, sensor, "affinedp control sensor recording.csv")
+add(control_app, eavesdrop, "affinedp control eavesdrop --log seen.jsonl --topics 'cloud/#'")

@@ -157,7 +157,7 @@ def _circuit_cache() -> Finding:
     try:
         from affinedp.neighbours.circuits import compiled
 
-        place = compiled.column_side._cache.cache_path  # type: ignore[attr-defined]
+        place = compiled.column_side.fast._cache.cache_path  # type: ignore[attr-defined]
     except Exception as error:  # numba and LLVM fail in many ways
         return Finding("core", "circuit search", "problem", f"numba does not load: {error}")
     if place is None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from affinedp.cli.answers import promise_as_json
+from affinedp.cli.file_kinds import about
 from affinedp.cli.pending import settled_in_the_end
 from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
@@ -24,8 +26,9 @@ def release_file(
     label: str | None = None,
     bound: float | None = None,
     same_secret: bool = False,
+    force: bool = False,
     say: Callable[[str], object] = print,
-) -> None:
+) -> dict[str, Any]:
     """Publish the table in a file as a table file says.
 
     Parameters
@@ -44,8 +47,15 @@ def release_file(
         Public bound on the numbers, in place of the one in the file.
     same_secret : bool
         Whether a change of the ledger's secret is one of these neighbours, whatever their unit.
+    force : bool
+        Whether the noise and the report may replace files that exist.
     say : callable
         Takes what is to be told, line by line.
+
+    Returns
+    -------
+    dict
+        The same for programs.
     """
     read = read_table_release(description)
     further = [path for path in (_beside(output, read.noise), _beside(output, read.report)) if path]
@@ -55,24 +65,35 @@ def release_file(
     for path in further:
         if not path.parent.is_dir():
             raise AffineDPError(f"{path} cannot be written: no such folder")
+        if path.exists() and not force:
+            raise AffineDPError(f"{path} exists already: choose another -o, or give --force")
     table = labelled_table(data, read.index)
     limit = read.bound if bound is None else bound
     with settled_in_the_end(ledger, same_secret) as budget:
-        released = read.release.release(table, ledger=budget, label=label, bound=limit)
+        with about(data):
+            released = read.release.release(table, ledger=budget, label=label, bound=limit)
         write_table(released.table.reset_index() if read.index else released.table, output)
-        left = None if budget is None else budget.remaining
+        left, cap = (None, None) if budget is None else (budget.remaining, budget.delta)
     say(f"released {len(table):,} rows to {output}")
     _write_noise(released, read, _beside(output, read.noise), say)
     _write_report(released, _beside(output, read.report), say)
     say(str(released.guarantee))
-    if left is None:
-        say("no ledger was given: nothing keeps count of this release")
-    else:
-        say(f"budget left: ε = {left:.6g}")
+    return {
+        "rows": len(table),
+        "output": str(output),
+        "further": [str(path) for path in further],
+        "budget_left": left,
+        "budget_delta": cap,
+        "promise": promise_as_json(released.guarantee),
+    }
 
 
 def _beside(output: Path, name: str | None) -> Path | None:
-    return None if name is None else output.parent / name
+    """A file beside the published table, with its name: that of next month is another."""
+    if name is None:
+        return None
+    place = output.parent / name
+    return place.with_name(f"{output.stem}-{place.name}")
 
 
 def labelled_table(data: Path, index: tuple[str, ...]) -> Any:
@@ -91,8 +112,8 @@ def labelled_table(data: Path, index: tuple[str, ...]) -> Any:
     for name in index:
         if name not in table.columns:
             raise AffineDPError(
-                f"index names {name!r}, but the table has no such column"
-                f"{closest(name, table.columns)}"
+                f"{data.name}: index names {name!r}, but the table has no such column"
+                f"{closest(name, [one for one in table.columns if one not in index])}"
             )
     return table.set_index(list(index) if len(index) > 1 else index[0])
 

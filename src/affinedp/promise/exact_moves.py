@@ -10,8 +10,9 @@ import numpy as np
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.bodies.exact import common_denominator, primitive, readable
 from affinedp.errors import TooManyCircuitsError
-from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
 
 LISTED = 2_000_000
 # Moves that are off by more than this are not whole.

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
+from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.exact import readable
-from affinedp.bodies.noise import KNormNoise, SumPart, noise_span
+from affinedp.bodies.noise import KNormNoise, StairsNoise, SumPart, noise_span
 from affinedp.bodies.one_sum import largest_loss_probability
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
@@ -34,6 +35,9 @@ from affinedp.promise.whitening import combination_without_noise
 MOST_WHOLE_MOVES = 200_000
 # Whole moves under sums of so many entries are listed.
 FEW_ENTRIES = 100
+# The law on a grid has this much more of the largest loss, at most; releases check it.
+ROUNDING = 1e-9
+STEPS = "every move crosses so many steps of the staircase at most, and some points cross them"
 BASIS = "the triangle inequality of the gauge, with equality on the cones over its facets"
 
 
@@ -66,7 +70,7 @@ def knorm_promise(
         The body of ``root``, if it is known already.
     """
     shared: dict[str, Any] = {
-        "law": "knorm",
+        "law": "staircase" if isinstance(noise, StairsNoise) else "knorm",
         "neighbours": neighbours_of(adjacency, integers),
         "neighbours_key": neighbours_key_of(adjacency, integers),
         "unit": adjacency.unit,
@@ -74,9 +78,10 @@ def knorm_promise(
         "output_names": output_names,
     }
     body = KNormNoise(root, rate, integers) if noise is None else noise
-    exchange = exchange_gauge(adjacency, query, basis, root)
+    stairs = isinstance(body, StairsNoise)
+    exchange = None if stairs else exchange_gauge(adjacency, query, basis, root)
     if exchange is None:
-        span = noise_span(root)
+        span = None if stairs else noise_span(root)
         leak = combination_without_noise(adjacency, basis if span is None else basis @ span, query)
     else:
         leak = None  # noise on everything that the sum leaves open
@@ -95,8 +100,8 @@ def knorm_promise(
         sensitivity=upper,
         sensitivity_lower=max(0.0, min(lower, upper)),
         exact=True,
-        basis=BASIS,
-        curve=_curve(body, upper, found) if integers else KNormCurve(upper),
+        basis=STEPS if stairs else BASIS,
+        curve=_curve(body, upper, found, integers),
         worst_direction=found.direction,
         method=found.method,
         **shared,
@@ -113,15 +118,23 @@ def neighbours_key_of(adjacency: Adjacency, integers: bool) -> str:
     return adjacency.key + (" integers" if integers else "")
 
 
-def _curve(body: KNormNoise, upper: float, found: _Found) -> Curve:
-    """The curve on whole numbers."""
+def _curve(body: KNormNoise, upper: float, found: _Found, integers: bool) -> Curve:
+    """The curve below ε."""
+    if isinstance(body, StairsNoise):
+        # within one step the loss is ε, 0 or −ε; a move by all of a width is the worst
+        one = found.upper <= 1
+        return ThreeAtoms(upper, float(body.stairs.tops.max()) * (1 + ROUNDING) if one else None)
+    if not integers:
+        return KNormCurve(upper)
     sums = [part for part in body.parts if isinstance(part, SumPart)]
     if len(sums) == len(body.parts) and found.upper <= 1 and all(p.width == 1 for p in sums):
         # a whole move of gauge 1 takes 1 from one entry and gives it to another
         top = max(largest_loss_probability(len(part.rows), upper) for part in sums)
         equal = len({len(part.rows) for part in sums}) == 1
         return ThreeAtoms(upper, top, exact=equal)
-    return LatticeCurve(upper, tuple(sorted(found.steps.items())))
+    if found.one_step:  # nothing purely ε-private is above it
+        return ThreeAtoms(upper, exact=True)
+    return LatticeCurve(upper, tuple(sorted(found.steps.items())), exact=found.on_axes)
 
 
 # ---------------------------------------------------------------------- the largest gauge
@@ -134,6 +147,11 @@ class _Found:
     direction: FloatArray | None
     method: str
     steps: dict[int, float]
+    # Whole moves: whether all are along one axis of independent noise, where discrete Laplace
+    # noise is the law itself; and whether one of the longest is a single step there, where its
+    # loss is that of randomised response.
+    on_axes: bool = False
+    one_step: bool = False
 
 
 def _largest(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
@@ -208,7 +226,9 @@ def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoi
 
 def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
     """Whole multiples of lattice steps that are no longer than a move."""
-    top, worst, count = Fraction(0), None, 0
+    axes = [part.rows.tolist() for part in body.parts if isinstance(part, AxesPart)]
+    single = {row for rows in axes for row in rows}
+    top, worst, on_axes, one_step, count = Fraction(0), None, True, False, 0
     steps: dict[int, float] = {}
     for block, _ in adjacency.listed(LISTED):
         count += block.shape[1]
@@ -226,11 +246,17 @@ def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNois
             step, times = whole_steps(coordinates.exact(move))
             if times == 0:
                 continue
-            gauge = times * gauge_of([Fraction(c) for c in step], body.parts)
+            # of the whole multiple: a staircase's steps do not add up
+            gauge = gauge_of([Fraction(times * c) for c in step], body.parts)
             steps[times] = max(steps.get(times, 0.0), _rounded_up(gauge, body.rate))
+            moved = [i for i, c in enumerate(step) if c]
+            along = len(moved) == 1 and moved[0] in single
+            on_axes = on_axes and along
+            one_step = (one_step and gauge <= top) or (gauge >= top and along and times == 1)
             if gauge > top:
                 top, worst = gauge, whole_part(move, column)
-    return _Found(top, top, worst, f"listed {count:,} moves on whole numbers", steps)
+    method = f"listed {count:,} moves on whole numbers"
+    return _Found(top, top, worst, method, steps, on_axes, one_step)
 
 
 def _rounded_up(gauge: float | Fraction, rate: float) -> float:

@@ -15,8 +15,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.bodies.noise import connected_parts
-from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 
 # Rounding of moves and of singular values is far below this share.

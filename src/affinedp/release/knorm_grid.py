@@ -1,41 +1,33 @@
-"""Grids on which real data is read, the bodies of K-norm noise on them, and what that costs."""
+"""Bodies of K-norm noise on the grid of a release, and what draws their noise in steps."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix
+from affinedp.arrays import FloatArray, IntArray
+from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.exact import readable
 from affinedp.bodies.noise import HullPart, Part, SumPart
 from affinedp.bodies.polytope import Gauges, Polytope
-from affinedp.errors import AffineDPError
-from affinedp.promise.largest_gauge import largest_gauge
-from affinedp.record import MechanismRecord
+from affinedp.bodies.stairs import StairsPart
 from affinedp.release.fixed_point import BigIntegers
+from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise
-
-Row = dict[int, Fraction]
+from affinedp.release.sampler.stairs import StairsNoise
 
 # A step in every coordinate has about this share of the largest gauge of a move.
 GRID_BITS = 42
 # Vertices are multiples of this many steps, so that few proposals are rejected.
 SPLIT = 256
-# The rate is rounded down to a multiple of 2^-RATE_BITS of itself.
-RATE_BITS = 80
 # Noise is drawn in batches of so many numbers, before data is read: time says little about one.
 BATCH_NUMBERS = 128
-# Rounding may make noise larger than it is said to be by this share, and no more.
-NOTICED = Fraction(1, 10_000)
-# How exact the gauge of the longest move needs to be for the charge.
-NEARLY = 1e-9
 EPS = float(np.finfo(float).eps)
 
 
@@ -47,14 +39,14 @@ class PartNoise:
     ----------
     rows : array of int
         Its coordinates.
-    sampler : ConeNoise or OneSumNoise
+    sampler : ConeNoise, OneSumNoise, AxesNoise or StairsNoise
         What draws it.
     signs : array of int or None
         Under a public sum, the signs of the entries.
     """
 
     rows: IntArray
-    sampler: ConeNoise | OneSumNoise
+    sampler: ConeNoise | OneSumNoise | AxesNoise | StairsNoise
     signs: IntArray | None = None
 
     def draw(self, count: int) -> BigIntegers:
@@ -66,102 +58,63 @@ class PartNoise:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Grids of the coordinates, bodies on them, and the charge for reading on them.
+    """Grids of the coordinates, what draws noise on them, and the charge for reading on them.
 
     Attributes
     ----------
     exponents : array of int
         Coordinate i is read in steps of ``2**exponents[i]``.
     parts : list of PartNoise
-        The noise, in steps.
+        The noise.
     charge : Fraction
         The largest gauge of a move between what is read of neighbours.
     rate : Fraction
         The rate of the noise that is drawn.
+    noise_factor : float
+        How much larger than stated the noise is.
     """
 
     exponents: IntArray
     parts: list[PartNoise]
     charge: Fraction
     rate: Fraction
-
-    @classmethod
-    def of(
-        cls, mechanism: MechanismRecord, rows: list[Row], hidden: IntArray, bound: float | None
-    ) -> Grid:
-        """Return grids so fine that reading on them hardly adds to the noise.
-
-        Parameters
-        ----------
-        mechanism : MechanismRecord
-            With a promise.
-        rows : list of dict
-            Coordinates as exact combinations of the entries that are read.
-        hidden : array of int
-            Those entries.
-        bound : float or None
-            The public bound on the data.
-        """
-        noise, sensitivity = mechanism.knorm, mechanism.guarantee.sensitivity
-        largest = sensitivity / mechanism.rate  # gauge of the longest move
-        exponents = np.zeros(noise.size, dtype=np.intp)
-        for part in noise.parts:
-            exponents[part.rows] = _exponents(part, largest)
-        # how far every coordinate may be off, in steps: one for two roundings, and the data's own
-        widths = [Fraction(1)] * len(rows)
-        if bound is not None:  # a coordinate that follows from others has no row and needs none
-            for i, row in enumerate(rows):
-                off = sum((abs(c) for c in row.values()), Fraction(0)) * Fraction(2 * bound * EPS)
-                widths[i] += off / Fraction(2) ** int(exponents[i])
-        bodies = [_on_grid(part, exponents[part.rows]) for part in noise.parts]
-        moved = _moved(mechanism, rows, hidden, exponents, bodies)
-        cell = sum((b.box([widths[i] for i in b.rows.tolist()]) for b in bodies), Fraction(0))
-        half = sum((b.box([Fraction(1, 2)] * len(b.rows)) for b in bodies), Fraction(0))
-        # one release needs the first two; the last makes the law on the grid a law that scalar
-        # Laplace noise dominates, for compositions
-        charge = moved + cell + 4 * half
-        rate = Fraction(sensitivity) / charge
-        unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
-        rate = math.floor(rate / unit) * unit
-        if charge > Fraction(largest) * (1 + NOTICED):
-            if bound is not None and cell > 1000 * half:
-                raise AffineDPError(
-                    f"numbers up to bound={bound:g} are off by so much of a neighbour's move that "
-                    "K-norm noise would have to grow: give a smaller bound, whole numbers or "
-                    "decimals that are exact without bound=, or release with Gaussian noise"
-                )
-            raise AffineDPError(
-                "the body is too flat for the grid of releases: some outputs have far more noise "
-                "than others. Rescale the outputs, or release them apart"
-            )
-        return cls(exponents, [body.sampler(rate) for body in bodies], charge, rate)
+    noise_factor: float
 
 
 @dataclass(frozen=True, eq=False)
-class _GridHull:
+class GridHull:
+    """A polytope in steps of the grid."""
+
     rows: IntArray
     body: Polytope
 
     def box(self, widths: list[Fraction]) -> Fraction:
+        """Return the largest gauge of what is off by these widths at most."""
         return self.body.box(widths)
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+        """Return bounds on the gauges of columns that may be off by ``doubt``."""
         return self.body.gauges(moves, doubt)
 
     def gauge(self, move: list[Fraction]) -> Fraction:
+        """Return the gauge exactly."""
         return self.body.near_gauge(move)
 
     def sampler(self, rate: Fraction) -> PartNoise:
+        """Return what draws the noise."""
         return PartNoise(self.rows, ConeNoise(LatticeCones(self.body), rate))
 
 
 @dataclass(frozen=True, eq=False)
-class _GridSum:
+class GridSum:
+    """The body under one public sum, in steps."""
+
     rows: IntArray
     signs: IntArray
     width: int
 
     def box(self, widths: list[Fraction]) -> Fraction:
+        """Return the largest gauge of what is off by these widths at most."""
         # one coordinate, of least width, follows from the others, and is off by all they are off
         counts = Counter(map(id, widths))  # nearly all are one and the same number
         different = {id(width): width for width in widths}
@@ -169,72 +122,75 @@ class _GridSum:
         return (total - min(different.values())) / self.width
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+        """Return bounds on the gauges of columns that may be off by ``doubt``."""
         total = np.abs(moves).sum(axis=0) / (2 * self.width)
         off = doubt.sum(axis=0) / (2 * self.width) + (len(self.rows) + 4) * EPS * total
         return Gauges(np.maximum(total - off, 0.0), total + off)
 
     def gauge(self, move: list[Fraction]) -> Fraction:
+        """Return the gauge exactly."""
         return sum((abs(c) for c in move), Fraction(0)) / (2 * self.width)
 
     def sampler(self, rate: Fraction) -> PartNoise:
+        """Return what draws the noise."""
         return PartNoise(self.rows, OneSumNoise(len(self.rows), rate / self.width), self.signs)
 
 
-def _exponents(part: Part, largest: float) -> IntArray:
+@dataclass(frozen=True, eq=False)
+class GridAxes:
+    """Independent coordinates, in steps."""
+
+    rows: IntArray
+    widths: list[int]
+
+    def box(self, widths: list[Fraction]) -> Fraction:
+        """Return the largest gauge of what is off by these widths at most."""
+        return sum((w / own for w, own in zip(widths, self.widths)), Fraction(0))
+
+    def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+        """Return bounds on the gauges of columns that may be off by ``doubt``."""
+        shares = 1 / np.array([float(width) for width in self.widths])
+        total, off = shares @ np.abs(moves), shares @ doubt
+        off = (off + (len(self.rows) + 8) * EPS * total) * (1 + 1e-9)
+        return Gauges(np.maximum(total - off, 0.0), total + off)
+
+    def gauge(self, move: list[Fraction]) -> Fraction:
+        """Return the gauge exactly."""
+        return sum((abs(c) / width for c, width in zip(move, self.widths)), Fraction(0))
+
+    def sampler(self, rate: Fraction) -> PartNoise:
+        """Return what draws the noise."""
+        return PartNoise(self.rows, AxesNoise([width / rate for width in self.widths]))
+
+
+GridBody = GridHull | GridSum | GridAxes
+
+
+def exponents_of(part: Part, largest: float) -> IntArray:
     """Grids on which a step of all coordinates has a gauge of about 2^-GRID_BITS ``largest``."""
     count = len(part.rows)
     if isinstance(part, SumPart):
         gauges = np.full(count, 1 / part.width)
+    elif isinstance(part, AxesPart | StairsPart):
+        gauges = 1 / part.widths
     else:
         gauges = np.abs(part.body.normals).max(axis=0)
     step = largest / (gauges * count)
     return np.asarray(np.frexp(step)[1] - 1 - GRID_BITS, dtype=np.intp)
 
 
-def _on_grid(part: Part, exponents: IntArray) -> _GridHull | _GridSum:
+def on_grid(part: Part, exponents: IntArray) -> GridBody:
+    """Return a part with its body rounded to the grid; the charge is taken of what comes out."""
     if isinstance(part, SumPart):
         width = math.ceil(readable(part.width) / Fraction(2) ** int(exponents[0]))
-        return _GridSum(part.rows, part.signs.astype(int), width)
+        return GridSum(part.rows, part.signs.astype(int), width)
     units = [Fraction(2) ** int(e) for e in exponents.tolist()]
+    if isinstance(part, AxesPart):
+        ends = zip(part.widths.tolist(), units)
+        return GridAxes(part.rows, [math.ceil(readable(width) / unit) for width, unit in ends])
     assert isinstance(part, HullPart)
     vertices = [
         tuple(Fraction(SPLIT * round(c / (SPLIT * u))) for c, u in zip(vertex, units))
         for vertex in part.body.exact_vertices
     ]
-    return _GridHull(part.rows, Polytope(vertices))
-
-
-def _moved(
-    mechanism: MechanismRecord,
-    rows: list[Row],
-    hidden: IntArray,
-    exponents: IntArray,
-    bodies: list[_GridHull | _GridSum],
-) -> Fraction:
-    """The largest gauge of a move on the grid, or a little more."""
-    if all(isinstance(body, _GridSum) for body in bodies):  # wider than the parts themselves
-        return Fraction(mechanism.guarantee.sensitivity) / Fraction(mechanism.rate)
-    steps = [Fraction(2) ** -int(exponent) for exponent in exponents.tolist()]
-    entries = hidden.tolist()
-
-    def exact(move: Mapping[int, Fraction]) -> list[Fraction]:
-        read = [move.get(entry, Fraction(0)) for entry in entries]
-        return [
-            step * sum((c * read[j] for j, c in row.items()), Fraction(0))
-            for step, row in zip(steps, rows)
-        ]
-
-    matrix = _float_matrix(rows, steps, hidden, mechanism.manifold.n)
-    found = largest_gauge(mechanism.adjacency, matrix, bodies, exact, enough=NEARLY)
-    return Fraction(found.upper)
-
-
-def _float_matrix(rows: list[Row], steps: list[Fraction], hidden: IntArray, width: int) -> Matrix:
-    """The coordinates in steps, each number rounded once."""
-    import scipy.sparse as sparse
-
-    place = [i for i, row in enumerate(rows) for _ in row]
-    column = [int(hidden[j]) for row in rows for j in row]
-    values = [float(c * step) for step, row in zip(steps, rows) for c in row.values()]
-    found: Matrix = sparse.csr_array((values, (place, column)), shape=(len(rows), width))
-    return found
+    return GridHull(part.rows, Polytope(vertices))

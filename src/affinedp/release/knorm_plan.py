@@ -17,17 +17,23 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.exact import readable
 from affinedp.bodies.lattice import whole_solution
 from affinedp.bodies.noise import SumPart
+from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
+from affinedp.release.body_grid import Row, body_grid
 from affinedp.release.fixed_point import BigIntegers
-from affinedp.release.knorm_grid import Grid, PartNoise, Row
+from affinedp.release.knorm_grid import PartNoise
+from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise
+from affinedp.release.sampler.stairs import StairsNoise
+from affinedp.release.stairs_grid import stairs_grid
 
 NOTHING = Fraction(0)
 
@@ -216,7 +222,12 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
     rows = _rows_on_free(mechanism, given)
     if shared is not None:
         rows = _hidden_rows(rows, shared)
-    grid = Grid.of(mechanism, rows, hidden, bound)
+    if mechanism.law == "staircase":
+        if shared is not None:
+            raise AffineDPError("staircase noise must hide all that the query reveals")
+        grid = stairs_grid(mechanism, coordinates, rows, bound)
+    else:
+        grid = body_grid(mechanism, rows, hidden, bound)
     finest = int(min(grid.exponents.tolist()))
     return KNormPlan(
         read=hidden, rows=rows, exponents=grid.exponents, parts=grid.parts, sums=sums,
@@ -225,7 +236,7 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
         if shared is not None else np.zeros((0, 0)), start=None,
         largest=math.ldexp(1.0, min(1000, 1000 + finest)), bound=bound, charge=grid.charge,
         rate=grid.rate,
-        noise_factor=mechanism.rate / float(grid.rate) * (1 + 2.0**-30),
+        noise_factor=grid.noise_factor,
     )  # fmt: skip
 
 
@@ -270,6 +281,12 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
         if isinstance(part, SumPart):
             sampler: Any = OneSumNoise(len(part.rows), rate / readable(part.width))
             parts.append(PartNoise(part.rows, sampler, part.signs.astype(int)))
+        elif isinstance(part, StairsPart):
+            steps = (part.widths.astype(int).tolist(), part.firsts.astype(int).tolist())
+            parts.append(PartNoise(part.rows, StairsNoise(*steps, rate)))
+        elif isinstance(part, AxesPart):
+            scales = [readable(width) / rate for width in part.widths.tolist()]
+            parts.append(PartNoise(part.rows, AxesNoise(scales)))
         else:
             parts.append(PartNoise(part.rows, ConeNoise(part.cones, rate)))
     point = np.array([float(c) for c in start])

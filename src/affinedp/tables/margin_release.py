@@ -12,7 +12,13 @@ import numpy as np
 
 from affinedp.arrays import IntArray, exact_doubles
 from affinedp.budget.ledger import Ledger
-from affinedp.designs.structured.margin_mechanism import MarginMechanism, ReleasedMargins
+from affinedp.designs.structured.margin_mechanism import (
+    MOST_PEOPLE,
+    MOST_RECORDS,
+    MarginMechanism,
+    ReleasedMargins,
+    counts_of_records,
+)
 from affinedp.designs.structured.margin_promise import neighbour_words
 from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.tree_promise import unit_of
@@ -24,8 +30,6 @@ from affinedp.tables.frames import given_table
 from affinedp.tables.refusals import TableError, closest
 
 ANY = TableDescription(epsilon=1.0, equations=[])
-# The domain of counts, as in every table; sums stay within it too.
-MOST_COUNTED = 2**53
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -233,18 +237,9 @@ class MarginDesign:
             entry = ledger.charge(
                 self.guarantee, fingerprint=self.mechanism.fingerprint, label=label
             )
-        sizes = self.mechanism.sizes
-
-        def counts(places: tuple[int, ...]) -> IntArray:
-            shape = [sizes[j] for j in places]
-            found = np.zeros(shape, dtype=np.int64)
-            where = tuple(records[:, j] for j in places)
-            np.add.at(found, where, 1 if weights is None else weights)
-            if not places:
-                found[...] = len(records) if weights is None else int(weights.sum())
-            return found
-
-        released = self.mechanism.release(counts)
+        counts = counts_of_records(records, self.mechanism.sizes, weights)
+        most = MOST_RECORDS if weights is None else MOST_PEOPLE
+        released = self.mechanism.release(counts, most=most)
         if ledger is not None and entry is not None:
             ledger.settle(entry)
         polars = type(people).__module__.startswith("polars")
@@ -357,6 +352,6 @@ def _weights(frame: Any, count: str) -> IntArray:
         raise TableError(
             f"column {count!r} must hold whole numbers that are not negative", "", count
         )
-    if math.fsum(numbers) > MOST_COUNTED:
+    if math.fsum(numbers) > MOST_PEOPLE:
         raise TableError(f"column {count!r} counts more than 2**53 people", "", count)
     return np.asarray(numbers, dtype=np.int64)

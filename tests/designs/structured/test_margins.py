@@ -227,3 +227,33 @@ def test_households_and_ledgers(tmp_path):
 def test_refusals(sizes, margins, options, match):
     with pytest.raises(AffineDPError, match=match):
         design_margins(sizes, margins, **{**PROMISE, **options})
+
+
+def test_noisy_numbers_are_the_same_however_wide_the_integers_are(monkeypatch):
+    """(q X + Z) / q: 64 bits and Python integers give the same double, and it is the quotient."""
+    from affinedp.designs.structured import integer_noise
+
+    generator = np.random.default_rng(0)
+    for largest in (3, 2**40, 2**61):
+        counts = generator.integers(-largest, largest, 500)
+        q = generator.integers(1, 2**61, 500) >> generator.integers(0, 60, 500)
+        q = np.maximum(q, 1)
+        drawn = generator.integers(-(2**61), 2**61, 500)
+        narrow = integer_noise._quotients(counts, q, drawn)
+        wide = integer_noise._quotients(counts.astype(object), q, drawn)
+        assert (narrow == wide).all()
+        for x, one, z, found in zip(counts.tolist(), q.tolist(), drawn.tolist(), narrow.tolist()):
+            exact = Fraction(one * x + z, one)
+            assert abs(Fraction(found) - exact) <= abs(exact) * Fraction(1, 2**51) + Fraction(
+                1, 2**52
+            )
+
+
+def test_wide_counts_do_not_overflow_their_contrasts():
+    sizes = [90, 90, 90]
+    m = design_margins(sizes, "<=3", **PROMISE)
+    records = [[89, 89, 89], [0, 1, 2]]
+    people = 2**52
+    out = m.release(counts_of_records(records, sizes, [people, 7]))
+    assert abs(out.margin((0, 1, 2))[89, 89, 89] - people) < 1e4
+    assert abs(out.margin(())[()] - people - 7) < 1e4

@@ -7,6 +7,7 @@ integers and of what is public.
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 from typing import Any
@@ -18,7 +19,7 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler import draw_integers
+from affinedp.release.sampler import IntegerNoise
 
 # The drawn noise is larger than the stated promise needs by this share: it pays for the grid.
 SHARE = Fraction(1, 1 << 30)
@@ -141,15 +142,39 @@ def noisy(law: Law, counts: NDArray[Any], q: Integers) -> FloatArray:
     law : {"gaussian", "laplace"}
         Law of the noise.
     counts : array of integers
-        Exact, of any size.
+        Exact: int64, or Python integers of any size.
     q : array of int
         Positive, of the shape of ``counts``.
     """
     flat, scales = counts.ravel(), q.ravel()
     found = np.empty(len(flat))
+    noise = _grid_noise(law)
     for start in range(0, len(flat), BLOCK):
         block = slice(start, start + BLOCK)
-        exact = flat[block].astype(object) * scales[block].astype(object)
-        exact += draw_integers(law, 1 << GRID_BITS, len(exact))
-        found[block] = exact.astype(float) / scales[block]
+        found[block] = _quotients(flat[block], scales[block], noise.draw_narrow(len(flat[block])))
     return found.reshape(counts.shape)
+
+
+def _quotients(counts: NDArray[Any], q: Integers, drawn: NDArray[Any]) -> FloatArray:
+    """(q X + Z) / q from its whole part and its remainder, which say no more than q X + Z does.
+
+    With Z = a q + r and 0 ≤ r < q, the whole part is X + a and the remainder r: nothing wider than
+    X is formed.  (If X + a left the range of 64 bits it would wrap around, still as a function of
+    q X + Z alone.)
+    """
+    if counts.dtype.kind == "O" or drawn.dtype.kind == "O":
+        drawn, wide = drawn.astype(object), q.astype(object)
+        whole = drawn // wide
+        rest = drawn - whole * wide
+        whole = whole + counts.astype(object)
+    else:
+        whole = drawn // q
+        rest = drawn - whole * q
+        whole = whole + counts
+    return np.asarray(whole.astype(float) + rest.astype(float) / q)
+
+
+@functools.lru_cache(maxsize=2)
+def _grid_noise(law: Law) -> IntegerNoise:
+    """The one law that is drawn from; nothing is kept from one draw to the next."""
+    return IntegerNoise(law, 1 << GRID_BITS)

@@ -37,9 +37,14 @@ from affinedp.show.page import Report
 Counts = Callable[[tuple[int, ...]], NDArray[Any]]
 # Below this, rounding q down would add more noise than anybody states.
 LEAST_Q = 1 << 24
+# People whom counts can hold; and rows of microdata, each of which takes 8 bytes and more.
+MOST_PEOPLE = 1 << 53
+MOST_RECORDS = 1 << 40
 
 
-def counts_of_records(records: ArrayLike, sizes: Iterable[int]) -> Counts:
+def counts_of_records(
+    records: ArrayLike, sizes: Iterable[int], times: ArrayLike | None = None
+) -> Counts:
     """Return the function that counts people in any margin.
 
     Parameters
@@ -48,6 +53,8 @@ def counts_of_records(records: ArrayLike, sizes: Iterable[int]) -> Counts:
         Values as numbers from 0.
     sizes : iterable of int
         Values of every attribute.
+    times : array of int, optional
+        How many people every record stands for; 1 by default.  All together at most 2⁵³.
 
     Examples
     --------
@@ -63,15 +70,16 @@ def counts_of_records(records: ArrayLike, sizes: Iterable[int]) -> Counts:
     if len(rows) and ((rows < 0).any() or (rows >= np.array(shape)).any()):
         raise AffineDPError("records have values beyond the sizes of their attributes")
     columns = [np.ascontiguousarray(rows[:, j]) for j in range(len(shape))]
+    # whole numbers up to 2^53 are added up exactly in doubles
+    each = None if times is None else np.asarray(times, dtype=float)
 
     def counts(attributes: tuple[int, ...]) -> NDArray[Any]:
-        if not attributes:
-            return np.array(len(rows), np.int64)
         place = np.zeros(len(rows), np.int64)
         for j in attributes:
             place = place * shape[j] + columns[j]
         sides = [shape[j] for j in attributes]
-        return np.bincount(place, minlength=math.prod(sides)).reshape(sides)
+        found = np.bincount(place, each, minlength=math.prod(sides))
+        return found.astype(np.int64).reshape(sides)
 
     return counts
 
@@ -286,7 +294,12 @@ class MarginMechanism:
         return Interval(center - reach, center + reach, level, simultaneous)
 
     def release(
-        self, counts: Counts, *, ledger: Ledger | None = None, label: str | None = None
+        self,
+        counts: Counts,
+        *,
+        most: int = MOST_PEOPLE,
+        ledger: Ledger | None = None,
+        label: str | None = None,
     ) -> ReleasedMargins:
         """Publish margins: the ledger is charged, then exact integer noise is drawn.
 
@@ -295,6 +308,9 @@ class MarginMechanism:
         counts : callable
             From a tuple of attributes to the integer counts of that margin, one axis for each;
             :func:`counts_of_records` makes one of microdata.
+        most : int
+            A public bound on the number of people.  Where contrasts of so many could overflow 64
+            bits, wider integers are used, which takes longer.
         ledger : Ledger, optional
             Charged before any noise is drawn.
         label : str, optional
@@ -303,7 +319,7 @@ class MarginMechanism:
         entry = None
         if ledger is not None:
             entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
-        found = self._contrasts(counts) if self.measured is None else self._whole(counts)
+        found = self._contrasts(counts, most) if self.measured is None else self._whole(counts)
         least = LEAST[self.neighbours]
         public = {B for A in self.margins.tolist() for B in subsets(A) if B.bit_count() < least}
         for B in sorted(public):
@@ -312,11 +328,15 @@ class MarginMechanism:
             ledger.settle(entry)
         return ReleasedMargins(self.sizes, found)
 
-    def _contrasts(self, counts: Counts) -> dict[int, FloatArray]:
+    def _contrasts(self, counts: Counts, most: int) -> dict[int, FloatArray]:
         """Residuals with Gaussian noise on their integer contrasts."""
         found = {}
         for B in self.blocks.tolist():
-            exact = contrasts(self._counted(counts, B))
+            margin = self._counted(counts, B)
+            # a contrast is at most its largest coefficient times the number of people
+            if most * math.prod(self.sizes[j] for j in members(B)) >= 1 << 62:
+                margin = margin.astype(object)
+            exact = contrasts(margin)
             found[B] = residual(noisy("gaussian", exact, self.scales(B)))
         return found
 

@@ -50,7 +50,7 @@ from affinedp.designs.structured.tree_promise import (
 )
 from affinedp.errors import AffineDPError
 from affinedp.promise.curves import GaussianCurve
-from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.guarantee import Guarantee, keeping
 
 CrossNeighbours = Literal["person", "replace"]
 WIDENED = 1e-6
@@ -133,7 +133,7 @@ def design_tree_margins(
             raise AffineDPError(
                 "the noise of some node is too large for its grid: epsilon or a weight is too small"
             )
-    return found
+    return keeping(found, epsilon, delta)
 
 
 def _tree_part(tree: Tree, cost: FloatArray) -> tuple[FloatArray, float]:

@@ -120,7 +120,7 @@ class Thresholds:
 
 
 def draws(law: IntegerLaw, thresholds: Thresholds, count: int, source: Source) -> NDArray[Any]:
-    """Return integers of the law, as Python integers in an object array.
+    """Return integers of the law: of 64 bits if all of them fit, else Python integers.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def draws(law: IntegerLaw, thresholds: Thresholds, count: int, source: Source) -
         Gives words.
     """
     length = row_length(law)
-    parts = [np.zeros(0, dtype=object)]
+    parts = [np.zeros(0, dtype=np.int64)]
     missing = count
     while missing:
         rows = min(BLOCK, 8 + 4 * missing)
@@ -168,8 +168,11 @@ def accepted(law: IntegerLaw, thresholds: Thresholds, rows: Words, source: Sourc
         keep[row] = number is not None
     chosen = np.flatnonzero(keep)
     numbers = _signed(law, k[chosen], negative[chosen], rows[chosen, 1:-1])
-    for place in np.flatnonzero(left_open[chosen]):
-        numbers[place] = by_reference[int(chosen[place])]
+    known = {place: by_reference[int(chosen[place])] for place in np.flatnonzero(left_open[chosen])}
+    if any(abs(number) >= 1 << 63 for number in known.values() if number is not None):
+        numbers = numbers.astype(object)
+    for place, number in known.items():
+        numbers[place] = number
     return numbers
 
 
@@ -224,7 +227,7 @@ def decided(
 
 
 def _signed(law: IntegerLaw, k: Units, negative: Truths, words: Words) -> NDArray[Any]:
-    """± (k · 2^m + j) as Python integers."""
+    """± (k · 2^m + j), of 64 bits where that is wide enough."""
     unused = WORD_BITS * words.shape[1] - law.cell_bits
     if law.cell_bits <= NARROW:
         j = np.zeros_like(k)
@@ -236,4 +239,4 @@ def _signed(law: IntegerLaw, k: Units, negative: Truths, words: Words) -> NDArra
         strings = digits.view(f"V{digits.shape[1] * WORD_BITS // 8}").ravel().tolist()
         sizes = np.empty(len(k), dtype=object)
         sizes[:] = [int.from_bytes(string, "big") >> unused for string in strings]
-    return np.where(negative, -sizes, sizes).astype(object)
+    return np.where(negative, -sizes, sizes)

@@ -66,6 +66,25 @@ class IntegerNoise:
         array of Python integers, dtype object
             They have any size, and sums of them cannot overflow.
         """
+        return self.draw_narrow(size).astype(object)
+
+    def draw_narrow(self, size: int | tuple[int, ...]) -> NDArray[Any]:
+        """Draw fresh numbers, of 64 bits where all of them fit: for whom sums cannot overflow.
+
+        Parameters
+        ----------
+        size : int or tuple of int
+            How many, or the shape.
+
+        Returns
+        -------
+        array of int64, or of Python integers if one of them is longer
+
+        Examples
+        --------
+        >>> IntegerNoise("gaussian", 2**40).draw_narrow(3).dtype
+        dtype('int64')
+        """
         shape = _shape(size)
         drawn = draws(self._law, self._thresholds, math.prod(shape), system_words)
         return drawn.reshape(shape)
