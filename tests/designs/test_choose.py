@@ -392,10 +392,11 @@ def test_independent_moves_get_independent_noise_in_any_dimension():
     M = adp.AffineManifold.from_equations([" + ".join(names) + " = total"])
     only = adp.FreeSetAdjacency(M, [names])
     m = adp.design(M, epsilon=1.0, delta=1e-6, adjacency=only)
-    assert m.law == "laplace"
-    assert m.expected_squared_error == pytest.approx(2 * 20 + 2 * 20, rel=1e-6)
+    found = {m.law: m.expected_squared_error} | {one.law: one.error for one in m.alternatives}
+    assert found["laplace"] == pytest.approx(2 * 20 + 2 * 20, rel=1e-6)
+    assert m.expected_squared_error == min(found[law] for law in ("laplace", m.law))
     assert m.guarantee.epsilon() <= 1.0
-    assert {one.law for one in m.alternatives} == {"gaussian", "knorm"}
+
 
 
 @pytest.mark.parametrize("integers", [False, True])
