@@ -398,7 +398,6 @@ def test_independent_moves_get_independent_noise_in_any_dimension():
     assert m.guarantee.epsilon() <= 1.0
 
 
-
 @pytest.mark.parametrize("integers", [False, True])
 def test_one_sum_of_very_many_entries_is_published(integers):
     """Without any n × n matrix: 20,000² numbers would take 3.2 GB."""

@@ -43,6 +43,8 @@ from affinedp.promise.verification import Law
 UNEVEN = 100.0
 # So is a certified gap of more than this.
 FAR_FROM_LEAST = 1e-3
+# Costs that are equal up to rounding.
+SAME = 1e-9
 
 
 class NoiseCost(Protocol):
@@ -314,7 +316,8 @@ def _least_of_laws(
     dynamics = found[0].dynamics
     weight = _weight(cost, dynamics, output_gramian(dynamics))
     costs = [one.variance * float(np.trace(one.root.T @ weight @ one.root)) for one in found]
-    best = int(np.argmin(costs))
+    # of equal ones the first: a gateway sends K-norm noise, and no Laplace noise
+    best = next(i for i, value in enumerate(costs) if value <= min(costs) * (1 + SAME))
     others = ", ".join(f"{one.law} {value / costs[best]:.3g}" for one, value in zip(found, costs))
     note = f"the law of least cost, relative to it: {others}{refused}"
     return replace(found[best], notes=(*found[best].notes, note))
