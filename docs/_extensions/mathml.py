@@ -42,7 +42,9 @@ def mathml(node: nodes.Element, block: bool = False) -> str:
 def close_bars(written: str) -> str:
     """Take the room of a relation off bars and double bars, which browsers cannot tell from one."""
     return re.sub(
-        r'<mo( class="mathopen")?>([|‖])</mo>', r'<mo\1 lspace="0" rspace="0">\2</mo>', written
+        r'<mo( class="mathopen")?>([|‖])</mo>',
+        r'<mo\1 lspace="0" rspace="0" stretchy="false">\2</mo>',
+        written,
     )
 
 

@@ -116,10 +116,34 @@ class KNormPlan:
         if self.start is not None and np.any(entries != np.rint(entries)):
             raise AffineDPError("this noise is for whole numbers, and x is not whole")
         steps: BigIntegers = np.zeros((len(self.exponents), len(points)), dtype=object)
+        if self.start is not None and len(points) > 1:
+            whole = self._whole_steps(entries)
+            if whole is not None:
+                return whole
         alone, seen = self._entries_themselves
         steps[alone] = self._read(entries[:, seen].T, alone)
         for i in self._combinations:
             steps[i] = [self._step(i, point) for point in entries]
+        return self._with_sums(steps)
+
+    def _whole_steps(self, entries: FloatArray) -> BigIntegers | None:
+        """All coordinates of whole data at once, where 64-bit integers hold every sum."""
+        assert self.start is not None
+        reach = float(np.abs(entries).max(initial=1.0)) + 1.0
+        total = np.zeros((len(self.rows), len(entries)), dtype=np.int64)
+        columns = entries.T.astype(np.int64)
+        for i, (row, start) in enumerate(zip(self.rows, self.start)):
+            size = sum(abs(c) for c in row.values()) * Fraction(reach) + abs(start)
+            if start.denominator != 1 or size >= 2**62:
+                return None
+            for j, c in row.items():
+                if c.denominator != 1:
+                    return None
+                total[i] += int(c) * columns[j]
+            total[i] -= int(start)
+        return self._with_sums(total.astype(object))
+
+    def _with_sums(self, steps: BigIntegers) -> BigIntegers:
         for rows, signs in self.sums:
             others = (steps[rows[:-1]] * signs[:-1].astype(object)[:, None]).sum(axis=0)
             steps[rows[-1]] = -int(signs[-1]) * others

@@ -112,10 +112,12 @@ def table_noise(
         if law == "laplace" and description.law is None:
             if whole and count <= MOST_COMPARED:
                 practice += geometric_cells(adjacency, limit, _cells(layout), weights)
-            small = count <= MOST_WHOLE if whole else manifold.dim <= MOST_DIMENSIONS
+            # draws of real K-norm noise and of stairs take their time: not for many rows
+            few = layout.row_names is not None
+            small = count <= MOST_WHOLE if whole else few and manifold.dim <= MOST_DIMENSIONS
             if small and not isinstance(adjacency, JointAdjacency):
                 laws.append("knorm")
-            if _one_at_a_time(description, adjacency) and count <= MOST_WHOLE:
+            if few and _one_at_a_time(description, adjacency) and count <= MOST_WHOLE:
                 laws.append("staircase")
         # a Laplace design is worth its time only where that law is the better one
         if law == description.laws[0] or _best_law(problem, practice) == law:

@@ -30,6 +30,7 @@ function worker() {
     find("work-bar").value = progress.share;
     find("work-note").textContent = (progress.note || progress.label || "working") + slow;
     find("work-stop").onclick = stop;
+    if (state.fixed === "1") noise.showWaiting(find("work-note").textContent);
   };
 }
 

@@ -45,6 +45,7 @@ export function refresh() {
 export const slid = (value) => String(Number(Math.exp(LEAST + ((MOST - LEAST) * value) / 1000).toPrecision(2)));
 
 export function showLeak(answer) {
+  find("fix").disabled = false;
   fill(find("hidden-words"), `In exact words: ${answer.neighbours}.`);
   const place = new Map(answer.drawing.entries.map((entry) => [entry.name, entry.place]));
   const moved = answer.worst.map((one) => ({ ...one, place: place.get(one.name) }));
@@ -62,11 +63,13 @@ export function showLeak(answer) {
     el("span", { class: answer.kept ? "really kept" : "really" }, answer.exact ? "really " : "really up to ", el("b", { id: "really" }, really)),
   );
   fill(find("pair-before"), pair(answer.curve, "What an attacker sees of ordinary noise, with and without the secret change"));
-  fill(find("odds-before"), `Whoever must tell whether the secret changed, and starts from a coin flip, guesses right `, el("b", {}, chances(answer.odds)), ` times.`);
+  fill(find("odds-before"), `Whoever must tell whether the secret changed, and starts from a coin flip, guesses right up to `, el("b", {}, chances(answer.odds)), ` times.`);
   find("verdict-leak").classList.toggle("bad", !answer.kept);
 }
 
 export function noLeak(message) {
+  find("fix").disabled = true;
+  find("verdict-leak").classList.remove("bad");
   fill(find("claim"), el("span", { class: "really wait" }, message));
   fill(find("pair-before"));
   fill(find("odds-before"));
@@ -85,7 +88,12 @@ export function showDesign(answer, changed) {
   find("error-slide").value = String(Math.round((1000 * (Math.log(answer.error / answer.independent.error) + 3)) / 6));
   find("error-slide").dataset.unit = String(answer.independent.error);
   fill(find("odds"), "An attacker who starts from a coin flip, and knows everything else, guesses right at most ", el("b", {}, chances(answer.odds)), " times. ",
-    `Nothing they conclude becomes more than ${number(Math.exp(answer.kept), 3)} times as likely (e`, el("sup", {}, "ε"), answer.delta ? `, outside an event of probability ${state.delta}).` : ").");
+    `Nothing that they can see becomes more than ${upward(answer.factor, 3)} times as likely${answer.delta ? `, plus a chance of ${state.delta}` : ""} because of the secret change.`);
+  const bare = find("bare");
+  if (answer.unprotected.length && bare.hidden) {
+    show(bare, true);
+    fill(bare, `Comes out without noise, because no hidden change moves it: ${answer.unprotected.join("; ")}.`);
+  }
   showLaws(answer, changed);
   showBars(answer);
   showFinePrint(answer);
@@ -108,7 +116,7 @@ function showLaws(answer, changed) {
       el("b", {}, law === "auto" ? "The best" : LAWS[law]), el("span", {}, words));
   });
   fill(find("laws"), el("legend", { class: "sr" }, "Law of the noise"), options);
-  const bound = answer.lower_bound ? `No noise of any law can do better than ${number(100 / answer.excess ** 0.5, 3)} % of this error. ` : "";
+  const bound = answer.lower_bound ? `No noise of any law can do better than ${Math.floor(100 * answer.least_share)} % of this error. ` : "";
   const gap = answer.gap !== null ? "Of all Gaussian noise this is the least, certified." : "";
   fill(find("least"), bound + gap);
 }
@@ -144,6 +152,10 @@ function showFinePrint(answer) {
   fill(find("fine-print"), el("ul", {}, items.filter(Boolean).map((one) => el("li", {}, one))));
 }
 
+export function showWaiting(note) {
+  fill(find("claim-fixed"), el("span", { class: "really wait" }, `${note} …`));
+}
+
 export function showFixed(answer) {
   const on = state.fixed === "1";
   show(find("verdict-fixed"), on);
@@ -159,10 +171,10 @@ export function showFixed(answer) {
     return;
   }
   fill(find("claim-fixed"), el("span", { class: "meant" }, "claimed ", el("b", {}, `ε = ${upward(Number(state.epsilon))}`)), el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-    el("span", { class: "really kept" }, "really ", el("b", { id: "kept" }, upward(answer.kept))));
+    el("span", { class: "really kept" }, answer.exact ? "really " : "really at most ", el("b", { id: "kept" }, upward(answer.kept))));
   fill(find("pair-after"), pair(answer.curve, "What an attacker sees of the designed noise, with and without the secret change"));
   fill(find("odds-after"), "The same attacker guesses right at most ", el("b", {}, chances(answer.odds)), " times.");
-  const share = Math.round(100 * answer.saved);
+  const share = Math.floor(100 * answer.saved + 1e-6);
   fill(find("saved"), el("b", {}, `${number(answer.error, 3)} instead of ${number(answer.independent.error, 3)}`), ` typical error`,
     share > 0 ? `: ${share} % less squared error than honest independent noise` : ", as honest independent noise", answer.equations.length ? ", and the numbers still add up." : ".");
 }
