@@ -6,12 +6,15 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
+from affinedp.cli.app import app
+from affinedp.cli.tables import previewed, release_file
 from affinedp.designs.structured.tree import tree_of
 from affinedp.designs.structured.whole_tables import whole_tables
 from affinedp.errors import AffineDPError
-from affinedp.tables import MarginRelease, TableError
+from affinedp.tables import MarginRelease, TableError, read_table_release
 from affinedp.tables.places import places_of
 
 WARDS = pd.DataFrame(
@@ -211,3 +214,47 @@ def test_refusals():
         MarginRelease(attributes=LABELS, epsilon=1.0).release(rows).margin("sex", at="city")
     with pytest.raises(AffineDPError, match="at least two labels"):
         release(attributes={"sex": ["f"]})
+
+
+TOML = """
+margins = "<=2"
+places = "wards.csv"
+person = "who"
+
+[attributes]
+sex = ["f", "m"]
+age = ["young", "mid", "old"]
+
+[privacy]
+epsilon = 1.0
+delta = 1e-6
+weights = "levels"
+
+[output]
+nonnegative = true
+report = "report.html"
+"""
+
+
+def test_from_file_to_file(tmp_path, capsys):
+    (tmp_path / "margins.toml").write_text(TOML, encoding="utf-8")
+    WARDS.assign(ward="w" + WARDS["ward"]).to_csv(tmp_path / "wards.csv", index=False)
+    rows = people(80)
+    rows.assign(ward="w" + rows["ward"], who=range(80)).to_csv(tmp_path / "p.csv", index=False)
+    said = []
+    args = [tmp_path / "margins.toml", tmp_path / "p.csv", tmp_path / "out.csv"]
+    release_file(*args, say=said.append)
+    out = pd.read_csv(tmp_path / "out.csv")
+    assert list(out) == ["city", "ward", "sex", "age", "count", "lower", "upper"]
+    assert len(out) == 8 * 12
+    assert out["count"].dtype == np.int64
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert any("in one cell of the table of one place" in line for line in said)
+    design = previewed(tmp_path / "margins.toml", None)
+    assert design.levels().loc["city: sex", "numbers"] == 4
+    with pytest.raises(AffineDPError, match="read_margin_release"):
+        read_table_release(tmp_path / "margins.toml")
+    found = CliRunner().invoke(app, ["tables", "preview", str(tmp_path / "margins.toml")])
+    assert found.exit_code == 0, found.output
+    assert "ward: sex × age" in found.output
+    assert "nothing was spent" in found.output

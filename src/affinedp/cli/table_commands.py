@@ -20,11 +20,12 @@ def preview(
         Path, typer.Argument(help="Description of a table (.toml).", show_default=False)
     ],
     data: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            help="The table, CSV, Parquet or Excel; only its labels are used.", show_default=False
+            help="The table, CSV, Parquet or Excel; only its labels are used. Margins need none.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
@@ -33,11 +34,9 @@ def preview(
     The noise is designed from the description, the labels of the rows and public columns.  No
     private number is read.
     """
-    from affinedp.cli.tables import labelled_table
-    from affinedp.tables.table_file import read_table_release
+    from affinedp.cli.tables import previewed
 
-    read = read_table_release(description)
-    design = read.release.design(labelled_table(data, read.index))
+    design = previewed(description, data)
     found = design.levels(level)
     if as_json:
         import json

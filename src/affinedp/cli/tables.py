@@ -10,9 +10,12 @@ from affinedp.cli.pending import settled_in_the_end
 from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
+from affinedp.tables.margin_file import describes_margins, read_margin_release
+from affinedp.tables.margin_release import MarginDesign
 from affinedp.tables.refusals import closest
 from affinedp.tables.released_table import ReleasedTable
 from affinedp.tables.table_file import TableFile, read_table_release
+from affinedp.tables.table_release import TableDesign
 
 
 def release_file(
@@ -26,7 +29,7 @@ def release_file(
     same_secret: bool = False,
     say: Callable[[str], object] = print,
 ) -> None:
-    """Publish the table in a file as a table file says.
+    """Publish the table in a file as a table file says, or all margins of people in it.
 
     Parameters
     ----------
@@ -47,6 +50,11 @@ def release_file(
     say : callable
         Takes what is to be told, line by line.
     """
+    if describes_margins(description):
+        _release_margins(
+            description, data, output, ledger=ledger, label=label, same_secret=same_secret, say=say
+        )
+        return
     read = read_table_release(description)
     further = [path for path in (_beside(output, read.noise), _beside(output, read.report)) if path]
     check_writable(output)
@@ -65,6 +73,44 @@ def release_file(
     _write_noise(released, read, _beside(output, read.noise), say)
     _write_report(released, _beside(output, read.report), say)
     say(str(released.guarantee))
+    _say_what_is_left(left, say)
+
+
+def _release_margins(
+    description: Path,
+    data: Path,
+    output: Path,
+    *,
+    ledger: str | None,
+    label: str | None,
+    same_secret: bool,
+    say: Callable[[str], object],
+) -> None:
+    """Publish all margins in one long file: labels, counts, the ends of intervals."""
+    read = read_margin_release(description)
+    report = _beside(output, read.report)
+    check_writable(output)
+    if output.resolve() == data.resolve():
+        raise AffineDPError(f"{output} is the private table itself: choose another output")
+    if report is not None and not report.parent.is_dir():
+        raise AffineDPError(f"{report} cannot be written: no such folder")
+    people = read_table(data)
+    with settled_in_the_end(ledger, same_secret) as budget:
+        released = read.release.release(
+            people, count=read.count, person=read.person, ledger=budget, label=label
+        )
+        table = released.tables(read.level, read.at)
+        write_table(table, output)
+        left = None if budget is None else budget.remaining
+    say(f"released {len(table):,} numbers to {output}")
+    if report is not None:
+        write_text(report, released.report().page())
+        say(f"wrote a report to {report}")
+    say(str(released.guarantee))
+    _say_what_is_left(left, say)
+
+
+def _say_what_is_left(left: float | None, say: Callable[[str], object]) -> None:
     if left is None:
         say("no ledger was given: nothing keeps count of this release")
     else:
@@ -73,6 +119,24 @@ def release_file(
 
 def _beside(output: Path, name: str | None) -> Path | None:
     return None if name is None else output.parent / name
+
+
+def previewed(description: Path, data: Path | None) -> TableDesign | MarginDesign:
+    """Return the noise that a file asks for; only labels of the data are used.
+
+    Parameters
+    ----------
+    description : Path
+        About a table or margins.
+    data : Path or None
+        The table; margins need none.
+    """
+    if describes_margins(description):
+        return read_margin_release(description).release.design()
+    read = read_table_release(description)
+    if data is None:
+        raise AffineDPError("give the table, too: its labels say which numbers there are")
+    return read.release.design(labelled_table(data, read.index))
 
 
 def labelled_table(data: Path, index: tuple[str, ...]) -> Any:

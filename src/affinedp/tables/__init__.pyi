@@ -1,4 +1,5 @@
 from .crosstab import from_crosstab as from_crosstab
+from .margin_file import read_margin_release as read_margin_release
 from .margin_release import MarginDesign as MarginDesign
 from .margin_release import MarginRelease as MarginRelease
 from .microdata import count_people as count_people
