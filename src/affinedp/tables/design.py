@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.designs.structured.trees import PoorDesignError
 from affinedp.errors import AffineDPError
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
@@ -13,7 +14,11 @@ from affinedp.tables.least_noise import least_noise
 from affinedp.tables.multiples import multiples_of
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.promise import table_guarantee
+from affinedp.tables.refusals import TableError
 from affinedp.tables.tree_tables import design_tree_table, tree_guarantee, tree_parents
+
+# Numbers up to which noise for a deep chain of totals is designed with matrices.
+MOST_DENSE = 700
 
 
 def design_table(description: TableDescription, table: Any) -> DesignedNoise:
@@ -30,7 +35,12 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
     weights = layout.weights(description.weights)
     parent = tree_parents(description, layout)
     if parent is not None:
-        return _tree_design(description, layout, parent, weights)
+        try:
+            return _tree_design(description, layout, parent, weights)
+        except PoorDesignError as error:
+            # a deep chain: noise on sums along it is designed as a whole where it is small enough
+            if len(layout.private) > MOST_DENSE:
+                raise _too_deep(error, len(layout.private)) from None
     manifold = manifold_of(layout)
     who = neighbours_of(description, layout, manifold)
     releases = len(table) if description.row_mode == "composed" else 1
@@ -48,6 +58,15 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
     if multiples is not None:
         multiples.refuse_too_much_noise(found.deviations, layout)
     return found
+
+
+def _too_deep(error: PoorDesignError, numbers: int) -> TableError:
+    return TableError(
+        f"totals within totals are {numbers:,} numbers deep and long here: noise on each of them "
+        f"is {error.gap:.0%} above what Gaussian noise could do, and other noise is designed for "
+        f"up to {MOST_DENSE} numbers only. Leave out some of the totals (they are sums of those "
+        "that are published), or publish the table in parts with TableRelease.together"
+    )
 
 
 def _tree_design(
