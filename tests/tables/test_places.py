@@ -14,7 +14,7 @@ from affinedp.cli.tables import previewed, release_file
 from affinedp.designs.structured.tree import tree_of
 from affinedp.designs.structured.whole_tables import whole_tables
 from affinedp.errors import AffineDPError
-from affinedp.tables import MarginRelease, TableError, read_table_release
+from affinedp.tables import MarginRelease, TableError, count_people, read_table_release
 from affinedp.tables.places import places_of
 
 WARDS = pd.DataFrame(
@@ -258,3 +258,12 @@ def test_from_file_to_file(tmp_path, capsys):
     assert found.exit_code == 0, found.output
     assert "ward: sex × age" in found.output
     assert "nothing was spent" in found.output
+
+
+def test_an_enum_of_polars_names_its_labels():
+    kind = pl.Enum(["a", "b", "c"])
+    rows = pl.DataFrame({"ward": ["a", "b", "b"]}, schema={"ward": kind})
+    for given in (rows, rows.lazy()):
+        assert list(count_people(given, ["ward"])["count"]) == [1, 2, 0]
+    with pytest.raises(TableError, match="in polars an Enum"):
+        count_people(pl.DataFrame({"ward": ["a"]}, schema={"ward": pl.Categorical}), ["ward"])

@@ -69,7 +69,8 @@ def count_people(
         if frame[person].isna().any():
             raise TableError(f"rows without {person!r} belong to nobody: fill it in", "", person)
         frame = frame[frame.groupby(person, sort=False).cumcount() < at_most]
-    every = _cells(frame, labels, cells)
+    known = {**_enums(people, labels), **(cells or {})} if _by_column(cells) else cells
+    every = _cells(frame, labels, known)
     places = {cell: place for place, cell in enumerate(every)}
     counts = [0] * len(every)
     for found in zip(*(frame[label] for label in labels)):
@@ -81,6 +82,22 @@ def count_people(
         counts[places[found]] += 1
     table = pandas.DataFrame(every, columns=labels)
     return table.assign(**{name: counts})
+
+
+def _by_column(cells: Any) -> bool:
+    return cells is None or isinstance(cells, Mapping)
+
+
+def _enums(people: Any, labels: list[str]) -> dict[str, list[Any]]:
+    """Labels that the type of a polars column names; those of a Categorical come from the data."""
+    if not type(people).__module__.startswith("polars"):
+        return {}
+    schema = people.collect_schema()
+    return {
+        name: schema[name].categories.to_list()
+        for name in labels
+        if name in schema and type(schema[name]).__name__ == "Enum"
+    }
 
 
 def _cells(frame: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
@@ -103,7 +120,8 @@ def _cells(frame: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
         else:
             raise TableError(
                 f"which labels {label!r} has is published, so it cannot come from the data: name "
-                "them in cells, or make the column categorical with public categories",
+                "them in cells, or make the column categorical with public categories (in polars "
+                "an Enum: the categories of a Categorical come from the data)",
                 "",
                 label,
             )

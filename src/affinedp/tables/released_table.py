@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from affinedp.arrays import FloatArray
+from affinedp.intervals import checked_level
 from affinedp.promise.guarantee import Guarantee
 from affinedp.show.page import Report
 from affinedp.tables.designed_noise import DesignedNoise
-from affinedp.tables.level_summary import level_summary
+from affinedp.tables.level_summary import all_at_once, level_summary
 from affinedp.tables.publishing import Published
 from affinedp.tables.table_report import table_report
 
@@ -71,7 +72,7 @@ class ReleasedTable:
         """Standard deviation of the noise: a Series by column, or a DataFrame by cell."""
         return self.design.noise
 
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+    def interval(self, level: float = 0.95, *, simultaneous: bool = False) -> tuple[Any, Any]:
         """Return lower and upper ends of confidence intervals for the true numbers.
 
         They are around the numbers before rounding, which are as private: rounding adds nothing.
@@ -81,6 +82,8 @@ class ReleasedTable:
         ----------
         level : float
             The probability with which each interval by itself holds the true number, at least.
+        simultaneous : bool
+            Whether all intervals of the table hold at once with it.
 
         Returns
         -------
@@ -88,6 +91,10 @@ class ReleasedTable:
             With the labels of the table and its private columns.
         """
         plain = self.published.unrounded
+        level = checked_level(level)
+        if simultaneous:
+            sets = 1 if self.design.layout.row_names is not None else len(plain)
+            level = all_at_once(self.design, level, sets * len(self.design.layout.private))
         width = self.design.half_width(level, rounded=False)
         if self.design.layout.row_names is not None:
             # numbers that are public are known: their intervals have no width
