@@ -104,7 +104,10 @@ def _release_margins(
         left = None if budget is None else budget.remaining
     say(f"released {len(table):,} numbers to {output}")
     if report is not None:
-        write_text(report, released.report().page())
+        if report.suffix.lower() == ".pdf":
+            report.write_bytes(released.report().pdf())
+        else:
+            write_text(report, released.report().page())
         say(f"wrote a report to {report}")
     say(str(released.guarantee))
     _say_what_is_left(left, say)
@@ -181,5 +184,8 @@ def _write_noise(
 def _write_report(released: ReleasedTable, path: Path | None, say: Callable[[str], object]) -> None:
     if path is None:
         return
-    write_text(path, released.report().page())
+    if path.suffix.lower() == ".pdf":
+        path.write_bytes(released.pdf())
+    else:
+        write_text(path, released.report().page())
     say(f"wrote a report to {path}")

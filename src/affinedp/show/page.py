@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from affinedp.errors import MissingExtraError
 from affinedp.show.baseline import Baseline
+from affinedp.show.pdf import pdf_pages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -132,6 +133,17 @@ class Report:
         sections = list(self._html_sections("h2"))
         sections.insert(2, self._figure())
         return _PAGE.format(title=escape(self.title), style=_STYLE, body="\n".join(sections))
+
+    def pdf(self, lead: str = "") -> bytes:
+        """Return a PDF to print or file: the text of the report, and its figure if there is one.
+
+        Parameters
+        ----------
+        lead : str
+            Text that comes first, such as the published table.
+        """
+        lines = [*lead.splitlines(), *([""] if lead else []), *str(self).splitlines()[2:]]
+        return pdf_pages(self.title, lines, [] if self.picture is None else [self.picture()])
 
     def _html_sections(self, heading: str) -> Iterator[str]:
         def section(title: str, content: str) -> str:
