@@ -14,7 +14,15 @@ from affinedp.cli.tables import previewed, release_file
 from affinedp.designs.structured.tree import tree_of
 from affinedp.designs.structured.whole_tables import whole_tables
 from affinedp.errors import AffineDPError
-from affinedp.tables import MarginRelease, TableError, count_people, read_table_release
+from affinedp.tables import (
+    MarginRelease,
+    TableError,
+    TableRelease,
+    count_people,
+    from_crosstab,
+    read_table_release,
+    with_total_rows,
+)
 from affinedp.tables.places import places_of
 
 WARDS = pd.DataFrame(
@@ -267,3 +275,43 @@ def test_an_enum_of_polars_names_its_labels():
         assert list(count_people(given, ["ward"])["count"]) == [1, 2, 0]
     with pytest.raises(TableError, match="in polars an Enum"):
         count_people(pl.DataFrame({"ward": ["a"]}, schema={"ward": pl.Categorical}), ["ward"])
+
+
+def test_a_grouped_sum_is_counted_by_its_index():
+    counts = people().groupby(["city", "ward", "sex", "age"]).size()
+    out = release(epsilon=50.0).release(counts.rename("n"), count="n")
+    assert abs(out.margin(at="everywhere")["count"].item() - 400) < 4
+    totals = with_total_rows(counts)
+    assert totals["count"].iloc[0] == 400
+    assert len(totals) == 1 + 2 + 5 + 10 + len(counts)
+    with pytest.raises(TableError, match="no column 'town'"):
+        with_total_rows(people(), ["town"])
+
+
+def test_a_pivot_table_with_one_row_of_totals():
+    rows = people()
+    table = rows.pivot_table(
+        index=["city", "sex"], columns="age", values="ward", aggfunc="count", margins=True
+    )
+    asked = from_crosstab(table, epsilon=1.0, ask=None, say=lambda text: None, round_to=1)
+    out = asked.release(table).table
+    assert (out.loc[("All", "")] == out.drop(("All", "")).sum()).all()
+
+
+def test_accuracy_targets_by_level_ask_for_the_least_budget():
+    table = with_total_rows(people().groupby(["city", "ward"]).size())
+    asked = TableRelease(hierarchy=["city", "ward"], epsilon=1.0, delta=1e-6, round_to=1)
+    design = asked.design_for(table, {"grand total": 6.0, "ward": 10.0})
+    bare = np.sqrt(design.mechanism.expected_squared_errors)
+    assert bare[0] <= 6.0 * (1 + 1e-4)
+    assert np.sqrt((bare[3:] ** 2).mean()) <= 10.0 * (1 + 1e-4)
+    epsilon = design.description.epsilon
+    assert design.guarantee.holds(epsilon, 1e-6)
+    looser = asked.design_for(table, {"grand total": 60.0, "ward": 100.0})
+    assert looser.description.epsilon < epsilon
+    whole = design.release(table).table["count"]
+    assert whole.iloc[0] == whole.iloc[1:3].sum()
+    with pytest.raises(TableError, match="there is no level 'wards'"):
+        asked.design_for(table, {"wards": 5.0})
+    with pytest.raises(TableError, match="give a delta"):
+        TableRelease(hierarchy=["city", "ward"], epsilon=1.0).design_for(table, {"ward": 5.0})

@@ -47,7 +47,7 @@ def pdf_pages(title: str, lines: Iterable[str], figures: Iterable[Figure] = ()) 
     with PdfPages(written, metadata=told) as pdf:
         for number, page in enumerate(pages, start=1):
             sheet = Figure(figsize=PAPER)
-            style = {"family": "DejaVu Sans Mono", "fontsize": SIZE, "va": "top"}
+            style: dict[str, Any] = {"family": "DejaVu Sans Mono", "fontsize": SIZE, "va": "top"}
             sheet.text(0.07, 0.95, "\n".join(page), linespacing=1.25, parse_math=False, **style)
             foot = f"{number} / {len(pages)}"
             sheet.text(0.93, 0.03, foot, fontsize=7, ha="right", parse_math=False)

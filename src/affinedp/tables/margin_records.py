@@ -14,6 +14,18 @@ from affinedp.tables.places import Places
 from affinedp.tables.refusals import TableError, closest, listed
 
 
+def with_index_columns(frame: Any) -> Any:
+    """Return people with the named levels of the index as columns, as a grouped sum has them.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per person or cell.
+    """
+    names = [name for name in frame.index.names if isinstance(name, str) and name not in frame]
+    return frame.reset_index(level=names) if names else frame
+
+
 def first_rows(frame: Any, person: str, at_most: int) -> Any:
     """Return the first rows of every person, so many at most.
 

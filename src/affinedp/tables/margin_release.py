@@ -29,6 +29,7 @@ from affinedp.tables.margin_records import (
     label_codes,
     place_numbers,
     records_of,
+    with_index_columns,
 )
 from affinedp.tables.margin_report import margin_report
 from affinedp.tables.places import ANY, Places
@@ -254,7 +255,7 @@ class MarginDesign(DesignedMargins):
         if count is not None and person is not None:
             raise TableError("give count for cells, or person for people: not both")
         given = given_table(ANY, people)
-        frame = given.frame
+        frame = with_index_columns(given.frame)
         if person is not None:
             frame = first_rows(frame, person, asked.at_most or 1)
         times = None if count is None else counted_times(frame, count)
