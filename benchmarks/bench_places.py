@@ -61,13 +61,13 @@ def run() -> str:
         [
             "## Places times margins",
             "",
-            f"{PEOPLE:,} synthetic people in {TRACTS:,} tracts of {COUNTIES:,} counties, 18 ages × 2 "
-            "sexes × 7 races (21 million cells), all tables of up to three attributes at every "
+            f"{PEOPLE:,} synthetic people in {TRACTS:,} tracts of {COUNTIES:,} counties, 18 ages × "
+            "2 sexes × 7 races (21 million cells), all tables of up to three attributes at every "
             "level, every level of equal weight, (1, 10⁻⁶), through `MarginRelease(places=…)`; "
             "wall-clock time on a machine that others used too.",
             "",
-            "| design | release | two whole-number tables of it | peak memory | gap | cells and add up, "
-            "Laplace |",
+            "| design | release | two whole-number tables of it | peak memory | gap | cells and "
+            "add up, Laplace |",
             "| ---: | ---: | ---: | ---: | ---: | ---: |",
             f"| {design_time:.1f} s | {release_time:.1f} s | {tables_time:.1f} s | {peak:.2f} GB | "
             f"{design.mechanism.gap:.1e} | {against['cells and add up, laplace']:.0f}× |",
