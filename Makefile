@@ -32,8 +32,11 @@ $(VENV)/docs.stamp: $(VENV)/demo.stamp
 	touch $@
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/affinedp verify examples/cells.toml
+	$(BIN)/python examples/first_minute.py demo-output
+	@echo
+	@echo "4. The paper that this rests on, reproduced (about two minutes)"
 	$(BIN)/affinedp reproduce all --out demo-output
+	@echo "next: docs/tutorials/verify.md, or your own equations: affinedp verify examples/cells.toml"
 
 check: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -76,6 +79,7 @@ lowest:
 
 docs: $(VENV)/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/weigh.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 bench: $(VENV)/bench.stamp

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,6 +29,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "code_blocks",
     "commands",
+    "light",
     "mathml",
     "public_names",
 ]
@@ -66,19 +69,55 @@ sphinx_gallery_conf = {
 }
 
 # pages
-html_theme = "pydata_sphinx_theme"
-html_title = f"affinedp {release}"
+html_theme = "furo"
+html_title = "affinedp"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
+html_extra_path = ["versions.json"]
 html_css_files = ["affinedp.css"]
+html_js_files = [("affinedp.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sourcelink = False
-html_sidebars = {page: [] for page in ("errata", "versioning", "changelog")}
-html_theme_options = {
-    "navigation_with_keys": False,
-    "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc"],
-    "footer_start": ["copyright"],
-    "footer_end": ["theme-version"],
-    "pygments_light_style": "tango",
-    "pygments_dark_style": "monokai",
+html_show_sphinx = False
+html_last_updated_fmt = None
+pygments_style = "tango"
+pygments_dark_style = "monokai"
+
+
+def repository() -> str:
+    """Return where the sources live: where they are built, or came from; else nothing."""
+    if "GITHUB_REPOSITORY" in os.environ:
+        server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
+        return f"{server}/{os.environ['GITHUB_REPOSITORY']}/"
+    command = ["git", "-C", str(Path(__file__).parent), "remote", "get-url", "origin"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    address = asked.stdout.strip().removesuffix(".git")
+    return f"{address}/" if address.startswith("https://github.com/") else ""
+
+
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/versions.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/links.html",
+        "sidebar/scroll-end.html",
+    ]
 }
+html_context = {"repository": repository(), "paper": "https://arxiv.org/abs/2601.14725"}
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#00639b"},
+    "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#7cc6f0"},
+}
+if html_context["repository"]:
+    html_theme_options |= {
+        "source_repository": html_context["repository"],
+        "source_branch": "main",
+        "source_directory": "docs/",
+    }

@@ -1,5 +1,6 @@
 """The pages hang together: links lead somewhere, code runs, scripts of the gallery draw."""
 
+import json
 import re
 import runpy
 import tomllib
@@ -84,6 +85,61 @@ def test_every_page_is_in_a_table_of_contents():
     top = (DOCS / "index.md").read_text(encoding="utf-8")
     for page in DOCS.glob("*.md"):
         assert page.stem == "index" or f"\n{page.stem}\n" in top, page.name
+
+
+def toctree_entries(page: Path) -> list[Path]:
+    """The pages that the tables of contents of a page lead to."""
+    found: list[Path] = []
+    for language, block in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language != "{toctree}":
+            continue
+        for line in block.splitlines():
+            if line.startswith(":") or not line.strip():
+                continue
+            named = page.parent.glob(f"{line.strip()}.md")
+            found += [path.resolve() for path in named]
+    return found
+
+
+def test_every_page_can_be_reached_from_the_start():
+    seen, ahead = set(), [DOCS / "index.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in seen:
+            seen.add(page)
+            ahead += toctree_entries(page)
+    assert {page for page in PAGES if page.is_relative_to(DOCS)} <= seen
+
+
+def test_gallery_has_many_pictures_with_a_story_each():
+    scripts = sorted(DOCS.glob("gallery/plot_*.py"))
+    titles = set()
+    for script in scripts:
+        text = script.read_text(encoding="utf-8")
+        assert re.match(r'"""\n.+\n=+\n\n', text), script.name
+        assert "plt.show()" in text, script.name
+        titles.add(text.splitlines()[1])
+    assert len(titles) == len(scripts) >= 20
+
+
+def test_formulae_are_not_set_as_code():
+    """Signs that no program contains: sums, integrals, norms, transposes, exponents."""
+    sign = re.compile(r"[∫∑√‖ᵀ≻⪰∝∈⁻]|Σ[_(‖]|\^[({]")
+    problems = []
+    for page in PAGES:
+        if page.is_relative_to(DOCS) and page.name not in ("errata.md", "paper.md"):
+            text = FENCE.sub("", page.read_text(encoding="utf-8"))
+            code = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
+            problems += [f"{page.name}: {each}" for each in code if sign.search(each)]
+    assert not problems
+
+
+def test_the_site_loads_nothing_from_elsewhere():
+    for path in (*DOCS.glob("_static/*.css"), *DOCS.glob("_static/*.js")):
+        assert not re.search(r"https?://", path.read_text(encoding="utf-8")), path.name
+    versions = json.loads((DOCS / "versions.json").read_text(encoding="utf-8"))
+    assert all(set(one) == {"version", "name", "url"} for one in versions)
+    assert any(affinedp.__version__.startswith(one["version"]) for one in versions)
 
 
 def test_settings_can_be_read():

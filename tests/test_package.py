@@ -38,6 +38,38 @@ def test_help_loads_nothing_heavy(words):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+SMALL = """
+equations = ["a + b = ab", "b + c = bc", "ab + c + d = all"]
+
+[privacy]
+mu = 1.0
+
+[noise]
+law = "{law}"
+scale = 2.0
+"""
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_small_problems_need_nothing_compiled(law, tmp_path):
+    """To load numba, or to compile for the first time, takes longer than the whole answer."""
+    problem = tmp_path / "problem.toml"
+    problem.write_text(SMALL.format(law=law))
+    heavy = (*HEAVY[2:], "scipy.optimize", "scipy.spatial", "scipy.stats", "scipy.sparse.csgraph")
+    code = (
+        "import sys\n"
+        f"sys.argv = ['affinedp', 'verify', {str(problem)!r}]\n"
+        "from affinedp.__main__ import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        f"    print([name for name in {heavy} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "side" in done.stdout or "cycles" in done.stdout, done.stdout  # a search, not a formula
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_public_names():
     for name in adp.__all__:
         assert getattr(adp, name) is not None

@@ -35,6 +35,8 @@ assert abs(y[0] + y[1] - y[2]) < 1e-9
 print("fine")
 """
 
+# The page in the browser, which has no build step.
+STATIC = ROOT / "src" / "affinedp" / "studio" / "static"
 BUILDERS = ("build", "hatchling", "hatch_vcs")
 
 pytestmark = pytest.mark.skipif(
@@ -92,8 +94,10 @@ def test_wheel_holds_the_package_and_nothing_else(built, version):
     assert any(name.endswith("licenses/LICENSE") for name in names)
     modules = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert modules <= set(names)
-    extensions = {Path(name).suffix for name in names if name.startswith("affinedp/")}
-    assert extensions == {".py", ".pyi", ".typed"}
+    static = {path.relative_to(ROOT / "src").as_posix() for path in STATIC.iterdir()}
+    assert static == {name for name in names if name.startswith("affinedp/studio/static/")}
+    rest = [name for name in names if name.startswith("affinedp/") and name not in static]
+    assert {Path(name).suffix for name in rest} == {".py", ".pyi", ".typed"}
 
 
 def test_sdist_holds_what_is_needed_to_build_and_test(built):

@@ -1,7 +1,11 @@
-"""Formulae as MathML: made by docutils at build time, shown by browsers without any script."""
+"""Formulae as MathML: made by docutils at build time, shown by browsers without any script.
+
+The site ships the font that they are set in, so that they look the same everywhere.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -11,14 +15,37 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
+BARS = re.compile(r"(?<!\\)\|([^|]+)(?<!\\)\|")
+# what pages write and docutils does not read, and what it reads in its place
+SAID_OTHERWISE = {
+    r"\dots": r"\ldots",
+    "½": r"\tfrac{1}{2}",
+    **{rf"\{size}{a}": rf"\{size}l{a}" for size in ("big", "Big") for a in "(["},
+    **{rf"\{size}{b}": rf"\{size}r{b}" for size in ("big", "Big") for b in ")]"},
+}
+
 
 def mathml(node: nodes.Element, block: bool = False) -> str:
     """Return a formula as MathML; what docutils cannot read is a warning and stays as it is."""
+    text = node.astext()
+    for written, read in SAID_OTHERWISE.items():
+        text = text.replace(written, read)
+    if text.count("|") % 2 == 0:  # bars around something, which want no room on their inside
+        text = BARS.sub(r"\\lvert \1\\rvert ", text)
     try:
-        return str(tex2mathml(node.astext(), as_block=block))
+        return close_bars(str(tex2mathml(text, as_block=block)))
     except MathError as error:
         logger.warning("formula %r: %s", node.astext(), error, location=node)
         return node.astext()
+
+
+def close_bars(written: str) -> str:
+    """Take the room of a relation off bars and double bars, which browsers cannot tell from one."""
+    return re.sub(
+        r'<mo( class="mathopen")?>([|‖])</mo>',
+        r'<mo\1 lspace="0" rspace="0" stretchy="false">\2</mo>',
+        written,
+    )
 
 
 def inline_formula(translator: Any, node: nodes.math) -> None:

@@ -5,8 +5,8 @@ from .designs.gaussian import design_gaussian as design_gaussian
 from .designs.knorm import design_knorm as design_knorm
 from .designs.laplace import design_laplace as design_laplace
 from .designs.laplace import iid_noise as iid_noise
+from .designs.structured.margin_counts import counts_of_records as counts_of_records
 from .designs.structured.margin_mechanism import MarginMechanism as MarginMechanism
-from .designs.structured.margin_mechanism import counts_of_records as counts_of_records
 from .designs.structured.margins import design_margins as design_margins
 from .designs.structured.saved import load_structured as load_structured
 from .designs.structured.saved import save_structured as save_structured
@@ -21,11 +21,11 @@ from .errors import AffineDPError as AffineDPError
 from .feedback.steps import ReleaseInSteps as ReleaseInSteps
 from .mechanism import Mechanism as Mechanism
 from .neighbours.adjacency import Adjacency as Adjacency
-from .neighbours.adjacency import DirectionAdjacency as DirectionAdjacency
-from .neighbours.adjacency import FreeSetAdjacency as FreeSetAdjacency
 from .neighbours.adjacency import Sensitivity as Sensitivity
 from .neighbours.circuit_adjacency import CircuitAdjacency as CircuitAdjacency
 from .neighbours.definition import NeighbourAnswer as NeighbourAnswer
+from .neighbours.free_sets import FreeSetAdjacency as FreeSetAdjacency
+from .neighbours.given_directions import DirectionAdjacency as DirectionAdjacency
 from .promise.calibration import gaussian_delta as gaussian_delta
 from .promise.calibration import gaussian_epsilon as gaussian_epsilon
 from .promise.calibration import gaussian_sensitivity as gaussian_sensitivity

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from affinedp.arrays import Matrix
+from affinedp.bodies.noise import BODY_LAWS, noise_of
 from affinedp.budget.charges import Rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
@@ -46,9 +47,9 @@ class Mechanism(MechanismRecord):
     root : matrix, shape (r, p)
         What makes noise of η; square, unless more noise is drawn and then projected.  For
         K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.bodies.noise`).
-    law : {"gaussian", "laplace", "knorm"}
+    law : {"gaussian", "laplace", "knorm", "staircase"}
         Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
-        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K).
+        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K), or of independent stairs.
     guarantee : Guarantee
         What is promised.
     output_names : tuple of str
@@ -254,7 +255,7 @@ class Mechanism(MechanismRecord):
         """
         limit = checked_bound(bound)
         if limit not in self._plans:
-            make = knorm_plan if self.law == "knorm" else plan_of
+            make = knorm_plan if self.law in BODY_LAWS else plan_of
             self._plans[limit] = make(self, limit)
         return self._plans[limit]
 
@@ -294,6 +295,8 @@ class Mechanism(MechanismRecord):
                     "only mechanisms with the same law and the same neighbours are stacked; use "
                     "compose for their guarantees"
                 )
+            if self.law == "staircase" and part.rate != self.rate:
+                raise AffineDPError("staircase noise is stacked with noise of the same ε only")
             if part.integers != self.integers:
                 raise AffineDPError("noise for whole numbers is stacked with its like only")
         names = tuple(
@@ -369,7 +372,7 @@ def build(
         Whom the guarantee is about.
     query, basis, root : matrices
         F, and Λ as ``basis @ root``; for K-norm noise points of its body in place of a root.
-    law : {"gaussian", "laplace", "knorm"}
+    law : {"gaussian", "laplace", "knorm", "staircase"}
         Law of the noise.
     output_names : sequence of str
         Names of the outputs.
@@ -377,9 +380,10 @@ def build(
         Further fields of :class:`Mechanism`.
     """
     names = tuple(output_names)
-    if law == "knorm":
+    if law in BODY_LAWS:
         rate, integers = others.get("rate", 1.0), others.get("integers", False)
-        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names)
+        noise = noise_of(law, root, rate, integers)
+        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names, noise)
     else:
         guarantee = promise_of(adjacency, basis @ root, query, law, names)
     return Mechanism(adjacency, query, basis, root, law, guarantee, names, **others)

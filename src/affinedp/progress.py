@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -12,6 +15,31 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 PATIENCE = 1.0
+
+Listener = Callable[[str, float, str], None]
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell what is being done to someone else than a terminal, such as a page.
+
+    Parameters
+    ----------
+    listener : callable
+        Takes the label, the share that is done, and a note.
+
+    Examples
+    --------
+    >>> with listening(print), Progress("counting") as bar:
+    ...     bar.update(0.5, "half")
+    counting 0.5 half
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 class Progress:
@@ -43,6 +71,8 @@ class Progress:
 
     def update(self, share: float, note: str = "") -> None:
         """Say that ``share`` (0 to 1) of the work is done."""
+        if (listener := _listener.get()) is not None:
+            listener(self._label, share, note)
         if self._bar is None:
             if time.monotonic() - self._start < PATIENCE or not sys.stderr.isatty():
                 return

@@ -183,7 +183,7 @@ def test_design_report_and_release(run, tmp_path):
     data.write_text("cells_total,cells_in,cells_out\n10,4,6\n7,3,4\n")
     code, out, err = run("release", str(saved), str(data), "-o", str(results))
     assert code == 0, err
-    assert "no ledger" in out
+    assert "no ledger" in err
     published = pandas.read_csv(results)
     total = published.cells_in + published.cells_out
     assert (abs(total - published.cells_total) < 1e-6).all()
@@ -198,11 +198,13 @@ def test_design_report_and_release(run, tmp_path):
     assert "for one person" in made[1]
     assert run(*create, "--protects", "one person")[0] == 2
     spend = ("release", str(saved), str(data), "-o", str(results), "--ledger", str(budget))
+    assert "exists already" in run(*spend)[2]
+    spend = (*spend, "--force")
     code, _, err = run(*spend)
     assert code == 2
     assert "whom they are about" in err
     assert run(*spend, "--rows", "same")[0] == 3, "two rows of ε = 1 pass ε = 1.2"
-    assert "same' or 'different" in run(*spend, "--rows", "each")[2]
+    assert run(*spend, "--rows", "each")[0] == 2
     spend = (*spend, "--rows", "different")
     code, _, err = run(*spend, "--label", "first")
     assert code == 0, err
@@ -265,7 +267,8 @@ def test_a_ledger_asks_about_other_neighbours(run, tmp_path):
 
     def release(name, *options):
         files = (str(tmp_path / f"{name}.json"), str(tmp_path / "data.csv"))
-        return run("release", *files, "-o", str(tmp_path / "o.csv"), "--ledger", budget, *options)
+        words = ("-o", str(tmp_path / "o.csv"), "--force", "--ledger", budget, *options)
+        return run("release", *files, *words)
 
     code, _, err = release("circuits")
     assert code == 0, err

@@ -97,7 +97,6 @@ def test_value_files(tmp_path, capsys):
         (("--id", "a/b"), "no name of an agent"),
         (("--neighbours", "3"), "its own neighbours"),
         (("--weight", 1.5), "diverge"),
-        (("--law", "cauchy"), "law must be"),
         (("--mu", 0), "mu must be positive"),
         (("--topic", "a/#"), "wildcards"),
         (("--broker", "mqtt://x"), "no address of a broker"),

@@ -60,7 +60,7 @@ def test_no_place_for_compiled_code(monkeypatch):
     class NoCache:
         cache_path = None
 
-    monkeypatch.setattr(search.column_side, "_cache", NoCache())
+    monkeypatch.setattr(search.column_side.fast, "_cache", NoCache())
     found = by_name(doctor.diagnose())["compiled cache"]
     assert found.status == "missing"
     assert "NUMBA_CACHE_DIR" in found.detail

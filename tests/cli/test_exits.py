@@ -204,6 +204,7 @@ def test_a_table_on_a_full_disk(release, tmp_path, monkeypatch, capsys):
 
 def test_a_full_disk_keeps_what_was_there(release, monkeypatch, capsys):
     words, results, _ = release
+    words = [*words, "--force"]
     assert call(monkeypatch, capsys, *words)[0] == exits.KEPT
     before = (results / "out.csv").read_bytes()
     with monkeypatch.context() as patch:

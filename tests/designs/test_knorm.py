@@ -10,6 +10,7 @@ import affinedp as adp
 from affinedp.bodies import hull as hulls
 from affinedp.bodies.polytope import Polytope
 from affinedp.designs import knorm as designs
+from affinedp.designs import knorm_bodies
 from affinedp.designs.body_search import Search, better_bodies
 from affinedp.designs.knorm_blocks import as_one_sum
 
@@ -189,7 +190,7 @@ def test_a_better_laplace_strategy_is_taken(monkeypatch):
     manifold = adp.AffineManifold.from_equations(["a + b = c"])
     wanted = {"epsilon": 1.0, "weights": [1, 1, 100]}
     laplace = adp.design_laplace(manifold, **wanted)  # 322.5, where the hull costs 340
-    monkeypatch.setattr(designs, "better_bodies", lambda *_: iter(()))
+    monkeypatch.setattr(knorm_bodies, "better_bodies", lambda *_: iter(()))
     monkeypatch.setattr(designs, "design_laplace", lambda *_, **__: laplace)
     taken = adp.design_knorm(manifold, **wanted)
     assert taken.law == "laplace"

@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.laplace_strategy import (
-    _effort,
-    _Problem,
-    _smoothed_cost,
-    least_laplace,
-    strategy_value,
-)
+from affinedp.designs.laplace_search import Problem, _effort, _smoothed_cost
+from affinedp.designs.laplace_strategy import least_laplace, strategy_value
 from affinedp.errors import AffineDPError
 
 
@@ -244,7 +239,7 @@ def test_a_large_dimension() -> None:
 
 
 def test_effort_falls_with_the_size() -> None:
-    small, large = (_effort(_Problem(np.ones((2 * r, r)), np.eye(r), np.eye(r))) for r in (5, 200))
+    small, large = (_effort(Problem(np.ones((2 * r, r)), np.eye(r), np.eye(r))) for r in (5, 200))
     assert small == (14, 60)
     assert large[0] == 2
     assert 6 <= large[1] < 60

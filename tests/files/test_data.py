@@ -1,5 +1,6 @@
 """Data files: columns and nothing beside them, and no number that reading would change."""
 
+import os
 from decimal import Decimal
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table, write_table
+from affinedp.files.writing import write_text
 
 
 def csv(tmp_path, text):
@@ -99,3 +101,13 @@ def test_what_is_wrong_with_a_file_is_said_without_quoting_it(tmp_path):
     assert "Alice" not in str(refusal.value)
     with pytest.raises(AffineDPError, match="not a valid csv file"):
         read_table(csv(tmp_path, "a,b\n1,2\n3,4,5\n"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path):
+    place = tmp_path / "pipe"
+    os.mkfifo(place)
+    with pytest.raises(AffineDPError, match="pipe cannot be written: it is not a file"):
+        write_text(place, "page")
+    assert place.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

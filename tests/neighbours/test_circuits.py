@@ -335,7 +335,7 @@ def test_search_works_without_a_cache(monkeypatch):
     """Where numba cannot write its cache the searches compile anyway."""
     import numba
 
-    from affinedp.neighbours.circuits import compiled as search
+    from affinedp.neighbours.circuits.compiling import Compiled
 
     real = numba.njit
 
@@ -345,7 +345,7 @@ def test_search_works_without_a_cache(monkeypatch):
         return real(*args, **options)
 
     monkeypatch.setattr(numba, "njit", njit)
-    assert search.compiled(lambda x: x + 1)(1) == 2
+    assert Compiled(lambda x: x + 1).fast(1) == 2
 
 
 def test_units_of_equations_do_not_fold_entries():

@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 
 import affinedp as adp
 from affinedp.errors import AffineDPError, AmbiguousRankError, DifferentNeighboursError
-from affinedp.neighbours.adjacency import FreeSetAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
 
 ORDINARY = adp.AffineManifold(np.zeros((0, 2)))
 

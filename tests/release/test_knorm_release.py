@@ -13,6 +13,7 @@ import affinedp as adp
 from affinedp.audit import audit, low_bits_attack
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.polytope import Polytope
+from affinedp.release import knorm_grid as grids
 from affinedp.release import knorm_plan as plans
 from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
@@ -47,13 +48,13 @@ def test_releases_have_the_stated_error_and_obey_the_equation():
 @pytest.mark.parametrize("bits", [2, 4, 42])
 def test_rounded_neighbours_stay_within_epsilon(bits, monkeypatch):
     """The charge covers two roundings: on every grid, in rational arithmetic."""
-    monkeypatch.setattr(plans, "GRID_BITS", bits)
-    monkeypatch.setattr(plans, "SPLIT", 1)
+    monkeypatch.setattr(grids, "GRID_BITS", bits)
+    monkeypatch.setattr(grids, "SPLIT", 1)
     monkeypatch.setattr(plans, "NOTICED", F(100))
     seen = {}
     monkeypatch.setattr(ConeNoise, "__init__", lambda self, cones, rate: seen.update(rate=rate))
     bodies = []
-    monkeypatch.setattr(plans, "LatticeCones", lambda body: bodies.append(body))
+    monkeypatch.setattr(grids, "LatticeCones", lambda body: bodies.append(body))
     moves = [(F(7, 3), F(1, 5)), (F(-1, 2), F(9, 4))]
     mechanism = directed([[float(c) for c in move] for move in moves])
     plan = mechanism.release_plan()
@@ -75,11 +76,11 @@ def test_rounded_neighbours_stay_within_epsilon(bits, monkeypatch):
 
 def test_the_law_on_the_grid_keeps_the_ratio(monkeypatch):
     """P(z)/P(z+n) ≤ e^ε for every z of a box and every rounded move n, exactly."""
-    monkeypatch.setattr(plans, "GRID_BITS", 1)
-    monkeypatch.setattr(plans, "SPLIT", 1)
+    monkeypatch.setattr(grids, "GRID_BITS", 1)
+    monkeypatch.setattr(grids, "SPLIT", 1)
     monkeypatch.setattr(plans, "NOTICED", F(100))
     bodies = []
-    monkeypatch.setattr(plans, "LatticeCones", lambda b: (bodies.append(b), LatticeCones(b))[1])
+    monkeypatch.setattr(grids, "LatticeCones", lambda b: (bodies.append(b), LatticeCones(b))[1])
     mechanism = directed([[1.0, 0.5], [-0.25, 1.5]])
     plan = mechanism.release_plan()
     (body,) = bodies

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from fractions import Fraction
 from html.parser import HTMLParser
 
 import mpmath
@@ -16,8 +17,10 @@ from affinedp.errors import MissingExtraError
 from affinedp.mechanism import build
 from affinedp.promise.curves import GaussianCurve
 from affinedp.show.baseline import Baseline
+from affinedp.show.levels import groups_of
+from affinedp.show.opening import allowed_guess, best_guess, percent
 from affinedp.show.page import Report, round_up
-from affinedp.show.plot import plot
+from affinedp.show.plot import plot, strongest
 from affinedp.show.report import report
 from oracles import brute_force_sensitivity
 
@@ -365,8 +368,13 @@ def test_covariance_and_noise_panels(laplace):
 @pytest.mark.slow
 def test_figure_of_many_outputs(many):
     _, covariance, noise = plot(many).axes
-    assert covariance.get_images()[0].get_array().shape == (100, 100)
-    assert "100 outputs with the most noise" in covariance.get_xlabel()
+    picture = covariance.get_images()[0].get_array()
+    assert covariance.get_title() == "Correlation of the noise"
+    assert picture.shape == (40, 40)  # 400 outputs in tens: a part and its total are in one
+    assert "400 outputs with the most noise" in covariance.get_xlabel()
+    # 280 totals of quiet blocks, which nothing ties, and 40 loud blocks
+    np.testing.assert_allclose(np.diagonal(picture)[:28], 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.diagonal(picture)[28:], math.sqrt(0.5), rtol=1e-7)
     ours, independent = noise.get_lines()
     assert len(ours.get_xdata()) == 2100
     assert np.all(np.diff(ours.get_ydata()) <= 0)
@@ -413,6 +421,95 @@ def test_plot_leaves_pyplot_alone():
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_unequal_noise_is_drawn_as_a_correlation():
+    m = adp.design_laplace(adp.AffineManifold([[1, -4000]]), epsilon=1.0)
+    covariance = plot(m).axes[1]
+    assert covariance.get_title() == "Correlation of the noise"
+    np.testing.assert_allclose(covariance.get_images()[0].get_array(), np.ones((2, 2)), rtol=1e-7)
+
+
+def test_small_pictures_keep_the_strongest_entries():
+    generator = np.random.default_rng(0)
+    values = generator.uniform(-1, 1, (53, 53))
+    matrix = (values + values.T) / 2
+    np.fill_diagonal(matrix, 1.0)
+    found = strongest(matrix, 10)
+    groups = [np.flatnonzero(np.arange(53) * 10 // 53 == g) for g in range(10)]
+    for i, rows in enumerate(groups):
+        for j, columns in enumerate(groups):
+            block = matrix[np.ix_(rows, columns)]
+            if i == j:
+                block = block[~np.eye(len(rows), dtype=bool)]
+            assert found[i, j] == block.flat[np.abs(block).argmax()]
+
+
+# ---------------------------------------------------------------------- for people who decide
+
+
+def test_odds_of_the_best_guess_by_hand(gaussian, laplace):
+    """Gaussian noise: Φ(s/2).  Laplace noise along one direction: 1 − e^{−ε/2}/2."""
+    s = gaussian.guarantee.sensitivity
+    assert best_guess(gaussian.guarantee) == pytest.approx(float(mpmath.ncdf(s / 2)), rel=1e-9)
+    assert best_guess(laplace.guarantee) == pytest.approx(1 - math.exp(-0.5) / 2, rel=1e-9)
+    # the line of tests that (ε, δ) allows: α + e^ε β = 1 − δ, met by its mirror image
+    for epsilon, delta in ((1.0, 0.01), (0.2, 1e-6), (3.0, 0.0)):
+        errors = 2 * (1 - delta) / (1 + math.exp(epsilon))
+        assert allowed_guess(epsilon, delta) == pytest.approx(1 - errors / 2, rel=1e-12)
+    assert best_guess(gaussian.guarantee) <= allowed_guess(1.0, 1e-6)
+    assert allowed_guess(5000.0) == 1.0
+
+
+@pytest.mark.parametrize("share", [0.5, 0.60501, 0.7310585, 0.99999, 1.0])
+def test_percent_is_never_below(share):
+    written = Fraction(percent(share).split()[0]) / 100
+    assert Fraction(share) <= written < Fraction(share) + Fraction(1, 1000)
+
+
+def test_the_page_opens_with_the_promise_and_a_paragraph(gaussian, laplace, leak):
+    page = report(gaussian).page()
+    body = page[page.index("<main>") :]
+    assert body.startswith("<main>\n<h1>Keeps ε = 1 at δ = 1e-06, as was asked</h1>")
+    opening = body[: body.index("<section>")]
+    leads = ("Who is protected", "From whom", "an attacker gets", "far off", "not covered")
+    places = [opening.index(lead) for lead in leads]
+    assert places == sorted(places)
+    assert "Definition 4" not in opening
+    assert "73.2 %" in opening  # (e + δ)/(e + 1)
+    assert "nobody is surer than 73.2 %" in report(laplace).page()
+    assert "There is no promise" in report(leak).page()
+    assert str(report(gaussian)).startswith("Keeps ε = 1 at δ = 1e-06, as was asked\nGaussian")
+
+
+def test_odds_of_one_of_several_releases_are_called_that():
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    for law in ("gaussian", "laplace"):
+        m = adp.design(M, epsilon=1.0, delta=1e-6, law=law, releases=12)
+        odds = dict(m.report().opening)["What an attacker gets"]
+        assert "of guesses are right after one release:" in odds
+        assert "allows 73.2 %, after all 12 releases" in odds
+        assert dict(m.report().promise)["promise"].endswith("(one release)")
+    assert odds.endswith("after one release")
+
+
+def test_hundreds_of_names_are_folded_under_groups(many):
+    r = report(many)
+    text, fragment = str(r), r.html()
+    assert "Noise in groups" in text
+    summary = text.split("Noise in groups")[1].split("Noise on every output")[0]
+    assert [line.split()[-2:] for line in summary.splitlines()[2:6]] == [
+        ["1,320", "1"], ["660", "1.414"], ["80", "2"], ["40", "2.828"]
+    ]  # fmt: skip
+    assert fragment.index("<details>") < fragment.index("and 2,070 more")
+
+
+def test_noise_of_many_sizes_is_told_in_tenths():
+    sizes = np.linspace(1, 2, 100)
+    found = groups_of([f"x{i}" for i in range(100)], sizes)
+    assert [row.numbers for row in found] == [10, 80, 10]
+    assert found[0].name == "quietest tenth: x0, x1, x2, …"
+    assert found[2].deviation == pytest.approx(math.sqrt(np.mean(sizes[90:] ** 2)))
 
 
 def test_report_says_that_nothing_does_better_where_that_is_proved():

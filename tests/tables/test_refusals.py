@@ -34,7 +34,7 @@ CASES = {
         ["day tue", "'men' is missing"],
     ),
     "infinite": (table(men=[70.0, np.inf, 8.0]), TableError, ["day tue", "'men' is infinite"]),
-    "text": (table(men=[70, "4,4", 8]), TableError, ["'men'", "day tue", "type str"]),
+    "text": (table(men=[70, "4,4", 8]), TableError, ["'men'", "day tue", "holds text"]),
     "bool": (table(men=[True, False, True]), TableError, ["'men'", "bool"]),
     "dates": (
         table(men=pd.to_datetime(["2020-01-01"] * 3)),

@@ -40,25 +40,26 @@ def folder(tmp_path):
 
 def released(folder, **options):
     said = []
-    release_file(
-        folder / "table.toml", folder / "data.csv", folder / "out.csv", say=said.append, **options
-    )
-    return pd.read_csv(folder / "out.csv"), "\n".join(said)
+    files = (folder / "table.toml", folder / "data.csv", folder / "out.csv")
+    answer = release_file(*files, say=said.append, **options)
+    return pd.read_csv(folder / "out.csv"), "\n".join(said), answer
 
 
 @pytest.mark.slow
 def test_from_file_to_file(folder):
-    out, said = released(folder)
+    out, said, answer = released(folder)
     assert list(out.columns) == ["day", "town", "women", "men", "all"]
     assert out[["day", "town"]].equals(pd.DataFrame({"day": ["mon", "tue"], "town": ["X", "Y"]}))
     assert (out["all"] == out["women"] + out["men"]).all()
     assert all(out.dtypes[["women", "men", "all"]] == "int64")
     assert "released 2 rows" in said
-    assert "no ledger was given" in said
-    noise = pd.read_csv(folder / "noise.csv")
+    assert "asked for    ε = 1 at δ = 1e-06: kept" in said
+    assert answer["promise"]["asked"] == {"epsilon": 1.0, "delta": 1e-6, "holds": True}
+    assert answer["budget_left"] is None
+    noise = pd.read_csv(folder / "out-noise.csv")
     assert list(noise.columns) == ["column", "standard_deviation", "half_width_95_percent"]
     assert list(noise["column"]) == ["women", "men", "all"]
-    assert "<!doctype html>" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "<!doctype html>" in (folder / "out-report.html").read_text(encoding="utf-8")
 
 
 def test_with_a_ledger(folder):
@@ -69,12 +70,22 @@ def test_with_a_ledger(folder):
     file = folder / "table.toml"
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("mu = 1", 'mu = 1\nrows = "separate"'), encoding="utf-8")
-    _, said = released(folder, ledger=folder / "budget.db", label="March")
-    assert "budget left" in said
+    _, _, answer = released(folder, ledger=folder / "budget.db", label="March")
+    assert 0.0 <= answer["budget_left"] < 1.2
     with adp.Ledger(folder / "budget.db") as ledger:
         assert [entry.label for entry in ledger.history()] == ["March"]
-    with pytest.raises(adp.BudgetExceededError):
+    with pytest.raises(AffineDPError, match=r"out-noise\.csv exists already.*--force"):
         released(folder, ledger=folder / "budget.db")
+    with pytest.raises(adp.BudgetExceededError):
+        released(folder, ledger=folder / "budget.db", force=True)
+
+
+def test_the_files_of_each_month_have_names_of_their_own(folder):
+    for month in ("january", "february"):
+        place = folder / f"{month}.csv"
+        release_file(folder / "table.toml", folder / "data.csv", place, say=lambda _: None)
+    written = {path.name for path in folder.iterdir()}
+    assert written >= {"january-noise.csv", "february-noise.csv", "february-report.html"}
 
 
 def test_parquet(folder):
@@ -107,7 +118,7 @@ def test_labels_from_files_match_rows_of_any_type(tmp_path):
     release_file(tmp_path / "t.toml", tmp_path / "d.csv", tmp_path / "o.csv", say=lambda _: None)
     out = pd.read_csv(tmp_path / "o.csv")["n"]
     assert out[2] == out[0] + out[1]
-    assert list(pd.read_csv(tmp_path / "n.csv").columns)[:2] == ["row", "column"]
+    assert list(pd.read_csv(tmp_path / "o-n.csv").columns)[:2] == ["row", "column"]
 
 
 WRONG = [

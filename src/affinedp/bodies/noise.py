@@ -3,7 +3,8 @@
 The columns of ``root`` are points of K, up to sign; blocks of rows and columns that have nothing to
 do with each other are independent noises, since the gauge of their joint hull is the sum of theirs.
 One column with several entries s stands for one public sum: K = {s·z = 0, ‖z‖₁ ≤ 2 |s_i|}, the hull
-of all |s_i| (e_i ± e_j) on it, which is far too long to list for many entries.
+of all |s_i| (e_i ± e_j) on it, which is far too long to list for many entries.  Coordinates that no
+point ties to others are independent noises: a diagonal root is a cross-polytope.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.bodies import one_sum
+from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.exact import readable
 from affinedp.bodies.polytope import Gauges, Polytope, polytope_of
+from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
 
 
@@ -152,7 +155,9 @@ class SumPart:
         return np.asarray(drawn * self.signs)
 
 
-Part = HullPart | SumPart
+Part = HullPart | SumPart | AxesPart | StairsPart
+# Laws whose noise is drawn in coordinates, from a body or from stairs.
+BODY_LAWS = ("knorm", "staircase")
 
 
 class KNormNoise:
@@ -179,8 +184,12 @@ class KNormNoise:
         self.rate, self.integers = float(rate), bool(integers)
         self.parts: list[Part] = []
         known: dict[bytes, Polytope] = {}  # equal blocks are one body
+        alone: list[tuple[int, float]] = []
         for rows, columns in _spanned_parts(root):
             points = dense(root[rows][:, columns])
+            if len(rows) == 1:
+                alone.append((int(rows[0]), float(np.abs(points).max())))
+                continue
             if len(rows) > 1 and len(columns) == 1:
                 self.parts.append(self._sum(rows, points[:, 0]))
                 continue
@@ -188,6 +197,9 @@ class KNormNoise:
             if key not in known:
                 known[key] = polytope_of(points)
             self.parts.append(HullPart(rows, known[key], self.rate, self.integers))
+        if alone:
+            axes, widths = np.array([row for row, _ in alone]), np.array([w for _, w in alone])
+            self.parts.append(AxesPart(axes, widths, self.rate, self.integers))
 
     def _sum(self, rows: IntArray, column: FloatArray) -> SumPart:
         width = float(np.abs(column).max())
@@ -200,12 +212,22 @@ class KNormNoise:
         """E zzᵀ, dense for one part, in blocks for several."""
         if len(self.parts) == 1:
             order = np.argsort(self.parts[0].rows)
-            return self.parts[0].moment[np.ix_(order, order)]
+            return self.parts[0].moment[order][:, order]
         import scipy.sparse as sparse
 
         blocks: Any = sparse.csr_array(sparse.block_diag([part.moment for part in self.parts]))
         order = np.argsort(np.concatenate([part.rows for part in self.parts]))
         return blocks[order][:, order]
+
+    def depths(self, points: FloatArray) -> FloatArray:
+        """Return how far the logarithm of the density has fallen, in units of the rate.
+
+        Parameters
+        ----------
+        points : array, shape (r, K)
+            One per column.
+        """
+        return self.gauges(points)
 
     def errors(self, basis: Matrix) -> FloatArray:
         """Return the variance of every row of ``basis @ z``.
@@ -249,6 +271,61 @@ class KNormNoise:
         for part in self.parts:
             drawn[:, part.rows] = part.sample(size, generator)
         return drawn
+
+
+class StairsNoise(KNormNoise):
+    """Independent staircase noise in every coordinate.
+
+    Parameters
+    ----------
+    root : matrix, shape (r, 2r)
+        In row i the width of a step and that of the first one, and nothing else but zeros.
+    rate : float
+        By how much the logarithm of the density falls at every step.
+    integers : bool
+        Whether z has whole coordinates.
+
+    Examples
+    --------
+    >>> round(float(StairsNoise(np.array([[1.0, 0.4]]), 1.0).moment[0, 0]), 4)
+    1.9184
+    """
+
+    def __init__(self, root: Matrix, rate: float = 1.0, integers: bool = False) -> None:
+        self.size = int(root.shape[0])
+        self.rate, self.integers = float(rate), bool(integers)
+        steps = np.sort(np.abs(dense(root)), axis=1)[:, -2:]
+        if root.shape[1] < 2 or np.any(steps <= 0) or (dense(root) != 0).sum() != 2 * self.size:
+            raise AffineDPError("stairs need the width of a step and of the first one")
+        if self.integers and np.any(steps != np.rint(steps)):
+            raise AffineDPError("stairs on whole numbers have whole widths")
+        firsts, widths = steps.T
+        rows = np.arange(self.size)
+        self.stairs = StairsPart(rows, widths, firsts, self.rate, self.integers)
+        self.parts = [self.stairs]
+
+    def depths(self, points: FloatArray) -> FloatArray:
+        """Return how many steps down the columns are.
+
+        Parameters
+        ----------
+        points : array, shape (r, K)
+            One per column.
+        """
+        return self.stairs.depths(points)
+
+
+def noise_of(law: str, root: Matrix, rate: float, integers: bool) -> KNormNoise:
+    """Return the noise of a law in coordinates.
+
+    Parameters
+    ----------
+    law : {"knorm", "staircase"}
+        Which.
+    root, rate, integers
+        As for :class:`KNormNoise` or :class:`StairsNoise`.
+    """
+    return (StairsNoise if law == "staircase" else KNormNoise)(root, rate, integers)
 
 
 def noise_span(root: Matrix) -> Matrix | None:

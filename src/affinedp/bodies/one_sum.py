@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import gammaln
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
@@ -94,6 +93,8 @@ def largest_loss_probability(n: int, rate: float) -> float:
 
 
 def _log_weight(s: FloatArray, n: int, rate: float) -> FloatArray:
+    from scipy.special import gammaln
+
     return np.asarray(2 * (gammaln(s + n) - gammaln(s + 1)) - rate * s)
 
 

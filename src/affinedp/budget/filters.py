@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from scipy import special
-
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon
 from affinedp.promise.curves import EPS, ComposedCurve
@@ -57,6 +55,8 @@ def _dominating_gaussian(a: float) -> float:
     min(p, e^ε q) over two Gaussian densities, so log(1 − κ) is concave in ε (Prékopa); at ε = 0
     its slope is Φ(−s/2)/(1 − κ(0, s)) = 1/2 too, so it stays below the line.
     """
+    from scipy import special
+
     if a < 1e-8:  # the limit √(π/2) a is an upper bound
         s = 1.2533141374 * a
     elif a < 1.0:

@@ -22,10 +22,12 @@ from affinedp.cli import (
     release,
     report,
     reproduce,
+    studio,
     verify,
 )
 from affinedp.cli.consensus import consensus_app
 from affinedp.cli.control import control_app
+from affinedp.cli.help import add
 from affinedp.cli.table_commands import tables_app
 
 app = typer.Typer(
@@ -52,14 +54,46 @@ def _root(
     """Differential privacy for data that obeys known linear equations."""
 
 
-app.command()(discover.discover)
-app.command()(verify.verify)
-app.command()(design.design)
-app.command()(report.report)
-app.command()(release.release)
-app.command()(audit.audit)
-app.command()(reproduce.reproduce)
-app.command()(doctor.doctor)
+add(
+    app,
+    discover.discover,
+    "affinedp discover data.csv",
+    "affinedp discover data.csv --given 'women + men = all' --toml",
+)
+add(
+    app,
+    verify.verify,
+    "affinedp verify problem.toml",
+    "affinedp verify problem.toml --epsilon 1 --delta 1e-6 && echo kept",
+)
+add(
+    app,
+    design.design,
+    "affinedp design problem.toml -o mechanism.json --epsilon 1 --delta 1e-6",
+    "affinedp design problem.toml --preview",
+    "affinedp design table.toml --preview --data data.csv",
+)
+add(
+    app,
+    report.report,
+    "affinedp report mechanism.json",
+    "affinedp report mechanism.json --html report.html",
+)
+add(
+    app,
+    release.release,
+    "affinedp release mechanism.json data.csv -o out.csv --ledger budget.db --rows different",
+    "affinedp release table.toml data.csv -o out-2026-01.csv --ledger budget.db",
+)
+add(app, audit.audit, "affinedp audit mechanism.json --runs 20000")
+add(
+    app,
+    reproduce.reproduce,
+    "affinedp reproduce examples",
+    "affinedp reproduce all --out paper",
+)
+add(app, doctor.doctor, "affinedp doctor", "affinedp doctor --broker localhost:1883 --json")
+add(app, studio.studio, "affinedp studio", "affinedp studio --port 8642 --no-open")
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(control_app, name="control")
 app.add_typer(consensus_app, name="consensus")
@@ -68,4 +102,4 @@ app.add_typer(tables_app, name="tables")
 
 def main() -> None:
     """Run the command line; one clear line and an exit code for whatever goes wrong."""
-    exits.run(app)
+    exits.run(lambda: app(prog_name="affinedp"))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from affinedp.cli.exits import NOT_KEPT
+from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson, MechanismFile
 from affinedp.cli.output import finite, say, say_json
 
@@ -27,6 +28,7 @@ def audit(
     from affinedp.audit.trial import low_bits_attack
     from affinedp.mechanism import Mechanism
 
+    expect(mechanism, "mechanism")
     claim = None if epsilon is None else (epsilon, delta or 0.0)
     attack = low_bits_attack if low_bits else likelihood_ratio_attack
     found = attack(

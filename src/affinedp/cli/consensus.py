@@ -8,10 +8,11 @@ import os
 import stat
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from affinedp.cli.answers import outcome_as_json
 from affinedp.cli.broker_options import (
     Address,
     CaFile,
@@ -24,8 +25,12 @@ from affinedp.cli.broker_options import (
     public_broker,
 )
 from affinedp.cli.eavesdrop import eavesdrop
-from affinedp.cli.launch import keys, launch
-from affinedp.cli.options import SameSecret
+from affinedp.cli.file_kinds import expect
+from affinedp.cli.help import add
+from affinedp.cli.launch import keys as make_keys
+from affinedp.cli.launch import launch
+from affinedp.cli.options import AsJson, SameSecret
+from affinedp.cli.output import say_json
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
@@ -44,7 +49,6 @@ consensus_app = typer.Typer(
 State = Annotated[Path, typer.Option(help="State of this agent; secret, kept.")]
 
 
-@consensus_app.command()
 def agent(
     name: Annotated[str, typer.Option("--id", help="Name of this agent.")],
     state: State,
@@ -59,7 +63,9 @@ def agent(
         Path | None, typer.Option(help="One number, secret; needed until the state exists.")
     ] = None,
     weight: Annotated[float | None, typer.Option(help="Weight of links without one.")] = None,
-    law: Annotated[str | None, typer.Option(help="gaussian (default) or laplace.")] = None,
+    law: Annotated[
+        Literal["gaussian", "laplace"] | None, typer.Option(help="Gaussian by default.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="ε to keep.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ to keep, for Gaussian noise.")] = None,
     mu: Annotated[
@@ -100,6 +106,7 @@ def agent(
     linger: Annotated[
         float, typer.Option(help="Seconds to stay for others after the last round.", min=0.0)
     ] = 60.0,
+    as_json: AsJson = False,
 ) -> None:
     """Run one agent: publish its value with noise, once, and average with its neighbours.
 
@@ -120,6 +127,7 @@ def agent(
     if network is not None:
         if neighbours is not None or weight is not None or set(noise.given()) - {"bound"}:
             raise AffineDPError("neighbours, weights and noise stand in the network file")
+        expect(network, "network")
         found = read_network(network)
         links = found.consensus.links_of(name)
         noise = found.consensus.noise_of(name, bound)
@@ -171,15 +179,18 @@ def agent(
             on_round=lambda t: bar.update(t / (rounds or math.inf), f"round {t}"),
             keys=sealing,
         )
-        _say(opened, outcome, rounds)
+        if as_json:
+            say_json({"agent": opened.name, "message": opened.y, **outcome_as_json(outcome)})
+        else:
+            _say(opened, outcome, rounds)
 
 
-@consensus_app.command()
 def readout(
     state: State,
     agents: Annotated[
         int | None, typer.Option(help="How many agents there are, for the corrected estimate.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the owner of an agent its estimates of the average.
 
@@ -193,16 +204,16 @@ def readout(
             "can compute the value",
             err=True,
         )
-        typer.echo(f"agent      {opened.name}, round {opened.round}")
-        typer.echo(f"message    {opened.readout('message')!r}  (public)")
-        typer.echo(f"state      {opened.readout('state')!r}")
+        found = {"message": opened.readout("message"), "state": opened.readout("state")}
         if agents is not None:
-            typer.echo(f"corrected  {opened.readout('corrected', agents)!r}")
-
-
-consensus_app.command()(eavesdrop)
-consensus_app.command()(launch)
-consensus_app.command()(keys)
+            found["corrected"] = opened.readout("corrected", agents)
+        if as_json:
+            say_json({"agent": opened.name, "round": opened.round, **found})
+            return
+        typer.echo(f"agent      {opened.name}, round {opened.round}")
+        for name, value in found.items():
+            public = "  (public)" if name == "message" else ""
+            typer.echo(f"{name:<10} {value!r}{public}")
 
 
 def read_neighbours(text: str, weight: float | None = None) -> dict[str, float]:
@@ -273,10 +284,9 @@ def _promise(opened: Agent, noise: AgentNoise) -> str:
     """What is promised, in a few words."""
     guarantee = opened.guarantee
     delta = noise.delta or (0.01 if guarantee.law == "gaussian" else 0.0)
-    return (
-        f"its messages keep ε = {guarantee.epsilon(delta):.6g} at δ = {delta:g} for values up to "
-        f"{noise.record()['mu']:g} apart, however long it runs"
-    )
+    kept = guarantee.asked or f"ε = {guarantee.epsilon(delta):.6g} at δ = {delta:g}"
+    apart = f"{noise.record()['mu']:g}"
+    return f"its messages keep {kept} for values up to {apart} apart, however long it runs"
 
 
 def _say(opened: Agent, outcome: Outcome, rounds: int | None) -> None:
@@ -287,3 +297,16 @@ def _say(opened: Agent, outcome: Outcome, rounds: int | None) -> None:
         f"agent {opened.name}: {ending}, {outcome.steps}{goal}; message {opened.y!r}; "
         f"dropped: {dropped or 'nothing'}"
     )
+
+
+_AGENT = "affinedp consensus agent --id 3 --state 3.db --value-file 3.txt"
+add(
+    consensus_app,
+    agent,
+    f"{_AGENT} --network ring.toml --broker localhost:1883 --ledger budget.db",
+    f"{_AGENT} --neighbours 2:0.25,4:0.25 --epsilon 1 --delta 0.01 --rounds 100",
+)
+add(consensus_app, readout, "affinedp consensus readout --state 3.db --agents 6")
+add(consensus_app, eavesdrop, "affinedp consensus eavesdrop --log seen.jsonl")
+add(consensus_app, launch, "affinedp consensus launch ring.toml --rounds 50")
+add(consensus_app, make_keys, "affinedp consensus keys ring.toml --folder keys", name="keys")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from affinedp.cli.answers import outcome_as_json
 from affinedp.cli.broker_options import (
     Address,
     CaFile,
@@ -25,7 +26,9 @@ from affinedp.cli.broker_options import (
     public_broker,
 )
 from affinedp.cli.exits import LOOP_ENDED
-from affinedp.cli.options import SameSecret
+from affinedp.cli.file_kinds import expect
+from affinedp.cli.options import AsJson, SameSecret
+from affinedp.cli.output import say_json
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
@@ -98,6 +101,7 @@ def gateway(
     key_file: KeyFile = None,
     linger: Linger = 10.0,
     wait: Wait = 60.0,
+    as_json: AsJson = False,
 ) -> None:
     """Publish the plant's measurements with the noise of a saved mechanism.
 
@@ -111,6 +115,7 @@ def gateway(
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     inside = own_side_broker(public, in_broker, in_username, in_password_file, in_plain)
+    expect(mechanism, "noise of a loop")
     loaded = load_noise(mechanism)
     sensors = {
         "resolution": read_resolution(resolution),
@@ -143,7 +148,7 @@ def gateway(
             take_over=take_over,
             patience=wait,
         )
-    _say("gateway", outcome, loaded.horizon if horizon is None else horizon)
+    _say("gateway", outcome, loaded.horizon if horizon is None else horizon, as_json)
 
 
 def load_noise(path: Path) -> Any:
@@ -238,6 +243,7 @@ def cloud(
     ] = None,
     linger: Linger = 10.0,
     wait: Wait = 60.0,
+    as_json: AsJson = False,
 ) -> None:
     """Answer noisy measurements with the inputs of the observer and feedback in LOOP.
 
@@ -248,6 +254,7 @@ def cloud(
     from affinedp.wire.line import Place
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
+    expect(loop, "loop")
     read = read_loop(loop)
     with attended() as stop, _progress("cloud", read.horizon) as on_step:
         outcome = run_cloud(
@@ -262,7 +269,7 @@ def cloud(
             on_step=on_step,
             patience=wait,
         )
-    _say("cloud", outcome, read.horizon)
+    _say("cloud", outcome, read.horizon, as_json)
 
 
 def plant(
@@ -298,6 +305,7 @@ def plant(
     cert_file: CertFile = None,
     key_file: KeyFile = None,
     wait: Wait = 60.0,
+    as_json: AsJson = False,
 ) -> None:
     """Simulate the plant of LOOP: send y(t), wait for u(t), and so on to the horizon."""
     from affinedp.control.loop.loop_file import read_loop
@@ -306,6 +314,7 @@ def plant(
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     inside = own_side_broker(public, out_broker, out_username, out_password_file, out_plain)
+    expect(loop, "loop")
     read = read_loop(loop)
     if not read.has_start:
         raise AffineDPError(f"{loop}: [plant] x0 is missing: where does the plant start?")
@@ -325,7 +334,7 @@ def plant(
             on_step=on_step,
             wait=wait,
         )
-    _say("plant", outcome, read.horizon)
+    _say("plant", outcome, read.horizon, as_json)
 
 
 @contextmanager
@@ -334,11 +343,16 @@ def _progress(who: str, horizon: int) -> Iterator[Any]:
         yield lambda step: bar.update((step + 1) / horizon, f"step {step}")
 
 
-def _say(who: str, outcome: Outcome, horizon: int) -> None:
+def _say(who: str, outcome: Outcome, horizon: int, as_json: bool) -> None:
     """Say what came of it; a run that ended before its time has an exit code of its own."""
     ending = "all steps" if outcome.finished else "ended" if outcome.reason else "stopped"
     dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.dropped.items()))
-    typer.echo(f"{who}: {ending}, {outcome.steps} of {horizon}; dropped: {dropped or 'nothing'}")
+    if as_json:
+        say_json(outcome_as_json(outcome) | {"horizon": horizon})
+    else:
+        typer.echo(
+            f"{who}: {ending}, {outcome.steps} of {horizon}; dropped: {dropped or 'nothing'}"
+        )
     if outcome.reason:
         typer.echo(f"{who}: {outcome.reason}", err=True)
         raise typer.Exit(LOOP_ENDED)

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from affinedp.cli.options import (
-    AsJson,
-    CheckAgainst,
-    KeptDelta,
-    KeptEpsilon,
-    NewMechanism,
-    ProblemFile,
-)
+from affinedp.cli.answers import mechanism_as_json
+from affinedp.cli.file_kinds import expect
+from affinedp.cli.options import AsJson, CheckAgainst, KeptDelta, KeptEpsilon, ProblemFile
 from affinedp.cli.output import say, say_json
+from affinedp.errors import AffineDPError
 
 
 def design(
     problem: ProblemFile,
-    output: NewMechanism,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Mechanism file to write.")
+    ] = None,
     law: Annotated[
-        str,
-        typer.Option(
-            help="gaussian, laplace, knorm or auto: the least error (default: problem's, or auto)."
-        ),
-    ] = "",
+        Literal["auto", "gaussian", "laplace", "knorm"] | None,
+        typer.Option(help="Law of the noise; auto: the least error (default: problem's, or auto)."),
+    ] = None,
     epsilon: KeptEpsilon = None,
     delta: KeptDelta = None,
     method: Annotated[
-        str,
+        Literal["optimal", "algorithm1", "algorithm2"],
         typer.Option(help="optimal, or the paper's algorithm1 (Gaussian) or algorithm2 (Laplace)."),
     ] = "optimal",
     basis: Annotated[
@@ -45,7 +40,8 @@ def design(
         int, typer.Option(help="Planned releases that keep the promise together.")
     ] = 1,
     objective: Annotated[
-        str, typer.Option(help="What is least: sum of squared errors, or largest variance.")
+        Literal["sum", "largest"],
+        typer.Option(help="What is least: sum of squared errors, or largest variance."),
     ] = "sum",
     integers: Annotated[
         bool, typer.Option("--integers", help="Data is whole; K-norm noise keeps it whole.")
@@ -55,6 +51,14 @@ def design(
         typer.Option("--confined", help="Data is bounded, as counts ≥ 0 with a public total are."),
     ] = False,
     check_against: CheckAgainst = None,
+    preview: Annotated[
+        bool,
+        typer.Option("--preview", help="Show promise and accuracy only; nothing is written."),
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="For the preview of a table: its labels are used, no private number."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Design the least noise that keeps the promise in PROBLEM, and save it.
@@ -64,26 +68,35 @@ def design(
 
     The paper's algorithms take a basis Λ̄ of one's own, and algorithm1 a Σ; without them an
     orthonormal basis and a multiple of the identity are taken.
+
+    With --preview, PROBLEM may also be the description of a table.
     """
-    from affinedp.cli.problems import Plan, algorithm_of, design_problem, say_forgotten
-    from affinedp.cli.verify import promise_as_json
+    from affinedp.cli.designed import Plan, algorithm_of, design_problem
+    from affinedp.cli.problems import say_forgotten
     from affinedp.files.problem import read_problem
 
+    kind = expect(problem, "problem", *(("table description",) if preview else ()))
+    if kind == "table description":
+        from affinedp.cli.table_commands import preview_table
+
+        preview_table(problem, data, as_json=as_json)
+        return
+    if data is not None:
+        raise AffineDPError("--data goes with --preview and the description of a table")
+    if output is None and not preview:
+        raise AffineDPError("say where the mechanism goes: -o FILE; or look first: --preview")
+    if output is not None and preview:
+        raise AffineDPError("--preview writes nothing: leave out -o")
     read = read_problem(problem)
     say_forgotten(read, check_against)
-    chosen = algorithm_of(method, law, basis, covariance)
+    chosen = algorithm_of(method, law or "", basis, covariance)
     plan = Plan(releases, objective, integers, confined)
     mechanism = design_problem(read, law or chosen.law or read.law, epsilon, delta, chosen, plan)
-    mechanism.save(output)
+    if output is not None:
+        mechanism.save(output)
     if as_json:
-        answer = promise_as_json(mechanism.guarantee)
-        answer["expected_squared_error"] = mechanism.expected_squared_error
-        answer["gap"] = mechanism.gap
-        answer["lower_bound"] = mechanism.lower_bound
-        answer["excess"] = mechanism.excess
-        answer["bound_certified"] = mechanism.least is not None and not confined
-        answer["alternatives"] = [asdict(other) for other in mechanism.alternatives]
-        answer["notes"] = list(mechanism.notes)
-        say_json(answer)
+        say_json(mechanism_as_json(mechanism))
     else:
         say(mechanism.report())
+        if preview:
+            say("nothing was written")

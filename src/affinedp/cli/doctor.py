@@ -42,6 +42,7 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),
     "postgres": ("psycopg", "psycopg-binary"),
+    "studio": ("fastapi", "openpyxl", "pandas", "pyarrow", "pydantic", "uvicorn"),
     "cluster": ("dask", "distributed", "pyspark"),
 }
 BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings
@@ -157,7 +158,7 @@ def _circuit_cache() -> Finding:
     try:
         from affinedp.neighbours.circuits import compiled
 
-        place = compiled.column_side._cache.cache_path  # type: ignore[attr-defined]
+        place = compiled.column_side.fast._cache.cache_path  # type: ignore[attr-defined]
     except Exception as error:  # numba and LLVM fail in many ways
         return Finding("core", "circuit search", "problem", f"numba does not load: {error}")
     if place is None:

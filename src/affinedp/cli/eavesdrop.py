@@ -18,6 +18,8 @@ from affinedp.cli.broker_options import (
     attended,
     public_broker,
 )
+from affinedp.cli.options import AsJson
+from affinedp.cli.output import say_json
 
 
 def eavesdrop(
@@ -30,6 +32,7 @@ def eavesdrop(
     ca_file: CaFile = None,
     cert_file: CertFile = None,
     key_file: KeyFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write down every message that a broker delivers, until Ctrl-C."""
     from affinedp.wire.eavesdropper import eavesdrop as listen
@@ -37,4 +40,7 @@ def eavesdrop(
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     with attended() as stop:
         count = listen(public, topics or ["#"], log, stop)
-    typer.echo(f"eavesdropper: {count} messages in {log}")
+    if as_json:
+        say_json({"messages": count, "log": str(log)})
+    else:
+        typer.echo(f"eavesdropper: {count} messages in {log}")

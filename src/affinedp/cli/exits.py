@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -36,8 +37,14 @@ def run(commands: Callable[[], object]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a console that has no ε shows \\u03b5
             stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
     code = _answer(commands)
     sys.exit(_flushed(code))
+
+
+def _show_warning(message: Warning | str, *details: object, **others: object) -> None:
+    """A warning in one line on standard error, without the place in the source."""
+    complain(f"warning: {with_flags(str(message))}")
 
 
 def _answer(commands: Callable[[], object]) -> int:
@@ -80,9 +87,13 @@ def with_flags(text: str) -> str:
     """
     for before, after in _FLAGS:
         text = re.sub(before, after, text)
-    return re.sub(
+    text = re.sub(
         r"\b([a-z_]+)=(True\b|)(?=[\s,.):;]|$)", lambda m: "--" + m[1].replace("_", "-"), text
     )
+    first = text.partition(" ")[0]
+    option = "--" + first.replace("_", "-")
+    given = any(word.partition("=")[0] == option for word in sys.argv)
+    return f"{option}{text.removeprefix(first)}" if first and given else text
 
 
 _FLAGS = ((r"\breach=Reach\([^)]*\)", "--limits FILE"),)

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from affinedp.cli.broker_options import attended
+from affinedp.cli.file_kinds import expect
+from affinedp.cli.options import AsJson
+from affinedp.cli.output import say_json
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
@@ -51,6 +54,7 @@ def launch(
     linger: Annotated[
         float, typer.Option(help="Seconds that agents stay for others at the end.", min=0.0)
     ] = 60.0,
+    as_json: AsJson = False,
 ) -> None:
     """Run all agents of a network as processes on this machine, and show what everyone sees.
 
@@ -61,6 +65,7 @@ def launch(
     from affinedp.consensus.agents.process import Meeting
     from affinedp.consensus.network_file import read_network
 
+    expect(network, "network")
     found = read_network(network)
     names = found.consensus.process_names
     goal = found.rounds if rounds is None else rounds
@@ -100,12 +105,13 @@ def launch(
             typer.echo("its draw is kept: launch again, with --rerun to begin anew", err=True)
             raise typer.Exit(code if 0 < code < 126 else 4)
         if not stop.is_set():
-            _show(home, names)
+            _show(home, names, as_json)
 
 
 def keys(
     network: NetworkPath,
     folder: Annotated[Path, typer.Option(help="Where to write NAME.keys for each agent.")],
+    as_json: AsJson = False,
 ) -> None:
     """Make a key for each link of a network; give each agent its file, and no other.
 
@@ -114,10 +120,15 @@ def keys(
     from affinedp.consensus.agents.seals import write_keys
     from affinedp.consensus.network_file import read_network
 
+    expect(network, "network")
     found = read_network(network)
     home = _folder(None, folder)
-    for name in write_keys(home, _links(found)):
-        typer.echo(home / f"{name}.keys")
+    files = [str(home / f"{name}.keys") for name in write_keys(home, _links(found))]
+    if as_json:
+        say_json(files)
+        return
+    for file in files:
+        typer.echo(file)
 
 
 def _folder(network: Path | None, folder: Path | None) -> Path:
@@ -238,11 +249,18 @@ def _end(agents: Mapping[str, subprocess.Popen[bytes]]) -> None:
             process.wait()
 
 
-def _show(home: Path, names: tuple[str, ...]) -> None:
+def _show(home: Path, names: tuple[str, ...], as_json: bool) -> None:
     """The last messages, which are public: as the agents said them, whatever else was heard."""
     from affinedp.consensus.agents.agent import read_state
 
-    widest = max(map(len, names))
+    found = []
     for name in names:
         with read_state(home / f"{name}.db") as agent:
-            typer.echo(f"agent {name:<{widest}}  round {agent.round}  message {agent.y!r}")
+            found.append({"agent": name, "round": agent.round, "message": agent.y})
+    if as_json:
+        say_json(found)
+        return
+    widest = max(map(len, names))
+    for one in found:
+        name = str(one["agent"])
+        typer.echo(f"agent {name:<{widest}}  round {one['round']}  message {one['message']!r}")

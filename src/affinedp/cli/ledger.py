@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from affinedp.cli.exits import NOT_KEPT
+from affinedp.cli.help import add
 from affinedp.cli.options import AsJson, LedgerFile
 from affinedp.cli.output import finite, say, say_json
 from affinedp.errors import AffineDPError
@@ -17,12 +18,12 @@ from affinedp.files.visible import visible
 ledger_app = typer.Typer(help="Start a privacy budget, look at it, check it.", no_args_is_help=True)
 
 
-@ledger_app.command("create")
 def ledger_create(
     path: LedgerFile,
     epsilon: Annotated[float, typer.Option(help="Cap on ε.")],
     protects: Annotated[str, typer.Option(help="Whose budget it is, such as 'one person'.")],
     delta: Annotated[float, typer.Option(help="Cap on δ.")] = 0.0,
+    as_json: AsJson = False,
 ) -> None:
     """Start the budget of one secret; an existing one is never touched."""
     from affinedp.budget.ledger import Ledger
@@ -32,11 +33,14 @@ def ledger_create(
     if ledger_exists(path):
         raise AffineDPError(f"{visible(without_password(path))} exists already")
     with Ledger(path, epsilon=epsilon, delta=delta, protects=protects) as ledger:
+        if as_json:
+            caps = {"epsilon": ledger.epsilon, "delta": ledger.delta}
+            say_json({"ledger": ledger.name, "protects": ledger.protects, **caps})
+            return
         whom = visible(protects)
         say(f"made {visible(ledger.name)}: at most ε = {epsilon:g} at δ = {delta:g} for {whom}")
 
 
-@ledger_app.command("show")
 def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
     """Say whom the budget protects, the cap, what was spent, and the neighbours of the charges."""
     from affinedp.budget.ledger import Ledger
@@ -78,7 +82,6 @@ def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
     say(f"head        {answer['head']}")
 
 
-@ledger_app.command("history")
 def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
     """List all charges and their neighbours, the oldest first."""
     from dataclasses import asdict
@@ -100,13 +103,16 @@ def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
         say(f"        {visible(f'{entry.unit}{mark}: {entry.neighbours}')}")
 
 
-@ledger_app.command("check")
-def ledger_check(path: LedgerFile) -> None:
+def ledger_check(path: LedgerFile, as_json: AsJson = False) -> None:
     """Verify the whole ledger; exit code 1 if something is wrong with it."""
     import warnings
 
     from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
+    from affinedp.budget.opening import ledger_exists
+    from affinedp.budget.server_tables import without_password
 
+    if not ledger_exists(path):
+        raise AffineDPError(f"there is no ledger {visible(without_password(path))}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LedgerWarning)  # check() says the same
@@ -114,17 +120,20 @@ def ledger_check(path: LedgerFile) -> None:
                 problems = ledger.check()
     except LedgerError as error:
         problems = (str(error),)
-    for problem in problems:
+    if as_json:
+        say_json({"fine": not problems, "problems": list(problems)})
+    for problem in () if as_json else problems:
         say(problem)
     if problems:
         raise typer.Exit(NOT_KEPT)
-    say("fine: nothing was altered")
+    if not as_json:
+        say("fine: nothing was altered")
 
 
-@ledger_app.command("export")
 def ledger_export(
     path: LedgerFile,
     address: Annotated[str, typer.Argument(help="postgresql://…#name", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Move a ledger from its file to a server; afterwards the file is not charged any more."""
     from affinedp.budget.ledger import Ledger
@@ -133,4 +142,17 @@ def ledger_export(
         ledger.export(address)
         name = ledger.name
     with Ledger(address, create=False) as moved:
-        say(f"moved {visible(name)} to {visible(moved.name)}: {len(moved.history())} charges")
+        charges = len(moved.history())
+        if as_json:
+            say_json({"from": name, "to": moved.name, "charges": charges})
+        else:
+            say(f"moved {visible(name)} to {visible(moved.name)}: {charges} charges")
+
+
+_NEW = "affinedp ledger create budget.db --epsilon 2 --delta 1e-6 --protects 'one person'"
+_MOVE = "affinedp ledger export budget.db 'postgresql://budgets.example/privacy#people'"
+add(ledger_app, ledger_create, _NEW, name="create")
+add(ledger_app, ledger_show, "affinedp ledger show budget.db", name="show")
+add(ledger_app, ledger_history, "affinedp ledger history budget.db --json", name="history")
+add(ledger_app, ledger_check, "affinedp ledger check budget.db", name="check")
+add(ledger_app, ledger_export, _MOVE, name="export")

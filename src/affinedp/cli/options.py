@@ -25,6 +25,7 @@ CheckAgainst = Annotated[
     typer.Option(help="Private data: say on stderr which equations it obeys that were not given."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 SameSecret = Annotated[
     bool,
     typer.Option(

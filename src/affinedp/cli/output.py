@@ -47,6 +47,18 @@ def complain(text: object) -> None:
         typer.echo(f"affinedp: {visible(str(text), lines=True)}", err=True)
 
 
+def warn(text: object) -> None:
+    """Print something to beware of on standard error, so that no answer is spoilt by it.
+
+    Parameters
+    ----------
+    text : object
+        One sentence.
+    """
+    with suppress(OSError):
+        typer.echo(f"affinedp: note: {visible(str(text), lines=True)}", err=True)
+
+
 def say_table(
     headings: Iterable[str],
     rows: Iterable[Iterable[str]],

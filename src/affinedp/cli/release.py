@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
-from affinedp.cli.options import SameSecret
-from affinedp.cli.output import say
+from affinedp.cli.file_kinds import about, expect
+from affinedp.cli.options import AsJson, Force, SameSecret
+from affinedp.cli.output import say, say_json, warn
 from affinedp.errors import AffineDPError
+
+NO_LEDGER = "no ledger was given (--ledger): nothing keeps count of this release"
 
 
 def release(
@@ -17,20 +20,21 @@ def release(
         Path,
         typer.Argument(help="Mechanism, or description of a table (.toml).", show_default=False),
     ],
-    data: Annotated[Path, typer.Argument(help="Data, CSV or Parquet.", show_default=False)],
+    data: Annotated[Path, typer.Argument(help="Data, CSV, Parquet or Excel.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the results go.")],
     ledger: Annotated[str | None, typer.Option(help="Budget to charge first.")] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     bound: Annotated[float | None, typer.Option(help="Public bound on the data.")] = None,
     rows: Annotated[
-        str | None,
+        Literal["same", "different"] | None,
         typer.Option(
-            metavar="same|different",
             help="Whom several rows are about; needed with a ledger.  same: it is charged for each "
             "row; different: once.",
         ),
     ] = None,
     same_secret: SameSecret = False,
+    force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Publish DATA, one release per row, with the noise of a saved mechanism.
 
@@ -39,14 +43,18 @@ def release(
     the equations is refused, and nothing is charged then.  A description of a table says by names
     of columns what must add up; its noise is designed here.
     """
-    if mechanism.suffix.lower() == ".toml":
+    kind = expect(mechanism, "mechanism", "table description")
+    described = kind == "table description" or mechanism.suffix.lower() == ".toml"
+    if described and rows is not None:
+        raise AffineDPError(
+            f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
+        )
+    expect(data, "data")
+    refuse_to_overwrite(output, force)
+    if described:
         from affinedp.cli.tables import release_file
 
-        if rows is not None:
-            raise AffineDPError(
-                f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
-            )
-        release_file(
+        answer = release_file(
             mechanism,
             data,
             output,
@@ -54,23 +62,66 @@ def release(
             label=label,
             bound=bound,
             same_secret=same_secret,
-            say=say,
+            force=force,
+            say=(lambda text: None) if as_json else say,
         )
-        return
-    from affinedp.budget.charges import checked_rows
+    else:
+        answer = _with_mechanism(mechanism, data, output, ledger, label, bound, rows, same_secret)
+        if not as_json:
+            say(f"released {answer['rows']:,} rows to {output}")
+    if as_json:
+        say_json(answer)
+    elif answer["budget_left"] is not None:
+        say(f"budget left: ε = {answer['budget_left']:.6g} at δ = {answer['budget_delta']:g}")
+    if answer["budget_left"] is None:
+        warn(NO_LEDGER)
+
+
+def _with_mechanism(
+    mechanism: Path,
+    data: Path,
+    output: Path,
+    ledger: str | None,
+    label: str | None,
+    bound: float | None,
+    rows: Literal["same", "different"] | None,
+    same_secret: bool,
+) -> dict[str, Any]:
+    from affinedp.cli.answers import promise_as_json
     from affinedp.cli.pending import settled_in_the_end
     from affinedp.files.data import check_writable, read_table, write_table
     from affinedp.mechanism import Mechanism
+    from affinedp.release.plan import checked_bound
 
+    checked_bound(bound)
     loaded = Mechanism.load(mechanism)
     check_writable(output)
     table = read_table(data)
-    about = checked_rows(rows)
-    left = "no ledger was given: nothing keeps count of this release"
+    left = cap = None
     with settled_in_the_end(ledger, same_secret) as budget:
-        published = loaded.release(table, ledger=budget, label=label, bound=bound, rows=about)
+        with about(data):
+            published = loaded.release(table, ledger=budget, label=label, bound=bound, rows=rows)
         write_table(published, output)
         if budget is not None:
-            left = f"budget left: ε = {budget.remaining:.6g} at δ = {budget.delta:g}"
-    say(f"released {len(published)} rows to {output}")
-    say(left)
+            left, cap = budget.remaining, budget.delta
+    return {
+        "rows": len(published),
+        "output": str(output),
+        "budget_left": left,
+        "budget_delta": cap,
+        "promise_of_each_row": promise_as_json(loaded.guarantee),
+    }
+
+
+def refuse_to_overwrite(path: Path, force: bool) -> None:
+    """Refuse to replace what was published before: two releases of a secret tell more than one.
+
+    Parameters
+    ----------
+    path : Path
+        Where results would go.
+    force : bool
+        Whether they may replace what is there.
+    """
+    if not force and path.exists() and not path.is_dir():
+        raise AffineDPError(f"{path} exists already: choose another name, or give --force")

@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from affinedp.cli.options import AsJson
 from affinedp.cli.output import say, say_json, say_table
+from affinedp.progress import Progress
+
+if TYPE_CHECKING:
+    from affinedp.paper.claims import Reproduced
 
 
 def reproduce(
-    part: Annotated[str, typer.Argument(help="examples, control, consensus or all.")] = "all",
+    part: Annotated[
+        Literal["all", "examples", "control", "consensus"], typer.Argument(help="What of it.")
+    ] = "all",
     out: Annotated[Path | None, typer.Option(help="Folder for figures and results.")] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Print every number, even with --out.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compute the paper's numbers again, print them beside the paper's, draw its figures.
 
-    With --out the figures (PNG and SVG), results.json and report.html go into that folder.
+    With --out the figures (PNG and SVG), results.json and report.html go into that folder, and
+    a summary is printed.
     """
-    from rich.console import Console
-
     from affinedp.paper.parts import parts_named
     from affinedp.paper.parts import reproduce as compute
 
     names = parts_named(part)
-    with Console(stderr=True).status("starting") as status:
-        found = compute(names, out, lambda text: status.update(text))
+    with Progress("reproducing the paper:") as bar:
+        found = compute(names, out, bar.update)
     if as_json:
         keys = ("what", "paper", "ours", "verdict", "how")
         say_json([dict(zip(keys, claim.row())) for one in found for claim in one.claims])
         return
+    if rows or out is None:
+        _say_rows(found)
+    if out is not None:
+        _say_summary(found, out)
+
+
+def _say_rows(found: list[Reproduced]) -> None:
     for one in found:
         say_table(
             ("claim", "paper", "affinedp", "verdict"),
@@ -39,5 +54,14 @@ def reproduce(
             title=one.title,
             right=("paper", "affinedp"),
         )
-    if out is not None:
-        say(f"open {out / 'report.html'}; the figures and results.json lie beside it")
+
+
+def _say_summary(found: list[Reproduced], out: Path) -> None:
+    from affinedp.paper.claims import counted
+
+    counts = counted(found)
+    say(f"{sum(counts.values())} numbers and claims of the paper, computed again:")
+    say(f"  {counts['agrees']:3} agree")
+    say(f"  {counts['corrected']:3} are corrected, each with the reason")
+    say(f"  {counts['added']:3} are added, where the paper is silent or gives a bound")
+    say(f"open {out / 'report.html'}: every number and figure, the paper's beside ours")

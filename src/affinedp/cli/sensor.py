@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson
 from affinedp.cli.output import say, say_json
 from affinedp.errors import AffineDPError
@@ -25,6 +26,7 @@ def sensor(
     """
     from affinedp.control.sensors.recording import read_recording, study
 
+    expect(readings, "data")
     found = [study(name, column) for name, column in read_recording(readings)]
     if as_json:
         say_json({"sensors": [one.to_record() for one in found]})

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from affinedp.cli.output import say
+from affinedp.cli.file_kinds import about, expect
+from affinedp.cli.help import add
+from affinedp.cli.options import AsJson
+from affinedp.cli.output import say, say_json
+from affinedp.errors import AffineDPError
+
+if TYPE_CHECKING:
+    from affinedp.tables.margin_release import MarginDesign
+    from affinedp.tables.table_file import TableFile
+    from affinedp.tables.table_release import TableDesign
 
 tables_app = typer.Typer(
     help="Tables: preview accuracy, guess a description.", no_args_is_help=True
 )
 
 
-@tables_app.command()
 def preview(
     description: Annotated[
         Path, typer.Argument(help="Description of a table (.toml).", show_default=False)
@@ -27,22 +36,55 @@ def preview(
         ),
     ] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how accurate every level of a table would be; nothing is spent or published.
 
     The noise is designed from the description, the labels of the rows and public columns.  No
     private number is read.
     """
-    from affinedp.cli.tables import previewed
+    preview_table(description, data, level, as_json)
 
-    design = previewed(description, data)
+
+def preview_table(
+    description: Path, data: Path | None, level: float = 0.95, as_json: bool = False
+) -> None:
+    """Print how accurate every level of a table would be.
+
+    Parameters
+    ----------
+    description : Path
+        Of the table.
+    data : Path or None
+        The table, for its labels; not needed where every row is a data set of its own.
+    level : float
+        Of the intervals.
+    as_json : bool
+        For programs.
+    """
+    from affinedp.cli.answers import promise_as_json
+    from affinedp.cli.tables import labelled_table
+    from affinedp.tables.margin_file import describes_margins, read_margin_release
+    from affinedp.tables.table_file import read_table_release
+
+    expect(description, "table description")
+    design: TableDesign | MarginDesign
+    if describes_margins(description):
+        design = read_margin_release(description).release.design()
+    elif data is None:
+        read = read_table_release(description)
+        design = read.release.design(_columns_only(read))
+    else:
+        read = read_table_release(description)
+        expect(data, "data")
+        table = labelled_table(data, read.index)
+        with about(data):
+            design = read.release.design(table)
     found = design.levels(level)
     if as_json:
-        import json
-
         rows = [{"level": name, **row} for name, row in found.to_dict("index").items()]
-        say(json.dumps({"neighbours": design.guarantee.neighbours, "levels": rows}))
+        promise = promise_as_json(design.guarantee)
+        say_json({**promise, "confidence": level, "levels": rows})
         return
     say(str(design.guarantee))
     say("")
@@ -60,13 +102,36 @@ def preview(
     for label, text in design.report().totals:
         if label.startswith("against"):
             say(f"{label}: {text}")
+    if data is None:
+        say("columns that the description does not name are not counted: --data FILE counts them")
     say("nothing was spent")
+
+
+def _columns_only(read: TableFile) -> Any:
+    """A table of the columns that the description names, without any row of data."""
+    import pandas
+
+    told = read.release
+    apart = told.row_mode == "separate" and told.hierarchy is None and told.margins is None
+    named = list(dict.fromkeys([*_parts(told), *(told.columns or ())]))
+    if not apart or not named or told.equations:
+        raise AffineDPError(
+            "how accurate this table is depends on its rows: give it with --data FILE (its labels "
+            "are used, no private number)"
+        )
+    return pandas.DataFrame({name: [0] for name in named})
+
+
+def _parts(told: Any) -> Iterator[str]:
+    for total, parts in (told.totals or {}).items():
+        yield total
+        for part in parts:
+            yield from (part,) if isinstance(part, str) else part
 
 
 SHOWN = ("noise", "half_width", "all_at_once")
 
 
-@tables_app.command()
 def guess(
     data: Annotated[
         Path, typer.Argument(help="A cross-tabulation, CSV, Parquet or Excel.", show_default=False)
@@ -77,12 +142,14 @@ def guess(
     public_margins: Annotated[
         bool, typer.Option("--public-margins", help="Publish the totals as they are.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a description of a cross-tabulation, guessed from its labels, to check and correct."""
     from affinedp.cli.tables import labelled_table
     from affinedp.tables.crosstab import from_crosstab
     from affinedp.tables.table_file import table_toml
 
+    expect(data, "data")
     release = from_crosstab(
         labelled_table(data, (index,)),
         epsilon=epsilon,
@@ -91,5 +158,20 @@ def guess(
         ask=None,
         say=lambda text: None,
     )
+    text = table_toml(release, [index]).rstrip()
+    if as_json:
+        import tomllib
+
+        say_json(tomllib.loads(text))
+        return
     say("# guessed from the labels: check every line before anything is released")
-    say(table_toml(release, [index]).rstrip())
+    say(text)
+
+
+add(
+    tables_app,
+    preview,
+    "affinedp tables preview table.toml data.csv",
+    "affinedp tables preview table.toml data.csv --level 0.9 --json",
+)
+add(tables_app, guess, "affinedp tables guess counts.csv --index region --epsilon 1 > table.toml")

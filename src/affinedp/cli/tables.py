@@ -6,16 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from affinedp.cli.answers import promise_as_json
+from affinedp.cli.file_kinds import about
 from affinedp.cli.pending import settled_in_the_end
 from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
+from affinedp.show.page import Report
 from affinedp.tables.margin_file import describes_margins, read_margin_release
-from affinedp.tables.margin_release import MarginDesign
 from affinedp.tables.refusals import closest
 from affinedp.tables.released_table import ReleasedTable
 from affinedp.tables.table_file import TableFile, read_table_release
-from affinedp.tables.table_release import TableDesign
 
 
 def release_file(
@@ -27,8 +28,9 @@ def release_file(
     label: str | None = None,
     bound: float | None = None,
     same_secret: bool = False,
+    force: bool = False,
     say: Callable[[str], object] = print,
-) -> None:
+) -> dict[str, Any]:
     """Publish the table in a file as a table file says, or all margins of people in it.
 
     Parameters
@@ -47,14 +49,21 @@ def release_file(
         Public bound on the numbers, in place of the one in the file.
     same_secret : bool
         Whether a change of the ledger's secret is one of these neighbours, whatever their unit.
+    force : bool
+        Whether the noise and the report may replace files that exist.
     say : callable
         Takes what is to be told, line by line.
+
+    Returns
+    -------
+    dict
+        The same for programs.
     """
     if describes_margins(description):
-        _release_margins(
-            description, data, output, ledger=ledger, label=label, same_secret=same_secret, say=say
-        )
-        return
+        return _release_margins(
+            description, data, output,
+            ledger=ledger, label=label, same_secret=same_secret, force=force, say=say,
+        )  # fmt: skip
     read = read_table_release(description)
     further = [path for path in (_beside(output, read.noise), _beside(output, read.report)) if path]
     check_writable(output)
@@ -63,17 +72,27 @@ def release_file(
     for path in further:
         if not path.parent.is_dir():
             raise AffineDPError(f"{path} cannot be written: no such folder")
+        if path.exists() and not force:
+            raise AffineDPError(f"{path} exists already: choose another -o, or give --force")
     table = labelled_table(data, read.index)
     limit = read.bound if bound is None else bound
     with settled_in_the_end(ledger, same_secret) as budget:
-        released = read.release.release(table, ledger=budget, label=label, bound=limit)
+        with about(data):
+            released = read.release.release(table, ledger=budget, label=label, bound=limit)
         write_table(released.table.reset_index() if read.index else released.table, output)
-        left = None if budget is None else budget.remaining
+        left, cap = (None, None) if budget is None else (budget.remaining, budget.delta)
     say(f"released {len(table):,} rows to {output}")
     _write_noise(released, read, _beside(output, read.noise), say)
     _write_report(released, _beside(output, read.report), say)
     say(str(released.guarantee))
-    _say_what_is_left(left, say)
+    return {
+        "rows": len(table),
+        "output": str(output),
+        "further": [str(path) for path in further],
+        "budget_left": left,
+        "budget_delta": cap,
+        "promise": promise_as_json(released.guarantee),
+    }
 
 
 def _release_margins(
@@ -84,8 +103,9 @@ def _release_margins(
     ledger: str | None,
     label: str | None,
     same_secret: bool,
+    force: bool,
     say: Callable[[str], object],
-) -> None:
+) -> dict[str, Any]:
     """Publish all margins in one long file: labels, counts, the ends of intervals."""
     read = read_margin_release(description)
     report = _beside(output, read.report)
@@ -94,52 +114,46 @@ def _release_margins(
         raise AffineDPError(f"{output} is the private table itself: choose another output")
     if report is not None and not report.parent.is_dir():
         raise AffineDPError(f"{report} cannot be written: no such folder")
+    if report is not None and report.exists() and not force:
+        raise AffineDPError(f"{report} exists already: choose another -o, or give --force")
     people = read_table(data)
     with settled_in_the_end(ledger, same_secret) as budget:
-        released = read.release.release(
-            people, count=read.count, person=read.person, ledger=budget, label=label
-        )
+        with about(data):
+            released = read.release.release(
+                people, count=read.count, person=read.person, ledger=budget, label=label
+            )
         table = released.tables(read.level, read.at)
         write_table(table, output)
-        left = None if budget is None else budget.remaining
+        left, cap = (None, None) if budget is None else (budget.remaining, budget.delta)
     say(f"released {len(table):,} numbers to {output}")
     if report is not None:
-        if report.suffix.lower() == ".pdf":
-            report.write_bytes(released.report().pdf())
-        else:
-            write_text(report, released.report().page())
-        say(f"wrote a report to {report}")
+        _write_page(report, released.report(), say)
     say(str(released.guarantee))
-    _say_what_is_left(left, say)
+    return {
+        "rows": len(table),
+        "output": str(output),
+        "further": [] if report is None else [str(report)],
+        "budget_left": left,
+        "budget_delta": cap,
+        "promise": promise_as_json(released.guarantee),
+    }
 
 
-def _say_what_is_left(left: float | None, say: Callable[[str], object]) -> None:
-    if left is None:
-        say("no ledger was given: nothing keeps count of this release")
+def _write_page(path: Path, report: Report, say: Callable[[str], object]) -> None:
+    """A report as a PDF or as HTML, as the name of the file says."""
+    if path.suffix.lower() == ".pdf":
+        path.write_bytes(report.pdf())
     else:
-        say(f"budget left: ε = {left:.6g}")
+        write_text(path, report.page())
+    say(f"wrote a report to {path}")
 
 
 def _beside(output: Path, name: str | None) -> Path | None:
-    return None if name is None else output.parent / name
-
-
-def previewed(description: Path, data: Path | None) -> TableDesign | MarginDesign:
-    """Return the noise that a file asks for; only labels of the data are used.
-
-    Parameters
-    ----------
-    description : Path
-        About a table or margins.
-    data : Path or None
-        The table; margins need none.
-    """
-    if describes_margins(description):
-        return read_margin_release(description).release.design()
-    read = read_table_release(description)
-    if data is None:
-        raise AffineDPError("give the table, too: its labels say which numbers there are")
-    return read.release.design(labelled_table(data, read.index))
+    """A file beside the published table, with its name: that of next month is another."""
+    if name is None:
+        return None
+    place = output.parent / name
+    return place.with_name(f"{output.stem}-{place.name}")
 
 
 def labelled_table(data: Path, index: tuple[str, ...]) -> Any:
@@ -158,8 +172,8 @@ def labelled_table(data: Path, index: tuple[str, ...]) -> Any:
     for name in index:
         if name not in table.columns:
             raise AffineDPError(
-                f"index names {name!r}, but the table has no such column"
-                f"{closest(name, table.columns)}"
+                f"{data.name}: index names {name!r}, but the table has no such column"
+                f"{closest(name, [one for one in table.columns if one not in index])}"
             )
     return table.set_index(list(index) if len(index) > 1 else index[0])
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from affinedp.cli.answers import promise_as_json
 from affinedp.cli.exits import NOT_KEPT
+from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import (
     AsJson,
     AskedDelta,
@@ -16,10 +18,12 @@ from affinedp.cli.options import (
     ProblemFile,
     Tolerance,
 )
-from affinedp.cli.output import by_name, finite, say_json
+from affinedp.cli.output import say_json
 from affinedp.files.visible import visible
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from affinedp.promise.guarantee import Guarantee
 
 
@@ -39,6 +43,7 @@ def verify(
     from affinedp.cli.problems import asked_promise, say_forgotten, verify_problem
     from affinedp.files.problem import read_problem
 
+    expect(problem, "problem")
     read = read_problem(problem)
     say_forgotten(read, check_against)
     asked = asked_promise(read, epsilon, delta)
@@ -52,42 +57,6 @@ def verify(
         raise typer.Exit(NOT_KEPT)
 
 
-def promise_as_json(
-    guarantee: Guarantee,
-    asked: tuple[float, float] | None = None,
-    holds: bool | None = None,
-) -> dict[str, Any]:
-    """Return a promise for programs.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        What is promised.
-    asked : tuple of float, optional
-        (ε, δ) that were asked for.
-    holds : bool, optional
-        Whether they are kept.
-    """
-    deltas = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
-    answer: dict[str, Any] = {
-        "law": guarantee.law,
-        "promise": guarantee.leak is None,
-        "exact": guarantee.exact,
-        "sensitivity": finite(guarantee.sensitivity),
-        "epsilon_at_delta": {f"{d:g}": finite(guarantee.epsilon(d)) for d in deltas},
-        "rho": finite(guarantee.rho),
-        "neighbours": guarantee.neighbours,
-        "rests_on": guarantee.basis,
-        "method": guarantee.method,
-        "worst_direction": by_name(guarantee.worst_direction, guarantee.names),
-        "leak": by_name(guarantee.leak, guarantee.output_names),
-        "warnings": list(guarantee.warnings),
-    }
-    if asked is not None:
-        answer["asked"] = {"epsilon": asked[0], "delta": asked[1], "holds": holds}
-    return answer
-
-
 def _say_promise(
     guarantee: Guarantee, asked: tuple[float, float] | None, holds: bool | None
 ) -> None:
@@ -99,18 +68,23 @@ def _say_promise(
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
+    if asked is not None:
+        table.add_row("asked", _verdict(guarantee, asked, holds))
     for label, text in guarantee.summary():
         alarming = label in ("leak", "warning") or (
             label == "promise" and guarantee.leak is not None
         )
         table.add_row(label, Text(visible(text), style="red" if alarming else ""))
-    if asked is not None:
-        kept = guarantee.epsilon(asked[1])
-        instead = f"ε = {kept!r} does" if math.isfinite(kept) else "no ε does"
-        over = kept / asked[0] - 1 if asked[0] > 0 else 0.0
-        verdict = f"holds up to rounding ({over:.1e})" if over > 0 else "holds"
-        verdict = verdict if holds else f"does NOT hold ({instead})"
-        style = "green" if holds else "bold red"
-        promise = f"ε = {asked[0]:g}, δ = {asked[1]:g}"
-        table.add_row("asked", Text(f"{promise}: {verdict}", style=style))
     Console().print(table)
+
+
+def _verdict(guarantee: Guarantee, asked: tuple[float, float], holds: bool | None) -> Text:
+    from rich.text import Text
+
+    kept = guarantee.epsilon(asked[1])
+    instead = f"ε = {kept!r} does" if math.isfinite(kept) else "no ε does"
+    over = kept / asked[0] - 1 if asked[0] > 0 else 0.0
+    verdict = f"holds up to rounding ({over:.1e})" if over > 0 else "holds"
+    verdict = verdict if holds else f"does NOT hold ({instead})"
+    style = "green" if holds else "bold red"
+    return Text(f"ε = {asked[0]:g}, δ = {asked[1]:g}: {verdict}", style=style)

@@ -25,6 +25,7 @@ from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.promise.calibration import gaussian_sensitivity
+from affinedp.promise.guarantee import keeping
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
@@ -107,7 +108,8 @@ def design_gaussian(
     limit = largest_sensitivity(epsilon, delta)
     warn_of_forgotten(manifold, check_against)
     if method == "algorithm1":
-        return _algorithm_1(neighbours, matrix, names, limit, basis, covariance)
+        given = _algorithm_1(neighbours, matrix, names, limit, basis, covariance)
+        return keeping(given, epsilon, delta)
     if method != "optimal":
         raise AffineDPError(f"method must be 'optimal' or 'algorithm1', not {method!r}")
     if basis is not None or covariance is not None:
@@ -115,7 +117,8 @@ def design_gaussian(
     checked = checked_weights(weights, matrix.shape[0])
     tol = float(real_array(tol, "tol", 0))
     found = least_gaussian(neighbours, matrix, names, limit, checked, tol, imbalance)
-    return with_least(found.mechanism, checked, found.dual, epsilon, delta)
+    made = keeping(found.mechanism, epsilon, delta)
+    return with_least(made, checked, found.dual, epsilon, delta)
 
 
 @dataclass(frozen=True)

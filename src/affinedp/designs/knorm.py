@@ -19,29 +19,24 @@ from affinedp.arrays import (
     within_range,
     yes_or_no,
 )
-from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.exact import readable
 from affinedp.bodies.hull import TooLargeBodyError
-from affinedp.bodies.polytope import Polytope
-from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
 from affinedp.designs.bounds import dual_value, moves_are_whole, with_least
-from affinedp.designs.knorm_blocks import Cell, as_one_sum, real_cell, whole_cells
+from affinedp.designs.knorm_blocks import real_cell, whole_cells
+from affinedp.designs.knorm_bodies import AXES, HULL, SEARCHED, Chosen, best_bodies
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum, large_sum
-from affinedp.designs.separate import Block, checked_weights, split
+from affinedp.designs.separate import checked_weights, split
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.progress import Progress
+from affinedp.promise.guarantee import keeping
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-# Extra points of a body have so many digits of the moves' size.
-DIGITS = 4
 # Laplace strategies are compared with in so many dimensions; beyond, the search takes minutes.
 MOST_COMPARED = 12
 STARTS = 6
@@ -130,9 +125,8 @@ def design_knorm(
         neighbours, matrix, names, limit, checked, strategies,
         integers=whole, seed=seed, starts=int(count),
     )  # fmt: skip
-    return with_least(
-        found.mechanism, checked, found.dual, limit, data="integer" if whole else "any"
-    )
+    made = keeping(found.mechanism, limit)
+    return with_least(made, checked, found.dual, limit, data="integer" if whole else "any")
 
 
 @dataclass(frozen=True)
@@ -196,7 +190,7 @@ def least_knorm(
     laplace = strategies() if small and starts and not integers else None
     dual = None if integers and not moves_are_whole(neighbours) else dual_value(blocks)
     try:
-        chosen = _bodies(blocks, make, laplace, limit, starts, integers, generator)
+        chosen = best_bodies(blocks, make, laplace, limit, starts, integers, generator)
     except TooLargeBodyError as error:
         found = laplace or strategies()
         note = f"Laplace noise in place of K-norm: {error}"
@@ -208,117 +202,6 @@ def least_knorm(
     return LeastKNorm(mechanism, dual)
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """The body of one block.
-
-    Attributes
-    ----------
-    outputs : array of int
-        Outputs of the block.
-    basis : array, shape (outputs, r)
-        What makes outputs of the coordinates.
-    points : array, shape (r, p)
-        Points of the body, up to sign; or the signs of a public sum.
-    searched : bool
-        Whether it is more than the hull of the moves.
-    """
-
-    outputs: IntArray
-    basis: FloatArray
-    points: FloatArray
-    searched: bool
-
-
-def _bodies(
-    blocks: list[Block],
-    make: Callable[[Block], Cell],
-    laplace: Mechanism | None,
-    limit: float,
-    starts: int,
-    integers: bool,
-    generator: np.random.Generator,
-) -> list[Chosen]:
-    """The best body of every block, each kind of block once."""
-    solved: dict[str, Chosen] = {}
-    found = []
-    with Progress("K-norm bodies") as progress:
-        for i, block in enumerate(blocks):
-            if block.key not in solved:
-                cell = make(block)
-                known = _square_strategy(cell, laplace, limit)
-                solved[block.key] = _body(cell, known, limit, starts, integers, generator)
-            found.append(replace(solved[block.key], outputs=block.outputs))
-            progress.update((i + 1) / len(blocks))
-    return found
-
-
-def _body(
-    cell: Cell,
-    known: list[FloatArray],
-    limit: float,
-    starts: int,
-    integers: bool,
-    generator: np.random.Generator,
-) -> Chosen:
-    """The best body of a block: the hull of its moves, or one with further points."""
-    one_sum = as_one_sum(cell.moves)
-    exchanged = None
-    if one_sum is not None:
-        points = (one_sum.width * one_sum.signs)[:, None]
-        exchanged = Chosen(cell.outputs, one_sum.spread(cell.basis), points, False)
-        if cell.moves.shape[1] > MOST_SEARCHED:
-            return exchanged
-    hull = _polytope(cell.moves)
-    best, error = hull, _error(hull, cell, limit, integers)
-    candidates = better_bodies(hull.vertices, cell.cost, known, starts, generator)
-    for extra in candidates:
-        rounded = _whole_shares(extra) if integers else _short(extra, hull.vertices)
-        body = _polytope(np.vstack([hull.vertices, rounded]))
-        own = _error(body, cell, limit, integers)
-        if own < error * (1 - 1e-9):
-            best, error = body, own
-    if best is hull and exchanged is not None:
-        return exchanged
-    return Chosen(cell.outputs, cell.basis, best.vertices.T, best is not hull)
-
-
-def _error(body: Polytope, cell: Cell, limit: float, integers: bool) -> float:
-    """The cost of noise with this body at rate ε."""
-    if integers:
-        return float((LatticeCones(body).second_moment(limit) * cell.cost).sum())
-    return float((body.second_moment() * cell.cost).sum()) / limit**2
-
-
-def _whole_shares(extra: FloatArray) -> FloatArray:
-    """Extra points on a part of the lattice so coarse that the cones have few lattice points."""
-    shares = {2: 16, 3: 4}.get(extra.shape[1], 1)
-    return np.asarray(np.rint(extra * shares) / shares)
-
-
-def _short(extra: FloatArray, vertices: FloatArray) -> FloatArray:
-    """Extra points with few digits: any points do, and short ones are quick in exact arithmetic."""
-    size = np.abs(vertices).max(axis=0)
-    unit = 10.0 ** (np.floor(np.log10(np.where(size > 0, size, 1.0))) - DIGITS)
-    return np.asarray(np.vectorize(lambda v: float(f"{v:.12g}"))(np.rint(extra / unit) * unit))
-
-
-def _polytope(rows: FloatArray) -> Polytope:
-    kept = np.unique(rows[np.any(rows != 0, axis=1)], axis=0)
-    return Polytope([tuple(map(readable, row)) for row in kept.tolist()])
-
-
-def _square_strategy(cell: Cell, laplace: Mechanism | None, limit: float) -> list[FloatArray]:
-    """The points of a Laplace design with as many noises as dimensions: it is a K-norm."""
-    if laplace is None:
-        return []
-    noise = dense(laplace.noise_matrix[cell.outputs])
-    used = noise[:, np.abs(noise).max(axis=0) > 0]
-    if used.shape[1] > 2 * cell.basis.shape[1] + 2:
-        return []
-    return [(np.linalg.pinv(cell.basis) @ used * limit).T]
-
-
 def _assembled(
     adjacency: Adjacency,
     query: Matrix,
@@ -328,22 +211,27 @@ def _assembled(
     integers: bool,
 ) -> Mechanism:
     parts = [(one.outputs, one.basis, one.points) for one in chosen]
-    basis, root = _together(parts, query.shape[0])
-    searched = any(one.searched for one in chosen)
-    note = (
-        "a local optimum: a body found by search around the hull of the moves"
-        if searched
-        else "the hull of the moves"
-    )
+    basis, root = together(parts, query.shape[0])
+    words = {one.words for one in chosen}
+    notes = tuple(note for note in (SEARCHED, HULL, AXES) if note in words)
     found = build(
-        adjacency, query, basis, root, "knorm", names, notes=(note,), rate=limit, integers=integers
+        adjacency, query, basis, root, "knorm", names, notes=notes, rate=limit, integers=integers
     )
     return at_the_rate(found, limit)
 
 
-def _together(
+def together(
     parts: list[tuple[IntArray, FloatArray, FloatArray]], outputs: int
 ) -> tuple[Matrix, Matrix]:
+    """Return basis and root of all blocks.
+
+    Parameters
+    ----------
+    parts : list of (outputs, basis, root)
+        One per block.
+    outputs : int
+        How many outputs there are.
+    """
     import scipy.sparse as sparse
 
     if len(parts) == 1:
@@ -366,7 +254,7 @@ def at_the_rate(mechanism: Mechanism, limit: float) -> Mechanism:
     Parameters
     ----------
     mechanism : Mechanism
-        K-norm noise.
+        K-norm or staircase noise.
     limit : float
         ε.
     """
@@ -383,7 +271,7 @@ def at_the_rate(mechanism: Mechanism, limit: float) -> Mechanism:
         if found > limit:
             rate = min(rate, mechanism.rate) * (1 - 4e-16)
         mechanism = build(
-            mechanism.adjacency, mechanism.query, mechanism.basis, mechanism.root, "knorm",
+            mechanism.adjacency, mechanism.query, mechanism.basis, mechanism.root, mechanism.law,
             mechanism.output_names, notes=mechanism.notes, rate=rate, integers=mechanism.integers,
         )  # fmt: skip
     raise AffineDPError(

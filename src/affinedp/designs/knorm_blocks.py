@@ -185,6 +185,16 @@ class OneSum:
             wide[last, -1] = -times[last, 0]
         return wide
 
+    def spread_cost(self, cost: FloatArray) -> FloatArray:
+        """Return the cost of noise in all r + 1 entries.
+
+        Parameters
+        ----------
+        cost : array, shape (r, r)
+            In the first r, of which the last is a combination.
+        """
+        return np.pad(cost, ((0, 1), (0, 1)))
+
 
 def as_one_sum(moves: FloatArray) -> OneSum | None:
     """Recognise the moves under one public sum, or return None.

@@ -29,6 +29,7 @@ from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
+from affinedp.promise.guarantee import keeping
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
@@ -105,7 +106,7 @@ def design_laplace(
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
     if method == "algorithm2":
-        return _algorithm_2(neighbours, matrix, names, limit, basis)
+        return keeping(_algorithm_2(neighbours, matrix, names, limit, basis), limit)
     if method != "optimal":
         raise AffineDPError(f"method must be 'optimal' or 'algorithm2', not {method!r}")
     if basis is not None:
@@ -147,7 +148,7 @@ def design_laplace(
     mechanism = at_the_limit(
         build(neighbours, matrix, basis_matrix, root, "laplace", names, notes=tuple(notes)), limit
     )
-    return with_least(mechanism, checked, dual_value(blocks), limit)
+    return with_least(keeping(mechanism, limit), checked, dual_value(blocks), limit)
 
 
 @within_range
@@ -219,7 +220,7 @@ def iid_noise(
         neighbours, matrix, identity, identity * (found.upper / limit), law, names,
         notes=("independent noise of one scale on every output",),
     )  # fmt: skip
-    return at_the_limit(mechanism, limit)
+    return keeping(at_the_limit(mechanism, limit), epsilon, delta)
 
 
 def _epsilon(epsilon: float) -> float:

@@ -68,13 +68,13 @@ def network_of(component: Component) -> Network | None:
 
 def _are_ratios(form: tuple[int, sparse.csr_array], signs: sparse.csr_array) -> bool:
     """Whether X modulo a prime is ``sign_ij · c_j / c_i`` for some c."""
-    import scipy.sparse as sparse
-    from scipy.sparse.csgraph import breadth_first_order
-
     prime, residues = form
     ratio = residues.data * signs.data % prime
     if np.all(ratio == 1):
         return True
+    import scipy.sparse as sparse
+    from scipy.sparse.csgraph import breadth_first_order
+
     q, k = residues.shape
     row = np.repeat(np.arange(q), np.diff(residues.indptr))
     places = sparse.csr_array(

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,13 +23,13 @@ from affinedp.arrays import (
     Matrix,
     dense,
     is_sparse,
+    linked,
     real_array,
     real_matrix,
     within_range,
 )
-from affinedp.equations.decimals import short_decimals
+from affinedp.equations.consistency import check_consistent, solve_basis
 from affinedp.equations.elimination import (
-    EPS,
     Canonical,
     balancing_units,
     eliminate_dense,
@@ -38,13 +37,20 @@ from affinedp.equations.elimination import (
     eliminate_sparse,
     in_float_range,
 )
+from affinedp.equations.given import (
+    checked_names,
+    nonzeros,
+    rational_rows,
+    refuse_rounded,
+    some,
+    transposed,
+)
 from affinedp.equations.modular_form import ModularForm, modular_form
 from affinedp.equations.text import LinearEquations, format_equation, parse_equations
 from affinedp.errors import (
     AffineDPError,
     DoubtfulZeroError,
     IdentifiableEntriesError,
-    InconsistentEquationsError,
 )
 
 if TYPE_CHECKING:
@@ -56,9 +62,8 @@ ExactRows = tuple[ExactRow, ...]
 # coefficients and offsets
 ExactEquations = tuple[Sequence[Mapping[int, Fraction]], Sequence[Fraction]]
 
-# Up to this many coefficients, and this many times the number of equations, exact
-# elimination takes well under a second.
-EXACT_COEFFICIENTS = 20_000
+# Up to this many coefficients times the number of equations, exact elimination takes well under a
+# second.
 EXACT_WORK = 400_000
 # The same for doubles of full length, whose products are long numbers.
 EXACT_FLOAT_WORK = 5_000
@@ -113,11 +118,11 @@ class AffineManifold:
         public_entries: PublicEntries = "refuse",
         rank_tolerance: float | None = None,
     ) -> None:
-        _refuse_rounded(D, "D")
-        _refuse_rounded(b, "b")
+        refuse_rounded(D, "D")
+        refuse_rounded(b, "b")
         matrix = real_matrix(D, "D")
         offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1)
-        rows = _rational_rows(matrix) if rank_tolerance is None else None
+        rows = rational_rows(matrix) if rank_tolerance is None else None
         exact = None if rows is None else (rows, [Fraction(value) for value in offsets.tolist()])
         self._build(matrix, offsets, exact, names, public_entries, rank_tolerance)
 
@@ -199,7 +204,7 @@ class AffineManifold:
             )
         if rank_tolerance is not None and not 0 < rank_tolerance < 1:
             raise AffineDPError(f"rank_tolerance must lie in (0, 1), not {rank_tolerance!r}")
-        self._names = _checked_names(names, n)
+        self._names = checked_names(names, n)
         contradicting: tuple[int, ...] | None = None
         if exact is not None and _cheap_exactly(exact[0]):
             canonical, contradicting = eliminate_exactly(*exact, n)
@@ -213,7 +218,7 @@ class AffineManifold:
         self._exact: ExactRows | None = (
             tuple(exact[0][i] for i in canonical.rows) if exact is not None else None
         )
-        self._check_consistent(matrix, offsets, contradicting)
+        check_consistent(matrix, offsets, canonical, contradicting, ON_MANIFOLD)
         if canonical.exact_rows is None:
             self._certify_zeros()
         if public_entries == "refuse":
@@ -288,7 +293,7 @@ class AffineManifold:
                         columns[j][i] = value
             return columns
         known: dict[float, Fraction] = {}
-        for i, j, value in zip(*(part.tolist() for part in _nonzeros(self._matrix))):
+        for i, j, value in zip(*(part.tolist() for part in nonzeros(self._matrix))):
             columns[j][i] = known.setdefault(value, Fraction(value))
         return columns
 
@@ -304,7 +309,7 @@ class AffineManifold:
         if self._canonical.exact_offset is not None:
             x[self._canonical.pivots] = [_rounded(-b) for b in self._canonical.exact_offset]
         elif self._offsets.any():
-            x[self._canonical.pivots] = self._solve_basis(-self._offsets)
+            x[self._canonical.pivots] = solve_basis(self._matrix, self._canonical, -self._offsets)
         return x
 
     @cached_property
@@ -339,13 +344,11 @@ class AffineManifold:
         move together.
         """
         import scipy.sparse as sparse
-        from scipy.sparse.csgraph import connected_components
 
         reduced = sparse.coo_array(self._canonical.reduced)
         reduced.eliminate_zeros()
-        ends = (self._canonical.pivots[reduced.row], self._canonical.free[reduced.col])
-        links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(self.n, self.n))
-        label = connected_components(links, directed=False)[1]
+        pivots, free = self._canonical.pivots, self._canonical.free
+        label = linked(pivots[reduced.row], free[reduced.col], self.n)
         order = np.argsort(label, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
         loose = set(self._identifiable().tolist())
@@ -412,11 +415,9 @@ class AffineManifold:
     def _couplings(self) -> tuple[FloatArray, FloatArray, IntArray]:
         """Units of equations and entries, and which of them hang together: entries first."""
         import scipy.sparse as sparse
-        from scipy.sparse.csgraph import connected_components
 
-        pattern = sparse.csr_array(self._matrix)
-        links = sparse.block_array([[None, pattern.T], [pattern, None]], format="csr")
-        label = connected_components(links, directed=False)[1]
+        pattern = sparse.coo_array(self._matrix)
+        label = linked(pattern.col, self.n + pattern.row, self.n + pattern.shape[0])
         return *balancing_units(self._matrix), label
 
     def contains(self, x: ArrayLike, tolerance: float = ON_MANIFOLD) -> bool:
@@ -469,7 +470,7 @@ class AffineManifold:
         points = real_array(x, "x")
         if points.ndim not in (1, 2) or points.shape[-1] != self.n:
             raise AffineDPError(
-                f"x has shape {points.shape}, but has {self.n} entries: {_some(self._names)}"
+                f"x has shape {points.shape}, but has {self.n} entries: {some(self._names)}"
             )
         return points
 
@@ -488,7 +489,7 @@ class AffineManifold:
         if entries:
             verb = "is" if len(entries) == 1 else "are"
             raise IdentifiableEntriesError(
-                f"{_some(entries)} {verb} fixed by the equations alone; no noise can protect "
+                f"{some(entries)} {verb} fixed by the equations alone; no noise can protect "
                 "such an entry. Drop it, or pass public_entries='allow'",
                 entries,
             )
@@ -500,7 +501,7 @@ class AffineManifold:
         much work; otherwise it keeps its rounding, but no zero is mistaken.
         """
         canonical = self._canonical
-        work = self._matrix.shape[0] * float(_nonzeros(self._matrix)[2].size)
+        work = self._matrix.shape[0] * float(nonzeros(self._matrix)[2].size)
         if work <= EXACT_FLOAT_WORK:
             canonical = self._reduced_exactly()
         form = modular_form(self._matrix, self._exact, canonical)
@@ -522,94 +523,12 @@ class AffineManifold:
 
     def _reduced_exactly(self) -> Canonical:
         """The canonical form of the independent equations in rational arithmetic."""
-        rows = self._exact or _transposed(self._exact_columns, self._matrix.shape[0])
+        rows = self._exact or transposed(self._exact_columns, self._matrix.shape[0])
         offsets = [Fraction(value) for value in self._offsets.tolist()]
         exact, _ = eliminate_exactly(rows, offsets, self.n)
         if len(exact.rows) < len(rows):
             return self._canonical
         return replace(exact, rows=self._canonical.rows, tolerance=self._canonical.tolerance)
-
-    def _solve_basis(self, right: FloatArray, transposed: bool = False) -> FloatArray:
-        """Solve with the square basis ``D[:, pivots]`` (or its transpose)."""
-        basis: Any = self._matrix[:, self._canonical.pivots]
-        if is_sparse(basis):
-            import scipy.sparse as sparse
-            from scipy.sparse.linalg import splu
-
-            return np.asarray(
-                splu(sparse.csc_array(basis)).solve(right, "T" if transposed else "N")
-            )
-        return np.linalg.solve(basis.T if transposed else basis, right)
-
-    def _check_consistent(
-        self, matrix: Matrix, offsets: FloatArray, contradicting: tuple[int, ...] | None
-    ) -> None:
-        """Refuse an equation whose left side follows from others but whose offset does not.
-
-        ``contradicting`` says which ones those are where the arithmetic was exact.
-        """
-        kept = self._canonical.rows
-        dropped = np.setdiff1d(np.arange(matrix.shape[0]), kept)
-        if len(dropped) == 0:
-            return
-        left = dense(matrix[dropped][:, self._canonical.pivots])
-        factors = self._solve_basis(left.T, transposed=True) if len(kept) else left.T
-        # an equation that takes no part comes out with a factor that is rounding of the others
-        size = dense(abs(self._matrix).max(axis=1)).reshape(-1, 1)
-        share = np.abs(factors) * size
-        factors = np.where(share > 1e-13 * share.max(axis=0, initial=0.0), factors, 0.0)
-        residual = offsets[dropped] - factors.T @ self._offsets
-        scale = np.abs(offsets[dropped]) + np.abs(factors.T) @ np.abs(self._offsets)
-        # factors that should be zero are off by a rounding of the largest
-        dust = 1e3 * EPS * np.abs(factors).max(axis=0, initial=0.0)
-        dust = dust * np.abs(self._offsets).max(initial=0.0)
-        wrong = np.abs(residual) > ON_MANIFOLD * scale + dust
-        if contradicting is not None:
-            wrong = np.isin(dropped, contradicting)
-        for d in np.flatnonzero(wrong):
-            share = np.abs(factors[:, d])
-            involved = [*kept[share > 1e-9 * share.max(initial=0.0)], dropped[d]]
-            numbers = sorted(int(j) for j in involved)
-            listed = _some([str(j + 1) for j in numbers])
-            does = "contradicts itself" if len(numbers) == 1 else "contradict each other"
-            raise InconsistentEquationsError(
-                f"equation{'s' if len(numbers) > 1 else ''} {listed} (counting from 1) {does} "
-                f"(residual {residual[d]:.6g}). Correct or drop one of them",
-                numbers,
-                float(residual[d]),
-            )
-
-
-def _rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
-    """The rows as exact rationals if every coefficient is an integer or a short decimal."""
-    row, column, values = _nonzeros(matrix)
-    if len(values) > EXACT_COEFFICIENTS:
-        return None
-    exact = short_decimals(values.tolist())
-    if exact is None:
-        return None
-    rows: list[dict[int, Fraction]] = [{} for _ in range(matrix.shape[0])]
-    for i, j, value in zip(row.tolist(), column.tolist(), exact):
-        rows[i][j] = value
-    return rows
-
-
-def _nonzeros(matrix: Matrix) -> tuple[IntArray, IntArray, FloatArray]:
-    """Rows, columns and values of the nonzero coefficients."""
-    if is_sparse(matrix):
-        entries = matrix.tocoo()
-        kept = entries.data != 0
-        return entries.row[kept], entries.col[kept], entries.data[kept]
-    row, column = np.nonzero(matrix)
-    return row, column, matrix[row, column]
-
-
-def _transposed(columns: Sequence[Mapping[int, Fraction]], count: int) -> list[ExactRow]:
-    rows: list[dict[int, Fraction]] = [{} for _ in range(count)]
-    for j, column in enumerate(columns):
-        for i, value in column.items():
-            rows[i][j] = value
-    return list(rows)
 
 
 def _rounded(value: Fraction) -> float:
@@ -623,50 +542,3 @@ def _rounded(value: Fraction) -> float:
 
 def _cheap_exactly(rows: Sequence[Mapping[int, Fraction]]) -> bool:
     return len(rows) * sum(map(len, rows)) <= EXACT_WORK
-
-
-def _checked_names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
-    if names is None:
-        return tuple(f"x{i + 1}" for i in range(n))
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise AffineDPError("names must be a sequence of strings, one per entry")
-    if len(names) != n:
-        raise AffineDPError(f"there are {len(names)} names for {n} entries")
-    repeated = (
-        sorted({name for name in names if list(names).count(name) > 1})
-        if (len(set(names)) < n)
-        else []
-    )
-    if repeated:
-        raise AffineDPError(f"names are used twice: {_some(repeated)}")
-    return tuple(names)
-
-
-def _some(items: Sequence[str], most: int = 8) -> str:
-    """List a few items in words."""
-    shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
-    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
-
-
-def _refuse_rounded(values: Any, name: str) -> None:
-    """Refuse fractions, decimals and long doubles that a double would change."""
-    if values is None or is_sparse(values):
-        return
-    try:
-        given = np.asarray(values)
-    except ValueError:
-        return  # no array at all, which is said elsewhere
-    if given.dtype.kind != "O" and given.dtype != np.longdouble:
-        return
-    for place, value in np.ndenumerate(given):
-        if isinstance(value, Fraction | Decimal | np.longdouble) and np.isfinite(float(value)):
-            number = float(value)
-            same = Fraction(*value.as_integer_ratio()) == Fraction(number)
-            written = isinstance(value, Decimal) and value == Decimal(repr(number))
-            if not (same or written):
-                at = ", ".join(map(str, place))
-                raise AffineDPError(
-                    f"{name}[{at}] = {value} is no double, and rounding it would change the "
-                    "equation. Give the equations as text to AffineManifold.from_equations, which "
-                    "reads fractions such as 1/3 and long decimals exactly"
-                )

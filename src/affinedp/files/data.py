@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from affinedp.arrays import NOT_KEPT, says_decimal
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.files.visible import check_names, visible
 from affinedp.files.writing import replacing
+
+# A path, or what it holds from its beginning.
+Source = Callable[[], Any]
 
 MOST_BYTES = 2_000_000_000
 # A cell of text takes a hundred bytes, a column some thousand.
@@ -24,7 +28,12 @@ MOST_COLUMNS = 100_000
 SHORT = 15
 
 
-def read_table(path: Path, *, long_numbers: Literal["refuse", "text"] = "refuse") -> Any:
+def read_table(
+    path: Path,
+    *,
+    long_numbers: Literal["refuse", "text"] = "refuse",
+    content: bytes | None = None,
+) -> Any:
     """Read a CSV, Parquet or Excel file into a DataFrame, or refuse it with one clear sentence.
 
     Only columns are read: no index, attributes or other notes that a writer left in the file.
@@ -36,22 +45,32 @@ def read_table(path: Path, *, long_numbers: Literal["refuse", "text"] = "refuse"
     long_numbers : {"refuse", "text"}
         What to do with numbers in a CSV file that double precision would change: refuse them, or
         leave their column as the texts that stand there.
+    content : bytes, optional
+        What the file holds, where that is in memory; the path is then a name only, and nothing is
+        written to a disk.
     """
     pandas = _pandas()
     kind = _kind(path)
+
+    def source() -> Any:
+        return path if content is None else io.BytesIO(content)
+
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if (path.stat().st_size if content is None else len(content)) > MOST_BYTES:
             raise AffineDPError(f"{path.name} is too large")
-        if not path.is_file():
+        if content is None and not path.is_file():
             raise AffineDPError(f"{path} is not a file")
         if kind == ".xlsx":
-            frame = _read_excel(path)
+            frame = _read_excel(path, source)
         elif kind == ".csv":
-            _check_size(path, *_csv_size(path))
-            frame = _read_csv(pandas, path, long_numbers)
+            with path.open("rb") if content is None else io.BytesIO(content) as file:
+                _check_size(path, *_csv_size(path, file))
+                file.seek(0)
+                _check_separator(path, file)
+            frame = _read_csv(pandas, path, source, long_numbers)
         else:
-            _check_size(path, *_parquet_size(path))
-            frame = _read_parquet(path)
+            _check_size(path, *_parquet_size(path, source))
+            frame = _read_parquet(source)
     except OSError as error:
         raise AffineDPError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -71,14 +90,14 @@ def read_table(path: Path, *, long_numbers: Literal["refuse", "text"] = "refuse"
     return frame
 
 
-def _read_csv(pandas: Any, path: Path, long_numbers: str) -> Any:
+def _read_csv(pandas: Any, path: Path, source: Source, long_numbers: str) -> Any:
     with warnings.catch_warnings():
         # rows longer than the header: pandas would drop what is too much
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         table = pandas.read_csv(
-            path, skipinitialspace=True, float_precision="round_trip", index_col=False
+            source(), skipinitialspace=True, float_precision="round_trip", index_col=False
         )
-        header = pandas.read_csv(path, skipinitialspace=True, header=None, nrows=1, dtype=str)
+        header = pandas.read_csv(source(), skipinitialspace=True, header=None, nrows=1, dtype=str)
         names = header.iloc[0].dropna()
         if names.duplicated().any():  # pandas would give the second one another name
             twice = visible(str(names[names.duplicated()].iloc[0]))
@@ -91,7 +110,7 @@ def _read_csv(pandas: Any, path: Path, long_numbers: str) -> Any:
         ]
         if labels:
             texts = pandas.read_csv(
-                path,
+                source(),
                 skipinitialspace=True,
                 index_col=False,
                 usecols=labels,
@@ -101,11 +120,12 @@ def _read_csv(pandas: Any, path: Path, long_numbers: str) -> Any:
             )
             for place, name in zip(labels, texts.columns):
                 if texts[name].notna().any():
+                    _check_separators_of_digits(path, name, texts[name].dropna())
                     table.isetitem(place, texts[name].astype(object))
         places = [i for i, kind in enumerate(table.dtypes) if kind.kind == "f"]
         if places:
             texts = pandas.read_csv(
-                path,
+                source(),
                 skipinitialspace=True,
                 index_col=False,
                 usecols=places,
@@ -120,6 +140,33 @@ def _read_csv(pandas: Any, path: Path, long_numbers: str) -> Any:
                     )
                 table[name] = texts[name]
     return table
+
+
+def _check_separator(path: Path, file: BinaryIO) -> None:
+    """Refuse a header without commas that other signs separate."""
+    header = file.read(1 << 20).lstrip(b"\r\n").partition(b"\n")[0]
+    for sign, name in ((b";", "semicolons"), (b"\t", "tabs")):
+        if sign in header and b"," not in header:
+            raise AffineDPError(
+                f"{path.name}, line 1: its columns are separated by {name}. Save it with commas "
+                "between columns, and with a point in decimals"
+            )
+
+
+def _check_separators_of_digits(path: Path, name: str, texts: Any) -> None:
+    """Refuse a column of numbers of which some are written as 1,234 or 1 234."""
+    spelled = texts.str.strip()
+    grouped = spelled.str.fullmatch(_GROUPED)
+    if grouped.any() and (grouped | spelled.str.fullmatch(_PLAIN)).all():
+        row = int(texts.index[int(np.argmax(grouped.to_numpy()))])
+        raise AffineDPError(
+            f"{path.name}: column {name!r}, row {row} (counting from 0) has a separator of "
+            "thousands, or a comma for the point of a decimal: write 1234.5, not 1,234.5 or 1234,5"
+        )
+
+
+_PLAIN = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_GROUPED = r"[+-]?(\d{1,3}([ ,'’_\u00a0\u202f]\d{3})+(\.\d*)?|\d+,\d+)"
 
 
 def _changed(table: Any, texts: Any) -> Iterator[tuple[str, int]]:
@@ -140,20 +187,20 @@ def _kept(double: float, text: str) -> bool:
         return True  # no plain decimal: infinity in words, which is refused later
 
 
-def _read_parquet(path: Path) -> Any:
+def _read_parquet(source: Source) -> Any:
     from pyarrow import parquet
 
-    columns = parquet.read_table(path).replace_schema_metadata(None)
+    columns = parquet.read_table(source()).replace_schema_metadata(None)
     # integers with gaps stay integers
     return columns.to_pandas(integer_object_nulls=True)
 
 
-def _read_excel(path: Path) -> Any:
+def _read_excel(path: Path, source: Source) -> Any:
     """The first sheet: names in the first row, numbers and texts as they stand there."""
     import pandas
     from openpyxl import load_workbook
 
-    book = load_workbook(path, read_only=True, data_only=True)
+    book = load_workbook(source(), read_only=True, data_only=True)
     try:
         sheet = book.worksheets[0]
         _check_size(path, (sheet.max_row or 0) * (sheet.max_column or 0), sheet.max_column or 0)
@@ -171,26 +218,25 @@ def _read_excel(path: Path) -> Any:
     return pandas.DataFrame(columns, columns=list(names))
 
 
-def _csv_size(path: Path) -> tuple[int, int]:
+def _csv_size(path: Path, file: BinaryIO) -> tuple[int, int]:
     """Cells and columns that a file may have at most: every one ends in a comma or a line."""
     cells, columns, in_header = 0, 0, True
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            if b"\0" in block:  # pandas would drop what follows in the cell
-                raise AffineDPError(f"{path.name} is not text: it has a zero byte")
-            cells += sum(map(block.count, (b",", b"\n", b"\r")))
-            if in_header:
-                first, end, _ = block.lstrip(b"\r\n").partition(b"\n")
-                columns += first.count(b",")
-                in_header = not end
+    while block := file.read(1 << 20):
+        if b"\0" in block:  # pandas would drop what follows in the cell
+            raise AffineDPError(f"{path.name} is not text: it has a zero byte")
+        cells += sum(map(block.count, (b",", b"\n", b"\r")))
+        if in_header:
+            first, end, _ = block.lstrip(b"\r\n").partition(b"\n")
+            columns += first.count(b",")
+            in_header = not end
     return cells, columns + 1
 
 
-def _parquet_size(path: Path) -> tuple[int, int]:
+def _parquet_size(path: Path, source: Source) -> tuple[int, int]:
     """What the file says about itself: a few bytes may stand for many rows."""
     from pyarrow import parquet
 
-    about = parquet.read_metadata(path)
+    about = parquet.read_metadata(source())
     unpacked = sum(about.row_group(place).total_byte_size for place in range(about.num_row_groups))
     if unpacked > MOST_BYTES:
         raise AffineDPError(f"{path.name} is too large when unpacked")
@@ -250,7 +296,9 @@ def check_writable(path: Path) -> None:
         Where results will go.
     """
     _kind(path)
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
+    if path.is_dir():
+        raise AffineDPError(f"{path} cannot be written: it is a folder")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise AffineDPError(f"{path} cannot be written: no such folder, or no permission")
 
 

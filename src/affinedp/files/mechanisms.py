@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from affinedp.arrays import is_sparse
+from affinedp.bodies.noise import BODY_LAWS, noise_of
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import AffineDPError
@@ -29,8 +30,11 @@ from affinedp.files.packing import packed as packed
 from affinedp.files.packing import unpacked as unpacked
 from affinedp.files.values import shown
 from affinedp.files.visible import check_names, check_texts
-from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
+from affinedp.promise.asked import Asked
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.knorm import knorm_promise, neighbours_key_of, neighbours_of
@@ -86,9 +90,10 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
             "neighbours": guarantee.neighbours,
             "basis": guarantee.basis,
             "method": guarantee.method,
+            "asked": asked_record(guarantee),
         },
     }
-    if mechanism.law == "knorm":
+    if mechanism.law in BODY_LAWS:
         document |= {"rate": mechanism.rate, "integers": mechanism.integers}
     write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
 
@@ -134,9 +139,9 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     most = max(len(names), manifold.n)
     query, basis, root = (unpacked(document[key], most) for key in ("query", "basis", "root"))
     law = document["law"]
-    if law not in ("gaussian", "laplace", "knorm"):
+    if law not in ("gaussian", "laplace", *BODY_LAWS):
         raise StorageError(f"the law {law!r} is not known")
-    rate, integers = _rate(document) if law == "knorm" else (1.0, False)
+    rate, integers = _rate(document) if law in BODY_LAWS else (1.0, False)
     outputs = len(names)
     if query.shape != (outputs, manifold.n) or basis.shape[0] != outputs:
         raise StorageError("the query and the noise do not fit the names of the outputs")
@@ -152,11 +157,13 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
         if law != "gaussian":
             raise StorageError("a certificate proves Gaussian noise only")
         guarantee = certified_promise(adjacency, product(basis, root), query, names, certificate)
-    elif law == "knorm":
-        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names)
+    elif law in BODY_LAWS:
+        noise = noise_of(law, root, rate, integers)
+        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names, noise)
     else:
         guarantee = promise_of(adjacency, product(basis, root), query, law, names)
     check_stated(sensitivity, guarantee)
+    guarantee = with_asked(guarantee, stated)
     gap = checked_gap(document["gap"])
     notes = tuple(str(note) for note in document["notes"])
     return kind(
@@ -194,6 +201,24 @@ def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
         )
 
 
+def asked_record(guarantee: Guarantee) -> dict[str, Any] | None:
+    """Return what was asked for, as plain values."""
+    return None if guarantee.asked is None else guarantee.asked.record()
+
+
+def with_asked(guarantee: Guarantee, stated: Mapping[str, Any]) -> Guarantee:
+    """Return the guarantee with what the file says was asked for, if its noise keeps that.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        What the noise gives.
+    stated : mapping
+        What the file says about its promise; older files do not say what was asked for.
+    """
+    return guarantee.asked_for(Asked.read(stated.get("asked")))
+
+
 def checked_gap(gap: Any) -> float | None:
     """Return the gap that a file states, which is possible at least.
 
@@ -225,6 +250,8 @@ def promise_on_trust(
         curve = LaplaceCurve(sensitivity)
     elif law == "knorm":
         curve = LatticeCurve(sensitivity) if integers else KNormCurve(sensitivity)
+    elif law == "staircase":
+        curve = LatticeCurve(sensitivity)
     guarantee = Guarantee(
         law=law,
         sensitivity=sensitivity,

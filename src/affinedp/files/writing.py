@@ -36,6 +36,9 @@ def replacing(path: Path) -> Iterator[Path]:
     ...     sorted(found.name for found in pathlib.Path(folder).iterdir())
     ['page.html']
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # a device or a pipe would be replaced by a file, for everyone
+        raise AffineDPError(f"{path} cannot be written: it is not a file")
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     except OSError as error:

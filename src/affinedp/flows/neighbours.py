@@ -19,7 +19,8 @@ from affinedp.errors import AffineDPError
 from affinedp.flows.flow_network import FlowNetwork, listed
 from affinedp.flows.manifold import FlowManifold
 from affinedp.flows.transfers import BITS, BigIntegers, leaving, rounded, transfers
-from affinedp.neighbours.adjacency import DirectionAdjacency, mu_words
+from affinedp.neighbours.adjacency import mu_words
+from affinedp.neighbours.given_directions import DirectionAdjacency
 
 # Numbers in an array of directions.
 MOST_NUMBERS = 1e8

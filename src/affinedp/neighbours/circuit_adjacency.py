@@ -19,10 +19,9 @@ from affinedp.equations.decimals import decimal_or_double
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import (
-    Adjacency,
+    MeasuredAdjacency,
     Sensitivity,
     alone,
-    check_norm,
     checked_mu,
     checked_unit,
     hashed,
@@ -66,7 +65,7 @@ MOST_LISTED = 20_000
 MOST_TIED = 500
 
 
-class CircuitAdjacency(Adjacency):
+class CircuitAdjacency(MeasuredAdjacency):
     """Definition 4 of the paper: one free entry of any basis moves by at most its μ.
 
     The other free entries stay and the basis follows, so ``x`` moves along a circuit of
@@ -116,37 +115,19 @@ class CircuitAdjacency(Adjacency):
         """A hash that is equal only for the same neighbours on the same manifold."""
         return hashed("circuits", self.manifold.fingerprint, self._mu)
 
-    def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
-        """Return the largest norm of ``matrix @ v`` over all scaled circuits v, exactly.
+    @within_range
+    def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
+        """Return the largest norm over all scaled circuits, exactly.
 
         Parameters
         ----------
-        matrix : array_like or sparse matrix, shape (r, n)
+        matrix : array or sparse matrix, shape (r, n)
             What is applied to the difference of neighbours.
         norm : {1, 2}
-            1 for Laplace noise, 2 for Gaussian noise.
-
-        Returns
-        -------
-        Sensitivity
+            Which norm.
+        numbers : ExactMatrix or None
+            The same matrix in rational numbers.
         """
-        check_norm(norm)
-        return self._sensitivity(self.checked_matrix(matrix), norm, None)
-
-    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
-        """Return the same for a matrix of rational numbers.
-
-        Parameters
-        ----------
-        matrix : ExactMatrix
-            One column for each entry.
-        norm : {1, 2}
-            1 for Laplace noise, 2 for Gaussian noise.
-        """
-        return self._sensitivity(matrix.floats(self.manifold.n), norm, matrix)
-
-    @within_range
-    def _sensitivity(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         import scipy.sparse as sparse
 
         checked = sparse.csc_array(matrix)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 Verdict = Literal["agrees", "corrected", "added"]
 
@@ -65,3 +67,21 @@ class Reproduced:
     title: str
     claims: tuple[Claim, ...]
     figures: tuple[Path, ...]
+
+
+def counted(found: Iterable[Reproduced]) -> dict[Verdict, int]:
+    """Return how many claims agree, are corrected and are added.
+
+    Parameters
+    ----------
+    found : iterable of Reproduced
+        The parts.
+
+    Examples
+    --------
+    >>> claims = (Claim("k", 1.0, 1.0, "agrees", "exact"), Claim("σ", None, 2.0, "added", "exact"))
+    >>> counted([Reproduced("a", "A", claims, ())])
+    {'agrees': 1, 'corrected': 0, 'added': 1}
+    """
+    counts = Counter(claim.verdict for one in found for claim in one.claims)
+    return {verdict: counts[verdict] for verdict in get_args(Verdict)}

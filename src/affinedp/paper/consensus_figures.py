@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,14 @@ from affinedp.consensus.protocol.readouts import READOUTS
 from affinedp.paper.drawing import (
     BLUE,
     GREEN,
+    NARROW,
     ORANGE,
     PURPLE,
     SKY,
     VERMILLION,
     new_figure,
+    panels,
+    title,
     write_figures,
 )
 from affinedp.paper.large_network import EPSILON, SNAPSHOTS, Convergence
@@ -46,20 +50,26 @@ def draw_all(out: Path, settings: Sequence[Setting], large: Convergence) -> list
     """
     gaussian = [setting for setting in settings if setting.law == "gaussian"]
     laplace = [setting for setting in settings if setting.law == "laplace"]
-    drawn = {
-        "consensus_figure_4": figure_4(),
-        "consensus_figure_5": figure_5(settings[0]),
-        "consensus_figure_6": figure_6(gaussian),
-        "consensus_figure_7": figure_7(laplace),
-        "consensus_readouts": readouts([gaussian[3], laplace[0]]),
-        "consensus_large": large_network(large),
+    drawn: dict[str, Callable[[bool], Figure]] = {
+        "consensus_figure_4": figure_4,
+        "consensus_figure_5": partial(figure_5, settings[0]),
+        "consensus_figure_6": partial(figure_6, gaussian),
+        "consensus_figure_7": partial(figure_7, laplace),
+        "consensus_readouts": partial(readouts, [gaussian[3], laplace[0]]),
+        "consensus_large": partial(large_network, large),
     }
     return write_figures(out, drawn)
 
 
-def figure_4() -> Figure:
-    """Return Figure 4: the ten agents and their links."""
-    figure = new_figure(5.4, 4.8)
+def figure_4(narrow: bool = False) -> Figure:
+    """Return Figure 4: the ten agents and their links.
+
+    Parameters
+    ----------
+    narrow : bool
+        For a narrow page.
+    """
+    figure = new_figure(NARROW, 4.6) if narrow else new_figure(5.4, 4.8)
     axes = figure.subplots()
     angles = np.pi / 2 - 2 * np.pi * np.arange(10) / 10
     places = np.column_stack([np.cos(angles), np.sin(angles)])
@@ -77,29 +87,34 @@ def figure_4() -> Figure:
         axes.text(1.27 * x, 1.2 * y, _signed(VALUES[place]), ha="center", va="center", fontsize=11)
     axes.set(xlim=(-1.5, 1.5), ylim=(-1.4, 1.4), aspect="equal")
     axes.axis("off")
-    figure.legend(loc="outside lower center", ncols=2, markerscale=0.5)
-    figure.suptitle("Figure 4. Ten agents, each link with weight ¼; outside: x(0)")
+    columns = 1 if narrow else 2
+    figure.legend(loc="outside lower center", ncols=columns, markerscale=0.5)
+    title(figure, "Figure 4. Ten agents, each link with weight ¼; outside: x(0)", narrow=narrow)
     return figure
 
 
-def figure_5(setting: Setting) -> Figure:
+def figure_5(setting: Setting, narrow: bool = False) -> Figure:
     """Return Figure 5: the mean error of every agent.
 
     Parameters
     ----------
     setting : Setting
         Gaussian noise with the paper's σ.
+    narrow : bool
+        Panels below each other, for a narrow page.
     """
-    figure = new_figure(10.5, 4.6)
-    whole, late = figure.subplots(1, 2)
+    figure, (whole, late) = panels(1, 2, 10.5, 4.6, narrow=narrow)
     exact = setting.consensus.mean_error(VALUES, STEPS)
-    means = setting.run.states.mean(axis=0) - AVERAGE
+    states = setting.run.states
+    means = states.mean(axis=0) - AVERAGE
+    spread = states.std(axis=0, ddof=1) / np.sqrt(len(states))
+    times = np.arange(STEPS + 1)
     styles = [(c, line) for line in ("-", "--") for c in (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)]
     for axes in (whole, late):
         for agent, (colour, line) in enumerate(styles):
             axes.plot(exact[:, agent], line, color=colour, label=f"{agent + 1}")
             marker = "o" if line == "-" else "s"
-            axes.plot(means[:, agent], marker, color=colour, markersize=3, markerfacecolor="white")
+            _dots(axes, times, means[:, agent], spread[:, agent], colour, marker, size=3)
         axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
         axes.set_xlabel("step t")
         axes.grid(alpha=0.3)
@@ -109,58 +124,61 @@ def figure_5(setting: Setting) -> Figure:
     late.set_xticks(range(10, STEPS + 1, 5))
     runs = len(setting.run.messages)
     handles, labels = whole.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", title="agent")
-    figure.suptitle(
-        f"Figure 5. Mean errors, Gaussian noise, σ = {setting.sigma:g}, x* = {AVERAGE:g} "
-        f"(lines: exact; dots: {runs} runs)"
+    if narrow:
+        figure.legend(handles, labels, loc="outside lower center", title="agent", ncols=5)
+    else:
+        figure.legend(handles, labels, loc="outside right center", title="agent")
+    words = f"Gaussian noise, σ = {setting.sigma:g}, x* = {AVERAGE:g}"
+    title(
+        figure,
+        f"Figure 5. Mean errors, {words} (lines: exact; dots: {runs} runs, ± 2 s.e.)",
+        narrow=narrow,
     )
     return figure
 
 
-def figure_6(settings: Sequence[Setting]) -> Figure:
+def figure_6(settings: Sequence[Setting], narrow: bool = False) -> Figure:
     """Return Figure 6: mean-square errors with Gaussian noise, by both rules.
 
     Parameters
     ----------
     settings : sequence of Setting
         Gaussian noise, three with the paper's σ and three with the least.
+    narrow : bool
+        Panels below each other, for a narrow page.
     """
-    figure = new_figure(10.5, 4.8)
-    panels = figure.subplots(1, 2, sharey=True)
+    figure, shown = panels(1, 2, 10.5, 4.8, narrow=narrow, sharey=True)
     titles = ("σ of the paper, a bound", "least σ for the same promise")
-    for axes, rule, title in zip(panels, ("paper", "least"), titles):
+    for axes, rule, words in zip(shown, ("paper", "least"), titles):
         _mean_squares(axes, [setting for setting in settings if setting.rule == rule])
-        axes.set_title(title)
+        axes.set_title(words)
         axes.legend(fontsize=9, loc="upper right")
-    panels[0].set_ylabel("E‖x(t) − 1x*‖²")
-    panels[0].set_ylim(top=4e7)
+    shown[0].set_ylabel("E‖x(t) − 1x*‖²")
+    shown[0].set_ylim(top=4e7)
     runs = len(settings[0].run.messages)
-    figure.suptitle(
-        f"Figure 6. Gaussian noise, δ = {DELTA:g} (lines: exact; dots: {runs} runs; dashed: "
-        "Proposition 1)"
-    )
+    words = f"lines: exact; dots: {runs} runs, ± 2 s.e.; dashed: Proposition 1"
+    title(figure, f"Figure 6. Gaussian noise, δ = {DELTA:g} ({words})", narrow=narrow)
     return figure
 
 
-def figure_7(settings: Sequence[Setting]) -> Figure:
+def figure_7(settings: Sequence[Setting], narrow: bool = False) -> Figure:
     """Return Figure 7: mean-square errors with Laplace noise.
 
     Parameters
     ----------
     settings : sequence of Setting
         Laplace noise, one for each ε.
+    narrow : bool
+        Panels below each other, for a narrow page.
     """
-    figure = new_figure(6.6, 4.8)
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, 1, 6.6, 4.8, narrow=narrow)
     _mean_squares(axes, settings)
     axes.set_ylabel("E‖x(t) − 1x*‖²")
     axes.set_ylim(top=2e7)
     axes.legend(fontsize=9, loc="upper right")
     runs = len(settings[0].run.messages)
-    figure.suptitle(
-        "Figure 7. Laplace noise of variance 2σ²\n"
-        f"(lines: exact; dots: {runs} runs; dashed: Proposition 1)"
-    )
+    words = f"lines: exact; dots: {runs} runs, ± 2 s.e.; dashed: Proposition 1"
+    title(figure, f"Figure 7. Laplace noise of variance 2σ²\n({words})", narrow=narrow)
     return figure
 
 
@@ -176,18 +194,19 @@ def _mean_squares(axes: Axes, settings: Sequence[Setting]) -> None:
     axes.grid(alpha=0.3)
 
 
-def readouts(settings: Sequence[Setting]) -> Figure:
+def readouts(settings: Sequence[Setting], narrow: bool = False) -> Figure:
     """Return the three read-outs at ε = 1, with the same promise.
 
     Parameters
     ----------
     settings : sequence of Setting
         One for each panel.
+    narrow : bool
+        Panels below each other, for a narrow page.
     """
-    figure = new_figure(10.5, 4.6)
-    panels = figure.subplots(1, 2, sharey=True)
+    figure, shown = panels(1, 2, 10.5, 4.6, narrow=narrow, sharey=True)
     times = np.arange(0, STEPS + 1, EVERY)
-    for axes, setting in zip(panels, settings):
+    for axes, setting in zip(shown, settings):
         for readout in READOUTS:
             colour, marker = BY_READOUT[readout]
             axes.semilogy(setting.exact(readout), color=colour, label=readout)
@@ -197,35 +216,40 @@ def readouts(settings: Sequence[Setting]) -> Figure:
         axes.set_title(f"{setting.law.capitalize()} noise, σ = {setting.sigma:.5g}")
         axes.set_xlabel("step t")
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("E‖read-out(t) − 1x*‖²")
-    panels[0].legend(title="read-out")
-    figure.suptitle("Three read-outs, ε = 1 (lines: exact; dots: simulated; dotted: exact limits)")
+    shown[0].set_ylabel("E‖read-out(t) − 1x*‖²")
+    shown[0].legend(title="read-out")
+    words = "lines: exact; dots: simulated, ± 2 s.e.; dotted: exact limits"
+    title(figure, f"Three read-outs, ε = 1 ({words})", narrow=narrow)
     return figure
 
 
-def large_network(found: Convergence) -> Figure:
+def large_network(found: Convergence, narrow: bool = False) -> Figure:
     """Return messages of a large network at some steps, and its errors.
 
     Parameters
     ----------
     found : Convergence
         A run.
+    narrow : bool
+        Panels below each other, for a narrow page.
     """
-    figure = new_figure(12, 8.6)
-    panels = figure.subplots(2, 3).ravel()
+    figure = new_figure(NARROW, 7.6) if narrow else new_figure(12, 8.6)
+    shown = figure.subplots(3, 2).ravel() if narrow else figure.subplots(2, 3).ravel()
+    shade = partial(_size, width=1.5 if narrow else 3.6)
     places = found.places
-    for axes, t, messages in zip(panels, SNAPSHOTS, found.messages):
+    words = "at" if narrow else "messages at"
+    for axes, t, messages in zip(shown, SNAPSHOTS, found.messages):
         drawn = axes.scatter(
-            places[:, 0], places[:, 1], c=messages, s=_size(len(messages)), cmap="cividis",
+            places[:, 0], places[:, 1], c=messages, s=shade(len(messages)), cmap="cividis",
             linewidths=0, vmin=found.average - 6, vmax=found.average + 6, rasterized=True,
         )  # fmt: skip
-        axes.set(title=f"messages at t = {t:,}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.set(title=f"{words} t = {t:,}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.set_xticks([])
         axes.set_yticks([])
     figure.colorbar(
-        drawn, ax=list(panels), label="message y", location="bottom", aspect=40, shrink=0.6
+        drawn, ax=list(shown), label="message y", location="bottom", aspect=40, shrink=0.6
     )
-    axes = panels[5]
+    axes = shown[5]
     for readout in READOUTS:
         colour, marker = BY_READOUT[readout]
         axes.loglog(
@@ -234,19 +258,22 @@ def large_network(found: Convergence) -> Figure:
         )  # fmt: skip
         limit = found.consensus.limit(readout) / found.consensus.n
         axes.axhline(limit, color=colour, linestyle=":")
-    axes.set(title="squared error per agent (one run)", xlabel="step t")
+    axes.set(title="error²" if narrow else "squared error per agent (one run)", xlabel="step t")
     axes.grid(alpha=0.3)
-    axes.legend(title="read-out", loc="center left")
-    figure.suptitle(
+    if not narrow:
+        axes.legend(title="read-out", loc="center left")
+    title(
+        figure,
         f"{found.consensus.n:,} agents in a square (opposite sides meet), linked to those "
-        f"nearby; Laplace noise, ε = {EPSILON:g}; dotted: exact limits"
+        f"nearby; Laplace noise, ε = {EPSILON:g}; dotted: exact limits",
+        narrow=narrow,
     )
     return figure
 
 
-def _size(agents: int) -> float:
-    """Area of a dot that lets all of them just cover the panel."""
-    return float(np.clip(350_000 / agents, 0.4, 40))
+def _size(agents: int, width: float) -> float:
+    """Area of a dot that lets all of them just cover a panel of some inches."""
+    return float(np.clip(27_000 * width**2 / agents, 0.4 * (width / 3.6) ** 2, 40))
 
 
 def _signed(value: float) -> str:
@@ -254,9 +281,16 @@ def _signed(value: float) -> str:
 
 
 def _dots(
-    axes: Axes, x: np.ndarray, y: np.ndarray, error: np.ndarray, colour: str, marker: str
+    axes: Axes,
+    x: np.ndarray,
+    y: np.ndarray,
+    error: np.ndarray,
+    colour: str,
+    marker: str,
+    size: float = 4,
 ) -> None:
     """Simulated means with two standard errors."""
     axes.errorbar(
-        x, y, 2 * error, fmt=marker, color=colour, markersize=4, markerfacecolor="white", zorder=3
-    )
+        x, y, 2 * error, fmt=marker, color=colour, markersize=size, markerfacecolor="white",
+        zorder=3,
+    )  # fmt: skip

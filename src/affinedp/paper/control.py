@@ -178,4 +178,9 @@ def figures(out: Path, runs: int = 1000, seed: int = 0) -> list[Path]:
     """
     from affinedp.paper.control_figures import draw_all
 
-    return draw_all(Path(out), tracking_errors(runs, seed), tradeoff(), protections(runs, seed))
+    return draw_all(
+        Path(out),
+        tracking_errors(runs, seed),
+        tradeoff(runs=runs, seed=seed),
+        protections(runs, seed),
+    )

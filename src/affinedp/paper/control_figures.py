@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp.paper.drawing import BLUE, GREEN, PURPLE, VERMILLION, new_figure, write_figures
+from affinedp.paper.drawing import (
+    BLUE,
+    GREEN,
+    PURPLE,
+    VERMILLION,
+    panels,
+    title,
+    write_figures,
+)
 from affinedp.paper.vehicle import (
     DELTA,
     EPSILON,
@@ -53,23 +62,25 @@ def draw_all(
         For the designs that hide velocities; the first hides positions only.
     """
     drawn = {
-        "control_figure_2": figure_2(errors),
-        "control_figure_3": figure_3(curves),
-        "control_velocities": velocities(designs),
+        "control_figure_2": partial(figure_2, errors),
+        "control_figure_3": partial(figure_3, curves),
+        "control_velocities": partial(velocities, designs),
     }
     return write_figures(out, drawn)
 
 
-def figure_2(errors: Sequence[TrackingErrors]) -> Figure:
+def figure_2(errors: Sequence[TrackingErrors], narrow: bool = False) -> Figure:
     """Return Figure 2: the spread of both tracking errors over time, and their mean squares.
 
     Parameters
     ----------
     errors : sequence of TrackingErrors
         One for each noise.
+    narrow : bool
+        Panels below each other, for a narrow page.
     """
-    figure = new_figure(10.5, 7.2)
-    boxes, squares = figure.subplots(2, 2, sharex=True)
+    figure, (*boxes, position, velocity) = panels(2, 2, 10.5, 7.2, narrow=narrow, sharex=True)
+    squares = [position, velocity]
     runs = errors[0].simulation.runs
     for state, (name, letter, unit) in enumerate(STATES):
         axes = boxes[state]
@@ -90,83 +101,110 @@ def figure_2(errors: Sequence[TrackingErrors]) -> Figure:
     squares[1].set_ylim(bottom=LEAST_SHOWN)
     boxes[0].set_xlim(-4, HORIZON + 4)
     boxes[0].set_xticks(range(0, HORIZON + 1, 20))
-    figure.suptitle(
-        f"Figure 2. Vehicle under cloud control, one noise draw, ε = {EPSILON:g}, δ = {DELTA:g}"
-    )
+    words = f"one noise draw, ε = {EPSILON:g}, δ = {DELTA:g}"
+    title(figure, f"Figure 2. Vehicle under cloud control, {words}", narrow=narrow)
     return figure
 
 
-def figure_3(curves: Sequence[Tradeoff]) -> Figure:
+def figure_3(curves: Sequence[Tradeoff], narrow: bool = False) -> Figure:
     """Return Figure 3: mean-square errors at the end against ε.
 
     Parameters
     ----------
     curves : sequence of Tradeoff
         One for each noise.
+    narrow : bool
+        Panels below each other, for a narrow page.
     """
-    figure = new_figure(10.5, 4.6)
-    panels = figure.subplots(1, 2)
+    figure, shown = panels(1, 2, 10.5, 4.6, narrow=narrow)
     for state, (name, letter, unit) in enumerate(STATES):
-        axes = panels[state]
+        axes = shown[state]
         axes.set_title(f"{name.capitalize()}")
         for curve in curves:
-            axes.loglog(
-                EPSILONS,
-                curve.errors[:, state],
-                color=BLUE if curve.structured else VERMILLION,
-                linestyle="--" if curve.rule == "paper" else "-",
-                marker=("o" if curve.structured else "s"),
-                markerfacecolor="white" if curve.rule == "paper" else None,
-                label=curve.name,
-            )
+            colour = BLUE if curve.structured else VERMILLION
+            style = "--" if curve.rule == "paper" else "-"
+            axes.loglog(EPSILONS, curve.errors[:, state], style, color=colour, label=curve.name)
+            if curve.simulated is not None and curve.standard_errors is not None:
+                axes.errorbar(
+                    EPSILONS,
+                    curve.simulated[:, state],
+                    2 * curve.standard_errors[:, state],
+                    fmt="o" if curve.structured else "s",
+                    color=colour,
+                    markersize=4,
+                    markerfacecolor="white" if curve.rule == "paper" else None,
+                    capsize=2,
+                )
         axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
         axes.minorticks_off()
         axes.set_xlabel(f"ε  (δ = {DELTA:g})")
         axes.set_ylabel(f"E|{letter}(T) − {letter}ᵣ(T)|²  [{_squared(unit)}]")
         axes.grid(alpha=0.3)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2)
-    figure.suptitle(f"Figure 3. Mean-square tracking errors at T = {HORIZON} (exact)")
+    handles, labels = shown[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=1 if narrow else 2)
+    words = "lines: exact; dots: simulated, ± 2 s.e."
+    title(
+        figure, f"Figure 3. Mean-square tracking errors at T = {HORIZON} ({words})", narrow=narrow
+    )
     return figure
 
 
-def velocities(designs: Sequence[TrackingErrors]) -> Figure:
+def velocities(designs: Sequence[TrackingErrors], narrow: bool = False) -> Figure:
     """Return what hiding velocities costs, and what happens to them otherwise.
 
     Parameters
     ----------
     designs : sequence of TrackingErrors
         The first hides positions only.
+    narrow : bool
+        Panels below each other, for a narrow page.
     """
-    figure = new_figure(10.5, 7.6)
-    (overheard, noise), panels = figure.subplots(2, 2)
+    figure, (overheard, noise, *squares) = panels(2, 2, 10.5, 7.6, narrow=narrow)
+    times = np.arange(0, HORIZON + 1, 2 * EVERY)
     _overheard(overheard, designs)
     colours = (VERMILLION, GREEN, BLUE, PURPLE)
     styles = ("-", "--", "-", "-.")
     noise.set_title("Noise on the sent position")
     noise.set_ylabel("standard deviation of γ(t)  [m]")
     for state, (name, letter, unit) in enumerate(STATES):
-        panels[state].set_title(f"Mean-square {name} error")
-        panels[state].set_ylabel(f"E|{letter}(t) − {letter}ᵣ(t)|²  [{_squared(unit)}]")
+        squares[state].set_title(f"Mean-square {name} error")
+        squares[state].set_ylabel(f"E|{letter}(t) − {letter}ᵣ(t)|²  [{_squared(unit)}]")
     for design, colour, style in zip(designs, colours, styles):
         line: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.8}
         noise.plot(design.noise.noise_by_time[:, 0], label=design.name, **line)
         for state in (0, 1):
-            panels[state].plot(design.exact[:, state], **line)
-    for axes in (noise, *panels):
+            squares[state].plot(design.exact[:, state], **line)
+            squares[state].errorbar(
+                times,
+                design.simulation.mean_square_error[times, state],
+                2 * design.simulation.standard_error[times, state],
+                fmt="o",
+                color=colour,
+                markersize=3,
+                markerfacecolor="white",
+            )
+    for axes in (noise, *squares):
         axes.set_yscale("log")
         axes.set_xlabel(TIME)
         axes.grid(alpha=0.3)
-    panels[1].set_ylim(bottom=LEAST_SHOWN)
+    squares[1].set_ylim(bottom=LEAST_SHOWN)
     handles, labels = noise.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, title="What is protected")
-    figure.suptitle(f"Hiding velocities too, ε = {EPSILON:g}, δ = {DELTA:g}")
+    columns = 1 if narrow else 2
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, title="What is protected"
+    )
+    words = "lines: exact; dots: simulated, ± 2 s.e."
+    title(
+        figure,
+        f"Hiding velocities too, ε = {EPSILON:g}, δ = {DELTA:g} ({words})",
+        narrow=narrow,
+    )
     return figure
 
 
 def _overheard(axes: Axes, designs: Sequence[TrackingErrors]) -> None:
     """Velocities as an eavesdropper computes them, under two designs."""
-    axes.set_title(f"Velocity overheard (two messages and u), {OVERHEARD} runs")
+    axes.set_title(f"Velocity overheard, {OVERHEARD} runs")
     shown = (
         (designs[2], BLUE, "velocities protected (1 m/s)"),
         (designs[0], VERMILLION, "positions only: revealed exactly"),

@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from affinedp.errors import AffineDPError, MissingExtraError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, YELLOW = "#E69F00", "#56B4E9", "#F0E442"
 RESOLUTION = 200
+# A page on a telephone shows pictures that are drawn this wide, in inches, panels below each other.
+NARROW, NARROW_PANEL = 4.3, 3.1
 
 
-def write_figures(out: Path, drawn: Mapping[str, Figure]) -> list[Path]:
-    """Write figures as PNG and SVG, and return the files.
+def write_figures(out: Path, drawn: Mapping[str, Callable[[bool], Figure]]) -> list[Path]:
+    """Write figures as PNG and SVG, and narrow ones as PNG, and return the files.
 
     Parameters
     ----------
     out : Path
         Folder to write to; made if there is none.
     drawn : mapping
-        The figures by the names of their files.
+        What draws them, wide or narrow, by the names of their files.
     """
     written = []
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, figure in drawn.items():
-            for kind in ("png", "svg"):
-                path = out / f"{name}.{kind}"
-                metadata = {"Date": None} if kind == "svg" else None
+        for name, draw in drawn.items():
+            wide, narrow = draw(False), draw(True)
+            for figure, ending in ((wide, ".png"), (wide, ".svg"), (narrow, "_narrow.png")):
+                path = out / f"{name}{ending}"
+                metadata = {"Date": None} if ending == ".svg" else None
                 figure.savefig(path, dpi=RESOLUTION, metadata=metadata)
+                if ending != ".svg":
+                    _with_fewer_colours(path)
                 written.append(path)
     except OSError as error:
         raise AffineDPError(f"{out} cannot be written: {error.strerror}") from None
     return written
+
+
+def _with_fewer_colours(path: Path) -> None:
+    """Write a picture again with a palette: a third of the size, and nobody sees it."""
+    from PIL import Image  # Matplotlib needs it, too
+
+    with Image.open(path) as picture:
+        smaller = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    smaller.save(path, optimize=True)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -56,3 +71,43 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained")
     return figure
+
+
+def panels(
+    rows: int, columns: int, width: float, height: float, *, narrow: bool, **settings: Any
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels in reading order; a narrow one has them below each other.
+
+    Parameters
+    ----------
+    rows, columns : int
+        How the panels stand if there is room.
+    width, height : float
+        Of the whole figure then, in inches.
+    narrow : bool
+        Whether it is for a narrow page.
+    **settings
+        Of ``Figure.subplots``.
+    """
+    count = rows * columns
+    if narrow:
+        figure, rows, columns = new_figure(NARROW, NARROW_PANEL * count), count, 1
+    else:
+        figure = new_figure(width, height)
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **settings).ravel())
+
+
+def title(figure: Figure, text: str, *, narrow: bool) -> None:
+    """Put a title over a wide figure; a narrow one has its caption alone.
+
+    Parameters
+    ----------
+    figure : Figure
+        Where it goes.
+    text : str
+        What it says.
+    narrow : bool
+        Whether the figure is narrow.
+    """
+    if not narrow:
+        figure.suptitle(text)

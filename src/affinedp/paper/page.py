@@ -7,17 +7,28 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from affinedp.paper.claims import Reproduced
+from affinedp.paper.captions import CAPTIONS
+from affinedp.paper.claims import Reproduced, Verdict, counted
 
 SOURCE = "Ren, Wang, Yuan, Shi, “Differential Privacy on Affine Manifolds”"
 
 INTRODUCTION = """
-The paper asks what differential privacy means for data that obeys linear equations which everyone
-knows, and how to choose correlated noise for it. Every number and figure of it was computed
-again, exactly where that is possible and by simulation as a cross-check. Most agree. Some are
-bounds where an exact value is known, and a few are not what the text says; these are marked as
-corrected, with the reason.
+This page checks a paper. The paper asks what differential privacy means for data that obeys
+linear equations which everyone knows, such as a total and its parts or the motion of a vehicle,
+and how to choose noise for it. affinedp is a library that does what the paper describes; it
+computed every number and figure of the paper again, exactly where that is possible, and by
+simulation as a cross-check.
+
+Most agree. Some are bounds where an exact value is known, and a few are not what the text
+says; these are marked as corrected, with the reason. Where the paper leaves something out, it
+was added. In figures the paper's noise stands beside the least; captions say which is which.
 """
+
+COUNTED: dict[Verdict, str] = {
+    "agrees": "agree with the paper",
+    "corrected": "correct it",
+    "added": "are added",
+}
 
 STORIES = {
     "examples": """
@@ -51,15 +62,23 @@ variance 2: code that draws variance 1 promises √2 times less.
 }
 
 STYLE = """
-:root{color-scheme:light dark}
+:root{color-scheme:light dark;--line:#8884;--new:#0067a3;--fixed:#b34e00}
+@media (prefers-color-scheme:dark){:root{--new:#6fc0ee;--fixed:#ff9a52}}
 body{max-width:52rem;margin:2rem auto;padding:0 1rem;font:16px/1.55 system-ui,sans-serif}
-h1{font-size:1.7rem;line-height:1.25}h2{margin-top:2.5rem;border-bottom:1px solid #8886}
+h1{font-size:1.7rem;line-height:1.25}h2{margin-top:2.5rem;border-bottom:1px solid var(--line)}
+.counts{display:flex;flex-wrap:wrap;gap:.6rem;padding:0;list-style:none}
+.counts li{flex:1 1 7rem;padding:.5rem .8rem;border:1px solid var(--line);border-radius:.4rem}
+.counts b{display:block;font-size:1.6rem;line-height:1.2}
 table{border-collapse:collapse;width:100%;font-size:.88rem;margin:1rem 0}
-th,td{padding:.3rem .5rem;text-align:left;vertical-align:top;border-bottom:1px solid #8883}
+th,td{padding:.3rem .5rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 td.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
-.corrected{font-weight:600;color:#D55E00}.added{color:#0072B2}.how{color:GrayText}
-figure{margin:1.5rem 0}figure img{width:100%;height:auto;background:white}
-figcaption{font-size:.88rem;color:GrayText}
+.corrected{font-weight:600;color:var(--fixed)}.added{color:var(--new)}.how{opacity:.75}
+figure{margin:1.5rem 0}figure img{width:100%;height:auto;background:white;border-radius:.3rem}
+figcaption{font-size:.88rem;opacity:.8}summary{cursor:pointer;padding:.4rem 0}
+@media (max-width:640px){body{margin:1rem auto}thead{position:absolute;left:-9999px}
+table,tbody,tr,td{display:block}tr{padding:.5rem 0;border-bottom:1px solid var(--line)}
+td,td.number{border:0;padding:.05rem 0;text-align:left;white-space:normal}
+td:first-child{font-weight:600}td[data-name]::before{content:attr(data-name) ": ";opacity:.65}}
 @media print{body{max-width:none}h2{break-after:avoid}figure,tr{break-inside:avoid}}
 """
 
@@ -72,14 +91,17 @@ def page(found: Sequence[Reproduced]) -> str:
     found : sequence of Reproduced
         The parts, with their figures on the disk.
     """
-    corrected = sum(claim.verdict == "corrected" for one in found for claim in one.claims)
-    total = sum(len(one.claims) for one in found)
-    agreeing = sum(claim.verdict == "agrees" for one in found for claim in one.claims)
+    counts = counted(found)
+    items = "".join(f"<li><b>{counts[kind]}</b>{text}</li>" for kind, text in COUNTED.items())
+    contents = ", ".join(f"<a href='#{one.part}'>{escape(one.title)}</a>" for one in found)
     body = [
+        "<header>",
         f"<h1>{escape(SOURCE)}, reproduced</h1>",
         *_paragraphs(INTRODUCTION),
-        f"<p>{total} results below: {agreeing} agree with the paper, {corrected} correct it, the "
-        "others add what it leaves out.</p>",
+        f"<ul class='counts'>{items}</ul>",
+        f"<p>Below: {contents}. Every picture lies beside this page as PNG and SVG, and every "
+        "number in results.json.</p>",
+        "</header><main>",
     ]
     for one in found:
         body.extend(_part(one))
@@ -87,27 +109,29 @@ def page(found: Sequence[Reproduced]) -> str:
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width,initial-scale=1'>"
         f"<title>{escape(SOURCE)}, reproduced</title><style>{STYLE}</style></head>"
-        f"<body>{''.join(body)}</body></html>"
+        f"<body>{''.join(body)}</main></body></html>"
     )
 
 
 def _part(one: Reproduced) -> Iterator[str]:
-    yield f"<h2>{escape(one.title)}</h2>"
+    yield f"<section id='{one.part}'><h2>{escape(one.title)}</h2>"
     yield from _paragraphs(STORIES[one.part])
     for figure in one.figures:
-        if figure.suffix == ".png":
+        if figure.suffix == ".png" and not figure.stem.endswith("_narrow"):
             yield _figure(figure)
     yield (
+        f"<details open><summary>All {len(one.claims)} results of this part</summary>"
         "<table><thead><tr><th>result</th><th>paper</th><th>here</th><th>verdict</th><th>how</th>"
         "</tr></thead><tbody>"
     )
     for claim in one.claims:
         what, paper, ours, verdict, how = map(escape, claim.row())
         yield (
-            f"<tr><td>{what}</td><td class='number'>{paper}</td><td class='number'>{ours}</td>"
-            f"<td class='{verdict}'>{verdict}</td><td class='how'>{how}</td></tr>"
+            f"<tr><td>{what}</td><td class='number' data-name='paper'>{paper}</td>"
+            f"<td class='number' data-name='here'>{ours}</td><td class='{verdict}'>{verdict}</td>"
+            f"<td class='how'>{how}</td></tr>"
         )
-    yield "</tbody></table>"
+    yield "</tbody></table></details></section>"
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -116,11 +140,16 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _figure(path: Path) -> str:
-    """A picture inside the page."""
-    data = base64.b64encode(path.read_bytes()).decode()
-    title = escape(path.stem.replace("_", " "))
+    """A picture inside the page, and the narrow one where there is no room for it."""
+    caption, alternative = CAPTIONS[path.stem]
+    narrow = path.with_name(f"{path.stem}_narrow.png")
     vector = escape(path.with_suffix(".svg").name)
     return (
-        f"<figure><img alt='{title}' src='data:image/png;base64,{data}'>"
-        f"<figcaption>{title} (also as {vector})</figcaption></figure>"
+        f"<figure><picture><source media='(max-width:640px)' srcset='{_inside(narrow)}'>"
+        f"<img alt='{escape(alternative)}' src='{_inside(path)}'></picture>"
+        f"<figcaption>{escape(caption)} <a href='{vector}'>{vector}</a></figcaption></figure>"
     )
+
+
+def _inside(picture: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"

@@ -45,7 +45,9 @@ def parts_named(name: str) -> list[str]:
 
 
 def reproduce(
-    parts: list[str], out: Path | None, progress: Callable[[str], None] = lambda text: None
+    parts: list[str],
+    out: Path | None,
+    progress: Callable[[float, str], None] = lambda share, note: None,
 ) -> list[Reproduced]:
     """Compute the claims of some parts again, and draw their figures if there is a folder.
 
@@ -56,7 +58,7 @@ def reproduce(
     out : Path or None
         Folder for figures, ``results.json`` and ``report.html``; it is made if there is none.
     progress : callable
-        Told what is being done.
+        Told which share of the work is done, and what is being done now.
     """
     if out is not None:
         try:
@@ -64,13 +66,13 @@ def reproduce(
         except OSError as error:
             raise AffineDPError(f"{out} cannot be made: {error.strerror}") from None
     found = []
-    for part in parts:
+    for place, part in enumerate(parts):
         module: Any = importlib.import_module(f"affinedp.paper.{part}")
-        progress(f"{PARTS[part]}: numbers")
+        progress(place / len(parts), f"{part}, numbers")
         claims = tuple(module.claims())
         figures: tuple[Path, ...] = ()
         if out is not None and hasattr(module, "figures"):
-            progress(f"{PARTS[part]}: figures")
+            progress((place + 0.4) / len(parts), f"{part}, figures")
             figures = tuple(module.figures(out))
         found.append(Reproduced(part, PARTS[part], claims, figures))
     if out is not None:

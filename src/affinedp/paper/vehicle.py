@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal, TypeAlias
 
@@ -76,12 +76,16 @@ class Tradeoff:
         ``"paper"`` for the paper's bound on σ, ``"least"`` for the least σ.
     errors : array, shape (levels, 2)
         Of p and v, exact, for each of :data:`EPSILONS`.
+    simulated, standard_errors : array or None
+        The same by simulation, if it was asked for.
     """
 
     name: str
     structured: bool
     rule: Rule
     errors: FloatArray = field(repr=False)
+    simulated: FloatArray | None = field(default=None, repr=False)
+    standard_errors: FloatArray | None = field(default=None, repr=False)
 
 
 def reference(t: int) -> tuple[float, float]:
@@ -163,13 +167,17 @@ def tracking_errors(runs: int = 1000, seed: int = 0) -> list[TrackingErrors]:
     ]
 
 
-def tradeoff(n_jobs: int = 1) -> list[Tradeoff]:
+def tradeoff(n_jobs: int = 1, runs: int = 0, seed: int = 0) -> list[Tradeoff]:
     """Return what Figure 3 shows: mean-square errors at t = T against ε.
 
     Parameters
     ----------
     n_jobs : int
         Workers of joblib.
+    runs : int
+        How many runs to simulate beside the exact errors.
+    seed : int
+        Makes them repeatable.
     """
     loop = vehicle_loop()
     found = []
@@ -179,7 +187,15 @@ def tradeoff(n_jobs: int = 1) -> list[Tradeoff]:
             noise = partial(_noise_by_rule, rule, structured)
             errors = sweep(loop, noise, EPSILONS, HORIZON, n_jobs=n_jobs).mean_square_errors
             words = "paper's σ (a bound)" if rule == "paper" else "least σ"
-            found.append(Tradeoff(f"{kind}, {words}", structured, rule, errors[:, -1]))
+            curve = Tradeoff(f"{kind}, {words}", structured, rule, errors[:, -1])
+            if runs:
+                seen = [loop.simulate(noise(e), HORIZON, runs, seed) for e in EPSILONS]
+                curve = replace(
+                    curve,
+                    simulated=np.array([one.mean_square_error[-1] for one in seen]),
+                    standard_errors=np.array([one.standard_error[-1] for one in seen]),
+                )
+            found.append(curve)
     return found
 
 

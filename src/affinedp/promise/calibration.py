@@ -22,7 +22,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from affinedp.errors import AffineDPError
 
@@ -209,6 +208,8 @@ def gaussian_epsilon(delta: ArrayLike, sensitivity: ArrayLike) -> float | FloatA
     >>> gaussian_epsilon(0.4, 1.0)
     0.0
     """
+    from scipy import special  # loaded when it is needed: that takes longer than most answers
+
     (target, s), shape = _checked(delta=delta, sensitivity=sensitivity)
     tail, low = _smaller_tail(target)
     root = s / (2.0 * _SQRT_TWO)
@@ -234,6 +235,8 @@ def gaussian_epsilon(delta: ArrayLike, sensitivity: ArrayLike) -> float | FloatA
 
 def _largest_sensitivity(eps: FloatArray, delta: FloatArray) -> FloatArray:
     """Return the largest s with κ(ε, s) ≤ δ, rounded down."""
+    from scipy import special
+
     tail, low = _smaller_tail(delta)
     # Two lower bounds to start from: κ ≤ Φ(−a), and κ(ε, s) ≤ κ(0, s) = erf(s/√8).
     at_zero = 2.0 * _SQRT_TWO * np.where(low, special.erfinv(tail), special.erfcinv(tail))
@@ -268,6 +271,8 @@ def _newton_step(
 
 def _mills_ratio(x: FloatArray) -> FloatArray:
     """Return R(x) = Φ(−x)/φ(x)."""
+    from scipy import special
+
     ratio: FloatArray = _SQRT_TWO_PI / 2.0 * special.erfcx(x / _SQRT_TWO)
     return ratio
 
@@ -334,6 +339,8 @@ def _smaller_tail(delta: FloatArray) -> tuple[FloatArray, BoolArray]:
 
 def _upper_quantile(delta: FloatArray) -> FloatArray:
     """Return the a with Φ(−a) = δ."""
+    from scipy import special
+
     tail, low = _smaller_tail(delta)
     quantile: FloatArray = np.where(low, -1.0, 1.0) * special.ndtri(tail)
     return quantile

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, real_array
 from affinedp.errors import AffineDPError, DifferentNeighboursError
+from affinedp.promise.asked import Asked
 from affinedp.promise.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
 
 SHOWN_TERMS = 8
 # An ε that is exceeded by less than this share is kept, unless the caller is stricter.
 HOLDS_TOLERANCE = 1e-12
 SHOWN_DELTAS = (1e-9, 1e-6, 1e-3)
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Guarantee:
     Attributes
     ----------
     law : str
-        ``"gaussian"``, ``"laplace"``, ``"knorm"`` or ``"composed"``.
+        ``"gaussian"``, ``"laplace"``, ``"knorm"``, ``"staircase"`` or ``"composed"``.
     sensitivity : float
         How far neighbours are apart at most, in units of the noise: the 2-norm for
         Gaussian noise, the 1-norm (which is ε at δ = 0) for Laplace noise, the gauge of the
@@ -61,6 +65,8 @@ class Guarantee:
     unit : str
         What moves between neighbours, in a few words: a
         :class:`~affinedp.budget.ledger.Ledger` adds up what has the same unit without asking.
+    asked : Asked or None
+        What somebody asked for, if it is known; :meth:`keeps_asked` says whether it is kept.
     """
 
     law: str
@@ -78,6 +84,7 @@ class Guarantee:
     neighbours_key: str = field(default="", repr=False)
     sensitivity_lower: float = field(default=0.0, repr=False)
     unit: str = field(default="", repr=False)
+    asked: Asked | None = field(default=None, repr=False)
 
     def epsilon(self, delta: float = 0.0) -> float:
         """Return the ε that is promised at this δ; inf if there is none.
@@ -162,6 +169,43 @@ class Guarantee:
             raise AffineDPError(f"tolerance must lie in [0, 1), not {tolerance!r}")
         return bool(self.delta(_number(epsilon, "epsilon") * (1.0 + tolerance)) <= delta)
 
+    def keeps_asked(self) -> bool:
+        """Whether what was asked for is kept; False, too, where nothing was asked for."""
+        if self.asked is None or self.leak is not None:
+            return False
+        asked, count = self.asked, self.asked.releases
+        if count == 1:
+            return self.holds(asked.epsilon, asked.delta)
+        most = asked.epsilon * (1 + HOLDS_TOLERANCE)
+        if isinstance(self.curve, GaussianCurve):
+            together = GaussianCurve(self.curve.sensitivity * math.sqrt(count) * (1 + 4 * EPS))
+            return together.delta(most) <= asked.delta
+        return count * self.curve.epsilon(0.0) * (1 + EPS) <= most  # pure promises add up
+
+    def asked_for(self, asked: Asked | None) -> Guarantee:
+        """Return the same guarantee that remembers what was asked for; refused if not kept.
+
+        Parameters
+        ----------
+        asked : Asked or None
+            (ε, δ), and for how many releases like this one.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> from affinedp.promise.asked import Asked
+        >>> g = adp.verify(adp.AffineManifold([[1, -4]]), 5.0, law="laplace")
+        >>> print(g.asked_for(Asked(1.0)).summary()[0][1])
+        ε = 1 at δ = 0: kept
+        """
+        found = replace(self, asked=asked)
+        if asked is not None and not found.keeps_asked():
+            raise AffineDPError(
+                f"the noise does not keep {asked}: {dict(self.summary())['promise']}"
+                + (" for one release" if asked.releases > 1 else "")
+            )
+        return found
+
     def with_output_names(self, names: Sequence[str]) -> Guarantee:
         """Return the same guarantee with other names for the outputs.
 
@@ -177,6 +221,9 @@ class Guarantee:
     def summary(self) -> list[tuple[str, str]]:
         """Return what a person wants to know, as (label, text) rows."""
         rows = [("law", _LAWS.get(self.law, self.law)), ("neighbours", self.neighbours)]
+        if self.asked is not None:
+            verdict = "kept" if self.keeps_asked() else "NOT kept"
+            rows.insert(0, ("asked for", f"{self.asked}: {verdict}"))
         if self.leak is not None:
             combination = _combination(self.leak, self.output_names)
             rows.append(("promise", "NONE: this combination comes out without noise"))
@@ -187,7 +234,8 @@ class Guarantee:
             rows.append(
                 ("sensitivity", f"{_up(self.sensitivity, 6)} in units of the noise ({method})")
             )
-            rows.append(("promise", self._promise()))
+            several = self.asked is not None and self.asked.releases > 1
+            rows.append(("promise", self._promise() + (" (one release)" if several else "")))
         if self.worst_direction is not None:
             moves = _combination(self.worst_direction, self.names, "moves")
             rows.append(("worst pair", f"x and x' that differ by {moves}"))
@@ -230,8 +278,26 @@ _LAWS = {
     "gaussian": "Gaussian",
     "laplace": "Laplace",
     "knorm": "K-norm",
+    "staircase": "staircase",
     "composed": "several releases with independent noise",
 }
+
+
+def keeping(mechanism: Kind, epsilon: float, delta: float = 0.0, releases: int = 1) -> Kind:
+    """Return a mechanism whose guarantee remembers what was asked for; refused if not kept.
+
+    Parameters
+    ----------
+    mechanism : any record with a guarantee
+        As it was designed.
+    epsilon, delta : float
+        What was asked for.
+    releases : int
+        For how many releases like this one.
+    """
+    record = cast(Any, mechanism)
+    asked = Asked(float(epsilon), float(delta), releases)
+    return cast(Kind, replace(record, guarantee=record.guarantee.asked_for(asked)))
 
 
 def compose(guarantees: Sequence[Guarantee]) -> Guarantee:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.exact import common_denominator, inverse, primitive, readable
-from affinedp.bodies.noise import KNormNoise, SumPart, connected_parts, noise_span
+from affinedp.bodies.noise import KNormNoise, StairsNoise, SumPart, connected_parts, noise_span
 from affinedp.bodies.one_sum import largest_loss_probability
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
@@ -34,6 +35,9 @@ MOST_EXACT = 5_000
 MOST_WHOLE_MOVES = 200_000
 # Whole moves under sums of so many entries are listed.
 FEW_ENTRIES = 100
+# The law on a grid has this much more of the largest loss, at most; releases check it.
+ROUNDING = 1e-9
+STEPS = "every move crosses so many steps of the staircase at most, and some points cross them"
 BASIS = "the triangle inequality of the gauge, with equality on the cones over its facets"
 
 
@@ -66,14 +70,14 @@ def knorm_promise(
         The body of ``root``, if it is known already.
     """
     shared: dict[str, Any] = {
-        "law": "knorm",
+        "law": "staircase" if isinstance(noise, StairsNoise) else "knorm",
         "neighbours": neighbours_of(adjacency, integers),
         "neighbours_key": neighbours_key_of(adjacency, integers),
         "unit": adjacency.unit,
         "names": adjacency.manifold.names,
         "output_names": output_names,
     }
-    span = noise_span(root)
+    span = None if isinstance(noise, StairsNoise) else noise_span(root)
     leak = combination_without_noise(adjacency, basis if span is None else basis @ span, query)
     if leak is not None:
         return Guarantee(
@@ -88,8 +92,8 @@ def knorm_promise(
         sensitivity=upper,
         sensitivity_lower=max(0.0, min(lower, upper)),
         exact=True,
-        basis=BASIS,
-        curve=_curve(body, upper, found) if integers else KNormCurve(upper),
+        basis=STEPS if isinstance(body, StairsNoise) else BASIS,
+        curve=_curve(body, upper, found, integers),
         worst_direction=found.direction,
         method=found.method,
         **shared,
@@ -106,15 +110,23 @@ def neighbours_key_of(adjacency: Adjacency, integers: bool) -> str:
     return adjacency.key + (" integers" if integers else "")
 
 
-def _curve(body: KNormNoise, upper: float, found: _Found) -> Curve:
-    """The curve on whole numbers."""
+def _curve(body: KNormNoise, upper: float, found: _Found, integers: bool) -> Curve:
+    """The curve below ε."""
+    if isinstance(body, StairsNoise):
+        # within one step the loss is ε, 0 or −ε; a move by all of a width is the worst
+        one = found.upper <= 1
+        return ThreeAtoms(upper, float(body.stairs.tops.max()) * (1 + ROUNDING) if one else None)
+    if not integers:
+        return KNormCurve(upper)
     sums = [part for part in body.parts if isinstance(part, SumPart)]
     if len(sums) == len(body.parts) and found.upper <= 1 and all(p.width == 1 for p in sums):
         # a whole move of gauge 1 takes 1 from one entry and gives it to another
         top = max(largest_loss_probability(len(part.rows), upper) for part in sums)
         equal = len({len(part.rows) for part in sums}) == 1
         return ThreeAtoms(upper, top, exact=equal)
-    return LatticeCurve(upper, tuple(sorted(found.steps.items())))
+    if found.one_step:  # nothing purely ε-private is above it
+        return ThreeAtoms(upper, exact=True)
+    return LatticeCurve(upper, tuple(sorted(found.steps.items())), exact=found.on_axes)
 
 
 # ---------------------------------------------------------------------- coordinates
@@ -253,6 +265,11 @@ class _Found:
     direction: FloatArray | None
     method: str
     steps: dict[int, float]
+    # Whole moves: whether all are along one axis of independent noise, where discrete Laplace
+    # noise is the law itself; and whether one of the longest is a single step there, where its
+    # loss is that of randomised response.
+    on_axes: bool = False
+    one_step: bool = False
 
 
 def _largest(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
@@ -347,7 +364,9 @@ def _whole_moves(
         raise AffineDPError(
             f"more than {MOST_WHOLE_MOVES:,} moves on whole numbers: treat the data as real"
         )
-    top, worst = Fraction(0), None
+    axes = [part.rows.tolist() for part in body.parts if isinstance(part, AxesPart)]
+    single = {row for rows in axes for row in rows}
+    top, worst, on_axes, one_step = Fraction(0), None, True, False
     steps: dict[int, float] = {}
     for column in columns.T:
         move, known = exact_move(adjacency, column)
@@ -359,11 +378,16 @@ def _whole_moves(
         step, times = whole_steps(coordinates.exact(move))
         if times == 0:
             continue
-        gauge = times * _gauge([Fraction(c) for c in step], body)
+        gauge = _gauge([Fraction(times * c) for c in step], body)
         steps[times] = max(steps.get(times, 0.0), _rounded_up(gauge, body.rate))
+        moved = [i for i, c in enumerate(step) if c]
+        along = len(moved) == 1 and moved[0] in single
+        on_axes = on_axes and along
+        one_step = (one_step and gauge <= top) or (gauge >= top and along and times == 1)
         if gauge > top:
             top, worst = gauge, _whole_part(move, column)
-    return _Found(top, top, worst, f"listed {count:,} moves on whole numbers", steps)
+    method = f"listed {count:,} moves on whole numbers"
+    return _Found(top, top, worst, method, steps, on_axes, one_step)
 
 
 def _whole_part(move: Mapping[int, Fraction], column: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import real_array
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.adjacency import DirectionAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law, verify
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from affinedp.errors import MissingExtraError
 
@@ -137,6 +136,8 @@ def dominating_gaussian(pair: ThreeAtoms) -> float:
     pair : ThreeAtoms
         The pair.
     """
+    from scipy import special
+
     e, a = pair.sensitivity, pair.probability
     if e == 0.0:
         return 0.0

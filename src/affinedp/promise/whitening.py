@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, linked
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.norms import column_norms, first_largest
@@ -113,15 +113,13 @@ def whiten(noise: Matrix, query: Matrix) -> Whitened:
 
 def _noise_blocks(noise: Matrix) -> list[tuple[IntArray, IntArray]]:
     """Outputs and noises that are connected through Λ; one block when Λ is dense."""
-    from scipy.sparse.csgraph import connected_components
-
     m, r = noise.shape
     if not is_sparse(noise):
         return [(np.arange(m), np.arange(r))]
     import scipy.sparse as sparse
 
-    links = sparse.block_array([[None, noise], [noise.T, None]], format="csr")
-    label = connected_components(links, directed=False)[1]
+    pattern = sparse.coo_array(noise)
+    label = linked(pattern.row, m + pattern.col, m + r)
     order = np.argsort(label, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
     return [(group[group < m], group[group >= m] - m) for group in groups if group[0] < m]

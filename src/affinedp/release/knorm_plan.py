@@ -16,58 +16,31 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.cones import LatticeCones
+from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.exact import readable
 from affinedp.bodies.lattice import whole_solution
-from affinedp.bodies.noise import HullPart, Part, SumPart
-from affinedp.bodies.polytope import Polytope
+from affinedp.bodies.noise import SumPart
+from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
 from affinedp.promise.knorm import Coordinates
 from affinedp.promise.shared import SharedPart, shared_part
 from affinedp.record import MechanismRecord
 from affinedp.release.fixed_point import BigIntegers
+from affinedp.release.knorm_grid import Grid, GridBody, GridSum, PartNoise, exponents_of, on_grid
+from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise
+from affinedp.release.sampler.stairs import StairsNoise
+from affinedp.release.stairs_grid import stairs_grid
 
 Row = dict[int, Fraction]
 
-# A step in every coordinate has about this share of the largest gauge of a move.
-GRID_BITS = 42
-# Vertices are multiples of this many steps, so that few proposals are rejected.
-SPLIT = 256
 # The rate is rounded down to a multiple of 2^-RATE_BITS of itself.
 RATE_BITS = 80
-# Noise is drawn in batches of so many numbers, before data is read: time says little about one.
-BATCH_NUMBERS = 128
 LISTED = 2_000_000
 # Rounding may make noise larger than it is said to be by this share, and no more.
 NOTICED = Fraction(1, 10_000)
 EPS = float(np.finfo(float).eps)
-
-
-@dataclass(frozen=True, eq=False)
-class PartNoise:
-    """The noise of one part, in steps.
-
-    Attributes
-    ----------
-    rows : array of int
-        Its coordinates.
-    sampler : ConeNoise or OneSumNoise
-        What draws it.
-    signs : array of int or None
-        Under a public sum, the signs of the entries.
-    """
-
-    rows: IntArray
-    sampler: ConeNoise | OneSumNoise
-    signs: IntArray | None = None
-
-    def draw(self, count: int) -> BigIntegers:
-        """Return noise, shape (coordinates, count), from a batch of at least a few draws."""
-        batch = max(count, -(-BATCH_NUMBERS // len(self.rows)))
-        drawn: BigIntegers = self.sampler.draw(batch)[:count].T
-        return drawn if self.signs is None else drawn * self.signs.astype(object)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +121,10 @@ class KNormPlan:
         if self.start is not None and np.any(entries != np.rint(entries)):
             raise AffineDPError("this noise is for whole numbers, and x is not whole")
         steps: BigIntegers = np.zeros((len(self.exponents), len(points)), dtype=object)
+        if self.start is not None and len(points) > 1:
+            whole = self._whole_steps(entries)
+            if whole is not None:
+                return whole
         for i, (row, exponent) in enumerate(zip(self.rows, self.exponents.tolist())):
             if self.start is None and list(row.values()) == [1]:
                 ((j, _),) = row.items()
@@ -155,6 +132,26 @@ class KNormPlan:
                 steps[i] = [int(value) for value in near.tolist()]
             elif row:
                 steps[i] = [self._step(i, point) for point in entries]
+        return self._with_sums(steps)
+
+    def _whole_steps(self, entries: FloatArray) -> BigIntegers | None:
+        """All coordinates of whole data at once, where 64-bit integers hold every sum."""
+        assert self.start is not None
+        reach = float(np.abs(entries).max(initial=1.0)) + 1.0
+        total = np.zeros((len(self.rows), len(entries)), dtype=np.int64)
+        columns = entries.T.astype(np.int64)
+        for i, (row, start) in enumerate(zip(self.rows, self.start)):
+            size = sum(abs(c) for c in row.values()) * Fraction(reach) + abs(start)
+            if start.denominator != 1 or size >= 2**62:
+                return None
+            for j, c in row.items():
+                if c.denominator != 1:
+                    return None
+                total[i] += int(c) * columns[j]
+            total[i] -= int(start)
+        return self._with_sums(total.astype(object))
+
+    def _with_sums(self, steps: BigIntegers) -> BigIntegers:
         for rows, signs in self.sums:
             others = (steps[rows[:-1]] * signs[:-1].astype(object)[:, None]).sum(axis=0)
             steps[rows[-1]] = -int(signs[-1]) * others
@@ -222,7 +219,12 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
     rows = _rows_on_free(mechanism, coordinates)
     if shared is not None:
         rows = _hidden_rows(rows, shared)
-    grid = _Grid.of(mechanism, rows, hidden, bound)
+    if mechanism.law == "staircase":
+        if shared is not None:
+            raise AffineDPError("staircase noise must hide all that the query reveals")
+        grid = stairs_grid(mechanism, coordinates, rows, bound)
+    else:
+        grid = _body_grid(mechanism, rows, hidden, bound)
     finest = int(min(grid.exponents.tolist()))
     return KNormPlan(
         read=hidden, rows=rows, exponents=grid.exponents, parts=grid.parts, sums=_sums(mechanism),
@@ -231,7 +233,7 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
         if shared is not None else np.zeros((0, 0)), start=None,
         largest=math.ldexp(1.0, min(1000, 1000 + finest)), bound=bound, charge=grid.charge,
         rate=grid.rate,
-        noise_factor=mechanism.rate / float(grid.rate) * (1 + 2.0**-30),
+        noise_factor=grid.noise_factor,
     )  # fmt: skip
 
 
@@ -260,6 +262,12 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
         if isinstance(part, SumPart):
             sampler: Any = OneSumNoise(len(part.rows), rate / readable(part.width))
             parts.append(PartNoise(part.rows, sampler, part.signs.astype(int)))
+        elif isinstance(part, StairsPart):
+            steps = (part.widths.astype(int).tolist(), part.firsts.astype(int).tolist())
+            parts.append(PartNoise(part.rows, StairsNoise(*steps, rate)))
+        elif isinstance(part, AxesPart):
+            scales = [readable(width) / rate for width in part.widths.tolist()]
+            parts.append(PartNoise(part.rows, AxesNoise(scales)))
         else:
             parts.append(PartNoise(part.rows, ConeNoise(part.cones, rate)))
     point = np.array([float(c) for c in start])
@@ -315,109 +323,44 @@ def _hidden_rows(rows: list[Row], shared: SharedPart) -> list[Row]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """Grids of the coordinates, bodies on them, and the charge for reading on them."""
-
-    exponents: IntArray
-    parts: list[PartNoise]
-    charge: Fraction
-    rate: Fraction
-
-    @classmethod
-    def of(
-        cls, mechanism: MechanismRecord, rows: list[Row], hidden: IntArray, bound: float | None
-    ) -> _Grid:
-        noise, sensitivity = mechanism.knorm, mechanism.guarantee.sensitivity
-        largest = sensitivity / mechanism.rate  # gauge of the longest move
-        exponents = np.zeros(noise.size, dtype=np.intp)
-        for part in noise.parts:
-            exponents[part.rows] = _exponents(part, largest)
-        # how far every coordinate may be off, in steps: one for two roundings, and the data's own
-        widths = [Fraction(1)] * len(rows)
-        if bound is not None:
-            for i, row in enumerate(rows):
-                off = sum((abs(c) for c in row.values()), Fraction(0)) * Fraction(2 * bound * EPS)
-                widths[i] += off / Fraction(2) ** int(exponents[i])
-        bodies = [_on_grid(part, exponents[part.rows]) for part in noise.parts]
-        moved = _moved(mechanism, rows, hidden, exponents, bodies)
-        cell = sum((b.box([widths[i] for i in b.rows.tolist()]) for b in bodies), Fraction(0))
-        half = sum((b.box([Fraction(1, 2)] * len(b.rows)) for b in bodies), Fraction(0))
-        # one release needs the first two; the last makes the law on the grid a law that scalar
-        # Laplace noise dominates, for compositions
-        charge = moved + cell + 4 * half
-        rate = Fraction(sensitivity) / charge
-        unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
-        rate = math.floor(rate / unit) * unit
-        if charge > Fraction(largest) * (1 + NOTICED):
-            if bound is not None and cell > 1000 * half:
-                raise AffineDPError(
-                    f"numbers up to bound={bound:g} are off by so much of a neighbour's move that "
-                    "K-norm noise would have to grow: give a smaller bound, whole numbers or "
-                    "decimals that are exact without bound=, or release with Gaussian noise"
-                )
+def _body_grid(
+    mechanism: MechanismRecord, rows: list[Row], hidden: IntArray, bound: float | None
+) -> Grid:
+    """Bodies on grids, and a rate that pays for reading on them."""
+    noise, sensitivity = mechanism.knorm, mechanism.guarantee.sensitivity
+    largest = sensitivity / mechanism.rate  # gauge of the longest move
+    exponents = np.zeros(noise.size, dtype=np.intp)
+    for part in noise.parts:
+        exponents[part.rows] = exponents_of(part, largest)
+    # how far every coordinate may be off, in steps: one for two roundings, and the data's own
+    widths = [Fraction(1)] * len(rows)
+    if bound is not None:
+        for i, row in enumerate(rows):
+            off = sum((abs(c) for c in row.values()), Fraction(0)) * Fraction(2 * bound * EPS)
+            widths[i] += off / Fraction(2) ** int(exponents[i])
+    bodies = [on_grid(part, exponents[part.rows]) for part in noise.parts]
+    moved = _moved(mechanism, rows, hidden, exponents, bodies)
+    cell = sum((b.box([widths[i] for i in b.rows.tolist()]) for b in bodies), Fraction(0))
+    half = sum((b.box([Fraction(1, 2)] * len(b.rows)) for b in bodies), Fraction(0))
+    # one release needs the first two; the last makes the law on the grid a law that scalar
+    # Laplace noise dominates, for compositions
+    charge = moved + cell + 4 * half
+    rate = Fraction(sensitivity) / charge
+    unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
+    rate = math.floor(rate / unit) * unit
+    if charge > Fraction(largest) * (1 + NOTICED):
+        if bound is not None and cell > 1000 * half:
             raise AffineDPError(
-                "the body is too flat for the grid of releases: some outputs have far more noise "
-                "than others. Rescale the outputs, or release them apart"
+                f"numbers up to bound={bound:g} are off by so much of a neighbour's move that "
+                "K-norm noise would have to grow: give a smaller bound, whole numbers or "
+                "decimals that are exact without bound=, or release with Gaussian noise"
             )
-        return cls(exponents, [body.sampler(rate) for body in bodies], charge, rate)
-
-
-@dataclass(frozen=True, eq=False)
-class _GridHull:
-    rows: IntArray
-    body: Polytope
-
-    def box(self, widths: list[Fraction]) -> Fraction:
-        return self.body.box(widths)
-
-    def upper(self, moves: FloatArray, doubt: FloatArray) -> FloatArray:
-        return self.body.gauges(moves, doubt).upper
-
-    def sampler(self, rate: Fraction) -> PartNoise:
-        return PartNoise(self.rows, ConeNoise(LatticeCones(self.body), rate))
-
-
-@dataclass(frozen=True, eq=False)
-class _GridSum:
-    rows: IntArray
-    signs: IntArray
-    width: int
-
-    def box(self, widths: list[Fraction]) -> Fraction:
-        # the last coordinate follows from the others, and is off by all they are off
-        return sum(widths[:-1], Fraction(0)) / self.width
-
-    def upper(self, moves: FloatArray, doubt: FloatArray) -> FloatArray:
-        total = (np.abs(moves) + doubt).sum(axis=0) / (2 * self.width)
-        return np.asarray(total * (1 + (len(self.rows) + 4) * EPS))
-
-    def sampler(self, rate: Fraction) -> PartNoise:
-        return PartNoise(self.rows, OneSumNoise(len(self.rows), rate / self.width), self.signs)
-
-
-def _exponents(part: Part, largest: float) -> IntArray:
-    """Grids on which a step of all coordinates has a gauge of about 2^-GRID_BITS ``largest``."""
-    count = len(part.rows)
-    if isinstance(part, SumPart):
-        gauges = np.full(count, 1 / part.width)
-    else:
-        gauges = np.abs(part.body.normals).max(axis=0)
-    step = largest / (gauges * count)
-    return np.asarray(np.frexp(step)[1] - 1 - GRID_BITS, dtype=np.intp)
-
-
-def _on_grid(part: Part, exponents: IntArray) -> _GridHull | _GridSum:
-    units = [Fraction(2) ** int(e) for e in exponents.tolist()]
-    if isinstance(part, SumPart):
-        width = math.ceil(readable(part.width) / units[0])
-        return _GridSum(part.rows, part.signs.astype(int), width)
-    assert isinstance(part, HullPart)
-    vertices = [
-        tuple(Fraction(SPLIT * round(c / (SPLIT * u))) for c, u in zip(vertex, units))
-        for vertex in part.body.exact_vertices
-    ]
-    return _GridHull(part.rows, Polytope(vertices))
+        raise AffineDPError(
+            "the body is too flat for the grid of releases: some outputs have far more noise "
+            "than others. Rescale the outputs, or release them apart"
+        )
+    factor = mechanism.rate / float(rate) * (1 + 2.0**-30)
+    return Grid(exponents, [body.sampler(rate) for body in bodies], charge, rate, factor)
 
 
 def _moved(
@@ -425,10 +368,10 @@ def _moved(
     rows: list[Row],
     hidden: IntArray,
     exponents: IntArray,
-    bodies: list[_GridHull | _GridSum],
+    bodies: list[GridBody],
 ) -> Fraction:
     """The largest gauge of a move on the grid, rounded up."""
-    sums = [body for body in bodies if isinstance(body, _GridSum)]
+    sums = [body for body in bodies if isinstance(body, GridSum)]
     if len(sums) == len(bodies):  # wider than the parts themselves: nothing to list
         guarantee = mechanism.guarantee
         return Fraction(guarantee.sensitivity) / Fraction(mechanism.rate)

@@ -49,17 +49,34 @@ def _by_name(frame: Any, given: list[Any], names: tuple[str, ...]) -> FloatArray
     missing = [name for name in names if name not in given]
     unknown = [str(name) for name in given if name not in names]
     if missing or unknown:
-        raise AffineDPError(
-            f"the data does not have the mechanism's entries: missing {missing[:5]}, "
-            f"unknown {unknown[:5]}"
-        )
+        raise AffineDPError(_other_columns(missing, unknown))
     columns = frame[list(names)]
     for name in names:
         kind = columns[name].dtype.kind if hasattr(columns[name].dtype, "kind") else "O"
         if kind not in "iufO" or bool(columns[name].isna().any()):
             what = "missing values" if kind in "iufO" else f"values of type {columns[name].dtype}"
             raise AffineDPError(f"column {name!r} has {what}")
-    return np.column_stack([exact_doubles(columns[name], f"column {name!r}, x") for name in names])
+    return np.column_stack(
+        [exact_doubles(columns[name], f"column {name!r}, row") for name in names]
+    )
+
+
+def _other_columns(missing: list[str], unknown: list[str]) -> str:
+    """Say which columns are not there, and which are too many."""
+    found = []
+    if missing:
+        found.append(f"there is no column {_some(missing)}")
+    if unknown:
+        found.append(f"the mechanism does not know the column {_some(unknown)}")
+    text = f"the data does not have the mechanism's entries: {', and '.join(found)}"
+    if unknown and not missing:
+        text += "; leave out what is not released"
+    return text
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return ", ".join(repr(name) for name in names[:5]) + more
 
 
 def _frame(values: FloatArray, index: Any, outputs: tuple[str, ...]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from html import escape
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from affinedp.errors import MissingExtraError
 from affinedp.show.baseline import Baseline
+from affinedp.show.levels import LevelRow, groups_of
 from affinedp.show.pdf import pdf_pages
+from affinedp.show.styles import BREAK, LEFT, PAGE, RIGHT, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 SHOWN_OUTPUTS = 30
+FOLDED_OUTPUTS = 2000  # of a page, where they are folded away
 SHOWN_EQUATIONS = 30
 LONGEST_EQUATION = 400
 SOURCE = (
     "Definitions and theorems: Ren, Wang, Yuan, Shi, “Differential Privacy on Affine Manifolds”."
 )
+LEVELS = "Noise in groups (root mean square, units of the output)"
 OUTPUTS = "Noise on every output (standard deviation, units of the output)"
 _ALARMING = ("leak", "warning", "not protected")
 
@@ -70,6 +74,12 @@ class Report:
         The independent noise in ``outputs``.
     picture : callable or None
         Draws the figure of :meth:`page`.
+    headline : str
+        The promise that was asked for, in one line; empty where none was.
+    opening : tuple of (lead, text)
+        A paragraph for people who decide; stands first in HTML.
+    levels : tuple of LevelRow
+        The noise by level, where the outputs have levels.
     """
 
     title: str
@@ -79,6 +89,9 @@ class Report:
     equations: tuple[str, ...]
     baseline: Baseline = field(repr=False)
     picture: Callable[[], Figure] | None = field(default=None, repr=False, compare=False)
+    headline: str = ""
+    opening: tuple[tuple[str, str], ...] = ()
+    levels: tuple[LevelRow, ...] = ()
 
     def __str__(self) -> str:
         """Return plain text of at most 80 columns."""
@@ -91,6 +104,8 @@ class Report:
             force_terminal=False, legacy_windows=False,
         )  # fmt: skip
         with console.capture() as captured:
+            if self.headline:
+                console.print(Text(self.headline))
             console.print(Text(self.title), Text("═" * len(self.title)), sep="\n")
             for heading, table in self._text_sections():
                 console.print(Text(f"\n{heading}"), table, sep="\n")
@@ -99,6 +114,8 @@ class Report:
 
     def _text_sections(self) -> Iterator[tuple[str, Table]]:
         yield "What is promised", _text_rows(self.promise)
+        if levels := self._shown_levels():
+            yield LEVELS, _text_columns(*_level_cells(levels))
         yield OUTPUTS, self._text_outputs()
         yield "All outputs together", _text_rows(self.totals)
         if self.equations:
@@ -108,31 +125,20 @@ class Report:
             )
 
     def _text_outputs(self) -> Table:
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=True)
-        headings = self._columns()
-        table.add_column(headings[0], max_width=34, no_wrap=True, overflow="ellipsis")
-        for heading in headings[1:]:
-            table.add_column(heading, justify="right", no_wrap=True)
-        rows, more = self._shown_outputs()
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in _cells(row)))
-        if more:
-            table.add_row(Text(f"and {more:,} more"))
-        return table
+        rows, more = self._shown_outputs(SHOWN_OUTPUTS)
+        cells = [_cells(row) for row in rows]
+        return _text_columns(self._columns(), [*cells, [f"and {more:,} more"]] if more else cells)
 
     def html(self) -> str:
         """Return a fragment for notebooks: escaped, in the colours of its surroundings."""
-        body = "".join(self._html_sections("h4"))
-        return f"<div class='affinedp-report'><h3>{escape(self.title)}</h3>{body}</div>"
+        body = "".join(self._html_sections("h4", SHOWN_OUTPUTS))
+        return f"<div class='affinedp-report'>{self._html_opening('h3')}{body}</div>"
 
     def page(self) -> str:
         """Return a complete page that needs nothing from elsewhere, with a figure if possible."""
-        sections = list(self._html_sections("h2"))
-        sections.insert(2, self._figure())
-        return _PAGE.format(title=escape(self.title), style=_STYLE, body="\n".join(sections))
+        sections = [self._html_opening("h1"), *self._html_sections("h2", FOLDED_OUTPUTS)]
+        sections.insert(3, self._figure())
+        return PAGE.format(title=escape(self.title), style=STYLE, body="\n".join(sections))
 
     def pdf(self, lead: str = "") -> bytes:
         """Return a PDF to print or file: the text of the report, and its figure if there is one.
@@ -145,16 +151,36 @@ class Report:
         lines = [*lead.splitlines(), *([""] if lead else []), *str(self).splitlines()[2:]]
         return pdf_pages(self.title, lines, [] if self.picture is None else [self.picture()])
 
-    def _html_sections(self, heading: str) -> Iterator[str]:
+    def _html_opening(self, heading: str) -> str:
+        """The promise that was asked for, and the paragraph for people who decide."""
+        first = self.headline or self.title
+        head = f"<{heading}>{escape(first)}</{heading}>"
+        if self.headline:
+            head += f"<p>{escape(self.title)}</p>"
+        if not self.opening:
+            return head
+        leads = " ".join(
+            f"<strong>{escape(lead)}:</strong> {escape(text)}." for lead, text in self.opening
+        )
+        return f"{head}<p class='opening' style='{BREAK}'>{leads}</p>"
+
+    def _html_sections(self, heading: str, most: int) -> Iterator[str]:
         def section(title: str, content: str) -> str:
             return f"<section><{heading}>{escape(title)}</{heading}>{content}</section>"
 
         yield section("What is promised", _html_rows(self.promise))
-        yield section(OUTPUTS, self._html_outputs())
+        if levels := self._shown_levels():
+            folded = (
+                f"<details><summary>{escape(OUTPUTS)}: {len(self.outputs):,} outputs</summary>"
+                f"{self._html_outputs(most)}</details>"
+            )
+            yield section(LEVELS, _html_columns(*_level_cells(levels)) + folded)
+        else:
+            yield section(OUTPUTS, self._html_outputs(most))
         yield section("All outputs together", _html_rows(self.totals))
         if self.equations:
             items = "".join(
-                f"<li style='{_BREAK}'><code>{escape(line)}</code></li>"
+                f"<li style='{BREAK}'><code>{escape(line)}</code></li>"
                 for line in _shown_equations(self.equations)
             )
             yield section(
@@ -163,22 +189,10 @@ class Report:
             )
         yield f"<p><small>{escape(SOURCE)}</small></p>"
 
-    def _html_outputs(self) -> str:
-        headings = self._columns()
-        head = "".join(
-            f"<th scope='col' style='{_LEFT if i == 0 else _RIGHT}'>{escape(text)}</th>"
-            for i, text in enumerate(headings)
-        )
-        rows, more = self._shown_outputs()
-        body = "".join(
-            f"<tr><th scope='row' style='{_LEFT};{_BREAK};font-weight:normal'>{escape(name)}</th>"
-            + "".join(f"<td style='{_RIGHT}'>{escape(cell)}</td>" for cell in cells)
-            + "</tr>"
-            for name, *cells in map(_cells, rows)
-        )
-        if more:
-            body += f"<tr><td colspan='{len(headings)}' style='{_LEFT}'>and {more:,} more</td></tr>"
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    def _html_outputs(self, most: int) -> str:
+        rows, more = self._shown_outputs(most)
+        table = _html_columns(self._columns(), [_cells(row) for row in rows])
+        return table + (f"<p>and {more:,} more</p>" if more else "")
 
     def _figure(self) -> str:
         """The plot as inline SVG; nothing where matplotlib is not installed."""
@@ -196,13 +210,23 @@ class Report:
             return ("output", "noise")
         return ("output", "noise", "i.i.d.", "squared error ratio")
 
-    def _shown_outputs(self) -> tuple[Sequence[OutputRow], int]:
+    def _shown_outputs(self, most: int) -> tuple[Sequence[OutputRow], int]:
         """All rows in their order, or those with the most noise; and how many are left out."""
-        if len(self.outputs) <= SHOWN_OUTPUTS:
+        if len(self.outputs) <= most:
             return self.outputs, 0
         # by what is shown of the numbers, so that rounding does not shuffle equal noise
         largest = sorted(self.outputs, key=lambda row: -float(f"{row.deviation:.4g}"))
-        return largest[:SHOWN_OUTPUTS], len(self.outputs) - SHOWN_OUTPUTS
+        return largest[:most], len(self.outputs) - most
+
+    def _shown_levels(self) -> tuple[LevelRow, ...]:
+        """A few lines in place of many; nothing where all outputs fit on a screen."""
+        if len(self.outputs) <= SHOWN_OUTPUTS:
+            return tuple(row for row in self.levels if row.relative is not None)
+        if self.levels:
+            return self.levels
+        return groups_of(
+            [row.name for row in self.outputs], [row.deviation for row in self.outputs]
+        )
 
 
 def inline_svg(figure: Figure) -> str:
@@ -259,6 +283,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def printed(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return labelled texts without what could steer a terminal.
+
+    Parameters
+    ----------
+    rows : iterable of (label, text)
+        Parts of a report.
+    """
+    return tuple((label, printable(text)) for label, text in rows)
+
+
 def shortened(text: str) -> str:
     """Return an equation cut to a length that can be read.
 
@@ -275,6 +310,48 @@ def _cells(row: OutputRow) -> list[str]:
     if row.independent_deviation is not None and row.ratio is not None:
         cells += [f"{row.independent_deviation:.4g}", f"{row.ratio:.4g}"]
     return cells
+
+
+def _level_cells(rows: Sequence[LevelRow]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Headings and cells; relative errors where numbers were published."""
+    headings: tuple[str, ...] = ("outputs", "how many", "noise")
+    cells = [[row.name, f"{row.numbers:,}", f"{row.deviation:.4g}"] for row in rows]
+    if any(row.relative is not None for row in rows):
+        headings += ("known to, 95 % (median)",)
+        for row, line in zip(rows, cells):
+            line.append("" if row.relative is None else _share(row.relative))
+    return headings, cells
+
+
+def _share(value: float) -> str:
+    return f"± {100 * value:.2g} %" if value < 10 else "more than ± 1000 %"
+
+
+def _text_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=True)
+    table.add_column(headings[0], max_width=34, no_wrap=True, overflow="ellipsis")
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _html_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(
+        f"<th scope='col' style='{LEFT if i == 0 else RIGHT}'>{escape(text)}</th>"
+        for i, text in enumerate(headings)
+    )
+    body = "".join(
+        f"<tr><th scope='row' style='{LEFT};{BREAK};font-weight:normal'>{escape(name)}</th>"
+        + "".join(f"<td style='{RIGHT}'>{escape(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for name, *cells in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _shown_equations(equations: Sequence[str]) -> list[str]:
@@ -303,49 +380,7 @@ def _html_rows(rows: Sequence[tuple[str, str]]) -> str:
         alarming = label in _ALARMING or text.startswith("NONE")
         mark = "border-left:4px solid #d55e00;padding-left:8px;font-weight:bold" if alarming else ""
         body += (
-            f"<tr><th scope='row' style='{_LEFT};white-space:nowrap'>{escape(label)}</th>"
-            f"<td style='{_LEFT};{_BREAK};{mark}'>{escape(text)}</td></tr>"
+            f"<tr><th scope='row' style='{LEFT};white-space:nowrap'>{escape(label)}</th>"
+            f"<td style='{LEFT};{BREAK};{mark}'>{escape(text)}</td></tr>"
         )
     return f"<table>{body}</table>"
-
-
-_CELL = "vertical-align:top;padding:3px 16px 3px 0"
-_LEFT = f"{_CELL};text-align:left"
-_RIGHT = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
-_BREAK = "overflow-wrap:anywhere"
-
-_STYLE = """
-:root { color-scheme: light dark; }
-body { margin: 0; font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
-h1 { font-size: 1.5rem; line-height: 1.25; }
-h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-table { border-collapse: collapse; }
-th, td { border-bottom: 1px solid #8886; }
-figure { margin: 2rem 0; padding: .5rem; background: #fff; border-radius: 4px; }
-figure svg { display: block; width: 100%; height: auto; }
-@media print {
-  main { max-width: none; padding: 0; }
-  body { font-size: 10pt; }
-  tr, figure { break-inside: avoid; }
-}
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-<h1>{title}</h1>
-{body}
-</main>
-</body>
-</html>
-"""

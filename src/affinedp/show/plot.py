@@ -26,8 +26,9 @@ LEAST_DELTA = 1e-12
 CURVE_POINTS = 61
 LABELLED_COVARIANCE = 20
 LABELLED_NOISE = 30
-MOST_COVARIANCE = 400
-INSTEAD_COVARIANCE = 100
+MOST_COVARIANCE = 2000
+INSTEAD_COVARIANCE = 400
+MOST_CELLS = 40  # of a picture of a matrix: smaller ones cannot be seen
 LONGEST_NAME = 16
 # Beyond this ratio of the largest to the smallest noise the axis is logarithmic.
 LINEAR_SPREAD = 300.0
@@ -103,6 +104,7 @@ def draw_promise(axes: Axes, guarantee: Guarantee) -> None:
     axes.set_ylabel("δ" if guarantee.curve_exact else "δ (upper bound)")
     axes.set_xlim(0, 1.2 * curve[0][-1])
     axes.grid(alpha=0.3)
+    _mark_asked(axes, guarantee)
     pure = guarantee.epsilon(0.0)
     if math.isfinite(pure):
         axes.axvline(pure, color=OURS, linestyle="--", label=f"δ = 0 from ε ≈ {pure:.4g} on")
@@ -115,6 +117,18 @@ def draw_promise(axes: Axes, guarantee: Guarantee) -> None:
             axes.annotate(
                 f"ε ≈ {epsilon:.3g}", (epsilon, delta), (6, 6), textcoords="offset points"
             )
+
+
+def _mark_asked(axes: Axes, guarantee: Guarantee) -> None:
+    """The promise that was asked for, where it is one point of this picture."""
+    asked = guarantee.asked
+    if asked is None or asked.releases > 1 or asked.delta <= 0.0:
+        return
+    axes.scatter([asked.epsilon], [asked.delta], marker="D", color=INDEPENDENT, zorder=3)
+    axes.annotate(
+        "asked for", (asked.epsilon, asked.delta), (8, 4),
+        textcoords="offset points", color=INDEPENDENT,
+    )  # fmt: skip
 
 
 def _curve(guarantee: Guarantee) -> tuple[FloatArray, FloatArray] | None:
@@ -135,30 +149,84 @@ def _curve(guarantee: Guarantee) -> tuple[FloatArray, FloatArray] | None:
 
 
 def _draw_covariance(axes: Axes, mechanism: MechanismRecord, deviations: FloatArray) -> None:
-    axes.set_title("Covariance of the noise")
+    """The covariance of a few outputs; of many, or of unequal ones, their correlation."""
     shown = np.arange(len(deviations))
     if len(shown) > MOST_COVARIANCE:
         # in single precision, so that rounding does not shuffle equal noise
         order = np.argsort(-deviations.astype(np.float32), kind="stable")
         shown = np.sort(order[:INSTEAD_COVARIANCE])
     covariance = mechanism.covariance_of(shown)
-    most = float(np.abs(covariance).max()) or 1.0
-    image = axes.imshow(covariance, cmap="RdBu_r", vmin=-most, vmax=most)
+    cells = min(len(shown), MOST_CELLS)
+    if len(shown) > MOST_CELLS or is_wide(deviations):
+        axes.set_title("Correlation of the noise")
+        drawn, most, label = strongest(correlation(covariance), cells), 1.0, "correlation"
+    else:
+        axes.set_title("Covariance of the noise")
+        drawn, most = covariance, float(np.abs(covariance).max()) or 1.0
+        label = "units of the output, squared"
+    image = axes.imshow(drawn, cmap="RdBu_r", vmin=-most, vmax=most)
     axes.set_anchor("N")
     beside = axes.inset_axes((1.03, 0.0, 0.05, 1.0))  # as high as the image, whatever its size
-    axes.figure.colorbar(image, cax=beside, label="units of the output, squared")
+    axes.figure.colorbar(image, cax=beside, label=label)
+    axes.set_xticks([])
     if len(shown) <= LABELLED_COVARIANCE:
         names = [_short(mechanism.output_names[i]) for i in shown]
         style: dict[str, Any] = {"parse_math": False, "fontsize": min(10.0, 180 / len(names))}
         axes.set_yticks(range(len(names)), names, **style)
-        axes.set_xticks([])
         axes.set_xlabel("the outputs in the same order")
-    elif len(shown) < len(deviations):
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.set_xlabel(f"the {len(shown)} outputs with the most noise")
-    else:
-        axes.set_xlabel("output, counted from 0")
+        return
+    axes.set_yticks([])
+    few = len(shown) < len(deviations)
+    which = f"the {len(shown)} outputs with the most noise" if few else f"{len(shown)} outputs"
+    if len(shown) > cells:
+        which += f",\nin {cells} groups: the strongest correlation of each two"
+    axes.set_xlabel(which)
+
+
+def correlation(covariance: FloatArray) -> FloatArray:
+    """Return correlations; 0 with what has no noise.
+
+    Parameters
+    ----------
+    covariance : array, shape (n, n)
+        Of the noise.
+    """
+    size = np.sqrt(np.diagonal(covariance))
+    scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+    return np.asarray(np.clip(covariance * scale[:, None] * scale, -1.0, 1.0))
+
+
+def strongest(matrix: FloatArray, cells: int) -> FloatArray:
+    """Return a smaller picture of a matrix: of each block the entry of largest size.
+
+    A mean would hide a thin pattern; outputs with themselves say nothing and are left out.
+
+    Parameters
+    ----------
+    matrix : array, shape (n, n)
+        Correlations.
+    cells : int
+        Rows and columns of the picture, at most n.
+
+    Examples
+    --------
+    >>> strongest(np.array([[1, -0.5, 0], [-0.5, 1, 0], [0, 0, 1]]), 2).tolist()
+    [[-0.5, 0.0], [0.0, 1.0]]
+    """
+    n = len(matrix)
+    if cells >= n:
+        return matrix
+    others = np.where(np.eye(n, dtype=bool), 0.0, matrix)
+    places = np.arange(n) * cells // n
+    starts = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
+    high, low = (
+        take.reduceat(take.reduceat(others, starts, axis=0), starts, axis=1)
+        for take in (np.maximum, np.minimum)
+    )
+    found = np.where(high >= -low, high, low)
+    alone = np.diff(np.r_[starts, n]) == 1
+    found[alone, alone] = 1.0
+    return found
 
 
 def _draw_noise(

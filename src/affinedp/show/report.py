@@ -10,13 +10,19 @@ from affinedp.equations.outputs import MOST_OUTPUTS
 from affinedp.promise.least_possible import Alternative
 from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline
-from affinedp.show.page import OutputRow, Report, printable, round_up, shortened
+from affinedp.show.opening import headline, paragraph
+from affinedp.show.page import OutputRow, Report, printable, printed, round_up, shortened
 from affinedp.show.plot import draw
 
 SHOWN_GIVEN = 4
 # An error so close to the bound below all mechanisms is it, up to rounding.
 ROUNDING = 1e-9
-LAWS = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
+LAWS = {
+    "gaussian": "Gaussian",
+    "laplace": "Laplace",
+    "knorm": "K-norm",
+    "staircase": "Staircase",
+}
 
 
 def report(mechanism: MechanismRecord) -> Report:
@@ -63,6 +69,7 @@ def report(mechanism: MechanismRecord) -> Report:
     promise = [*mechanism.guarantee.summary(), *_scope(mechanism.manifold)]
     law = LAWS[mechanism.law] + (" noise on integers" if mechanism.integers else " noise")
     given = mechanism.manifold.n - mechanism.manifold.dim
+    bare = [text for label, text in promise if label == "not protected"]
     return Report(
         title=f"{law} on {_count(len(rows), 'output')} under {_count(given, 'public equation')}",
         promise=tuple((label, printable(text)) for label, text in promise),
@@ -73,6 +80,8 @@ def report(mechanism: MechanismRecord) -> Report:
         equations=tuple(map(printable, equations)),
         baseline=baseline,
         picture=lambda: draw(mechanism, baseline),
+        headline=headline(mechanism.guarantee),
+        opening=printed(paragraph(mechanism.guarantee, (row.deviation for row in rows), bare)),
     )
 
 
@@ -142,7 +151,7 @@ def _optimality(mechanism: MechanismRecord) -> str:
 
 def _alternative(other: Alternative) -> str:
     if other.designed:
-        return f"{other.law} {other.error:.6g}"
+        return f"{other.words} {other.error:.6g}"
     least = f"at least {other.error:.6g}, " if other.error > 0.0 else ""
     return f"{other.law} {least}{other.reason}"
 

@@ -165,11 +165,15 @@ def _label_columns(description: TableDescription) -> list[str]:
 def _found(names: Iterable[str], columns: list[str], who: str) -> list[str]:
     """The table's own spelling of names, each of which must be there."""
     spelling = {same(column): column for column in columns}
+    wanted = list(names)
+    named = {same(name) for name in wanted if isinstance(name, str)}
     found = []
-    for name in names:
+    for name in wanted:
         if not isinstance(name, str) or same(name) not in spelling:
             raise TableError(
-                f"{who} {name!r}, but the table has no such column{closest(name, columns)}",
+                f"{who} {name!r}, but the table has no such column"
+                # a column that was named is not what was meant by another name
+                f"{closest(name, [column for column in columns if same(column) not in named])}",
                 "",
                 str(name),
             )
@@ -246,10 +250,13 @@ def _as_given(column: Any, index: Any, name: str) -> NDArray[Any]:
         if place is None:
             return items
         row = row_words(index, place)
-        found = f": {row} has a value of type {type(items[place]).__name__}"
+        item = items[place]
+        kind = "text" if isinstance(item, str) else f"a value of type {type(item).__name__}"
+        found = f": {row} holds {kind}"
+    what = "" if kind == "O" or found else f" but {column.dtype}"
     raise TableError(
-        f"column {name!r} does not hold numbers but {column.dtype}{found}. Convert it (astype), "
-        "or name it in public if it is a label",
+        f"column {name!r} does not hold numbers{what}{found}. Correct it, or name it in public if "
+        "it is a label",
         row,
         name,
     )

@@ -9,10 +9,12 @@ from typing import Any
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.designs.structured.trees import PoorDesignError, design_tree_for_targets
 from affinedp.errors import AffineDPError
+from affinedp.promise.asked import Asked
+from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.layout import Layout, layout_of
-from affinedp.tables.least_noise import least_noise
+from affinedp.tables.least_noise import table_noise
 from affinedp.tables.multiples import multiples_of
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.promise import table_guarantee
@@ -52,14 +54,13 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
     manifold = manifold_of(layout)
     who = neighbours_of(description, layout, manifold)
     releases = len(table) if description.row_mode == "composed" else 1
-    least = least_noise(description, layout, who.adjacency, weights, releases)
+    least = table_noise(description, layout, who.adjacency, weights, releases)
     mechanism = least.mechanism
     multiples = None
     if description.round_to is not None:
         multiples = multiples_of(description.round_to, layout)
     guarantee = table_guarantee(description, layout, mechanism, releases, who)
-    if not guarantee.holds(description.epsilon, description.delta):
-        raise AffineDPError("the noise could not be scaled to the promise: choose a larger δ or ε")
+    guarantee = _kept(guarantee, description)
     found = DesignedNoise(
         description, layout, mechanism, guarantee, releases, multiples, who.words, least.compared
     )
@@ -128,7 +129,13 @@ def _tree_design(
     """The design of a table that is one tree of totals, in linear time."""
     mechanism, compared = design_tree_table(description, layout, parent, weights)
     guarantee = tree_guarantee(description, mechanism)
-    if not guarantee.holds(description.epsilon, description.delta):
-        raise AffineDPError("the noise could not be scaled to the promise: choose a larger δ or ε")
+    guarantee = _kept(guarantee, description)
     words = guarantee.neighbours
     return DesignedNoise(description, layout, mechanism, guarantee, 1, None, words, compared)
+
+
+def _kept(guarantee: Guarantee, description: TableDescription) -> Guarantee:
+    """The guarantee, which remembers what was asked for and keeps it."""
+    if not guarantee.holds(description.epsilon, description.delta):
+        raise AffineDPError("the noise could not be scaled to the promise: choose a larger δ or ε")
+    return guarantee.asked_for(Asked(float(description.epsilon), float(description.delta)))

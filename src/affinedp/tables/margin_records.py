@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import IntArray, exact_doubles
-from affinedp.designs.structured.margin_mechanism import MOST_PEOPLE
+from affinedp.designs.structured.margin_counts import MOST_PEOPLE
 from affinedp.tables.places import Places
 from affinedp.tables.refusals import TableError, closest, listed
 

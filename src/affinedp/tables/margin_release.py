@@ -10,12 +10,12 @@ import numpy as np
 
 from affinedp.arrays import IntArray
 from affinedp.budget.ledger import Ledger
-from affinedp.designs.structured.margin_mechanism import (
+from affinedp.designs.structured.margin_counts import (
     MOST_PEOPLE,
     MOST_RECORDS,
-    MarginMechanism,
     counts_of_records,
 )
+from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.errors import AffineDPError

@@ -16,8 +16,10 @@ from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError
-from affinedp.neighbours.adjacency import Adjacency, DirectionAdjacency, FreeSetAdjacency
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.tables.description import TableDescription, number
 from affinedp.tables.layout import Layout

@@ -27,6 +27,8 @@ from affinedp.tables.tree_tables import tree_counts
 
 # Noises that are drawn between two steps of the progress bar.
 BATCH = 30_000
+# Doubles beyond this are not all the whole numbers.
+MOST_WHOLE = 2.0**53
 NOT_ALL = (
     "the public numbers leave no table without negative numbers that obeys the equations: some "
     "rows were published as they were drawn"
@@ -77,6 +79,8 @@ def release_table(
     moved = _on_the_manifold(design.mechanism.manifold, secret)
     limit = _moved_bound(design.mechanism.manifold, bound)
     # all that can be refused is refused before the charge
+    if design.mechanism.integers:
+        _refuse_decimals(layout, secret)
     if design.mechanism.release_plan(limit).shared is not None:
         _refuse_rounded(layout, secret)
     if design.multiples is not None:
@@ -136,6 +140,20 @@ def _refuse_unsaid_rows(description: TableDescription, count: int) -> None:
             "same people may be in all of them (it is charged for each row, and the noise is "
             "designed for that); nothing was charged"
         )
+
+
+def _refuse_decimals(layout: Layout, secret: FloatArray) -> None:
+    """Refuse what is not whole, or too large to be known as whole."""
+    for place, name in enumerate(layout.names):
+        column = secret[:, place]
+        if np.any(column != np.rint(column)) or np.any(np.abs(column) > MOST_WHOLE):
+            raise TableError(
+                f"{name!r} holds numbers that are not whole, or too large, but the noise was "
+                "designed for counts of people, which are whole: count in smaller units, or say "
+                "whole=False",
+                "",
+                name,
+            )
 
 
 def _refuse_rounded(layout: Layout, secret: FloatArray) -> None:

@@ -152,7 +152,8 @@ class ReleasedTable:
 
     def report(self) -> Report:
         """Return what people want to read: promise, noise, whether totals add up."""
-        return table_report(self.design, self.published.table, self.published.public)
+        published = self.published
+        return table_report(self.design, published.table, published.public, published.unrounded)
 
 
 def _short(value: float) -> str:

@@ -81,7 +81,7 @@ def level_groups(frame: Any, levels: Sequence[str]) -> tuple[RowGroup, ...]:
         if parent is not None:
             parent_of[position] = parent
     words = {position: _path_words(path) for path, position in row_of.items()}
-    return _groups(parent_of, words, f"hierarchy = {list(levels)}")
+    return _groups(parent_of, words, "hierarchy = " + " / ".join(levels))
 
 
 def _path(frame: Any, position: int, labels: Sequence[Any], levels: Sequence[str]) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
+from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
 from affinedp.promise.guarantee import Guarantee, compose
 from affinedp.promise.verification import Law
@@ -83,7 +84,9 @@ class SeveralTables:
         """Gaussian s² ∝ √cost or Laplace ε ∝ cost^⅓: the least sum for one promise."""
         assert self.epsilon is not None
         delta = self.delta if law == "gaussian" else 0.0
-        whole = [replace(one, epsilon=self.epsilon, delta=delta, law=law) for one in self.releases]
+        # at δ = 0 the best pure law, whichever it is
+        own: Law | None = "gaussian" if law == "gaussian" else None
+        whole = [replace(one, epsilon=self.epsilon, delta=delta, law=own) for one in self.releases]
         costs = [_cost(one.design(table)) for one, table in zip(whole, tables)]
         if law == "gaussian":
             limit = float(gaussian_sensitivity(self.epsilon, delta))
@@ -95,10 +98,10 @@ class SeveralTables:
             shares = [self.epsilon * size / math.fsum(sizes) for size in sizes]
             budgets = [(share * (1 - SPARE), 0.0) for share in shares]
         designs = tuple(
-            replace(one, epsilon=epsilon, delta=own).design(table)
-            for one, (epsilon, own), table in zip(whole, budgets, tables)
+            replace(one, epsilon=epsilon, delta=part).design(table)
+            for one, (epsilon, part), table in zip(whole, budgets, tables)
         )
-        found = SeveralDesigns(designs)
+        found = SeveralDesigns(designs, Asked(self.epsilon, self.delta))
         if not found.guarantee.holds(self.epsilon, self.delta):
             raise AffineDPError("the budget could not be shared out: choose a larger ε or δ")
         return found
@@ -112,9 +115,12 @@ class SeveralDesigns:
     ----------
     designs : tuple of TableDesign
         One per table.
+    asked : Asked or None
+        What was asked for all of them together.
     """
 
     designs: tuple[Any, ...] = field(repr=False)
+    asked: Asked | None = None
 
     @property
     def cost(self) -> float:
@@ -128,7 +134,7 @@ class SeveralDesigns:
         words = "; ".join(dict.fromkeys(part.neighbours for part in parts))
         text = f"one person in each of {len(parts)} tables about the same people ({words})"
         same = [replace(part, neighbours=text, neighbours_key=text) for part in parts]
-        return compose(same)
+        return replace(compose(same), asked=self.asked)
 
     def release(
         self,

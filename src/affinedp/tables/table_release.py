@@ -105,6 +105,11 @@ class TableRelease(TableDescription):
     nonnegative : bool
         Publish no negative numbers: the nearest table without them that obeys the equations.  It
         moves small cells up and large ones down; ``unrounded`` keeps the unbiased estimates.
+    whole : bool, optional
+        Whether the private numbers are whole.  Noise for whole numbers is whole and less, and its
+        promise is about whole neighbours; a table with decimals is refused then.  By default yes,
+        if people are counted: with a whole ``mu``, any neighbours but ``"circuits"``, and neither
+        ``law`` nor ``adjust`` nor ``unknown``.
 
     Examples
     --------

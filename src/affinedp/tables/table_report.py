@@ -13,11 +13,14 @@ from affinedp.arrays import FloatArray
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.trees import ADD_UP
 from affinedp.show.baseline import Baseline
-from affinedp.show.page import OutputRow, Report, printable
+from affinedp.show.levels import LevelRow
+from affinedp.show.opening import headline, paragraph
+from affinedp.show.page import OutputRow, Report, printable, printed
+from affinedp.show.report import LAWS
 from affinedp.show.report import report as mechanism_report
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.level_summary import level_summary
-from affinedp.tables.never_worse import CELLS, INDEPENDENT, LEVELS
+from affinedp.tables.never_worse import CELLS, GEOMETRIC, INDEPENDENT, LEVELS
 from affinedp.tables.refusals import listed
 
 EPS = float(np.finfo(float).eps)
@@ -28,7 +31,9 @@ WORDS = {
 }
 
 
-def table_report(design: DesignedNoise, table: Any, public: FloatArray | None) -> Report:
+def table_report(
+    design: DesignedNoise, table: Any, public: FloatArray | None, numbers: Any = None
+) -> Report:
     """Return a report about a design, and about a table that was published with it.
 
     Parameters
@@ -39,9 +44,11 @@ def table_report(design: DesignedNoise, table: Any, public: FloatArray | None) -
         What was published.
     public : array or None
         The public numbers in the equations, one row per data set.
+    numbers : DataFrame, optional
+        What was published before rounding, for relative errors.
     """
     if isinstance(design.mechanism, TreeMechanism):
-        return _tree_report(design, design.mechanism, table, public)
+        return _tree_report(design, design.mechanism, table, public, numbers)
     plain = mechanism_report(design.mechanism)
     promise = [(label, text) for label, text in plain.promise if label in ("covers",)]
     return replace(
@@ -67,11 +74,17 @@ def table_report(design: DesignedNoise, table: Any, public: FloatArray | None) -
             dict.fromkeys(printable(r.words) for r in design.layout.relations if not r.place)
         )
         or plain.equations,
+        levels=_levels(design, numbers),
+        **_opening(design),
     )
 
 
 def _tree_report(
-    design: DesignedNoise, mechanism: TreeMechanism, table: Any, public: FloatArray | None
+    design: DesignedNoise,
+    mechanism: TreeMechanism,
+    table: Any,
+    public: FloatArray | None,
+    numbers: Any,
 ) -> Report:
     """A report of a large hierarchy: level by level, not number by number."""
     summary = level_summary(design, 0.95, None, design.description.hierarchy)
@@ -107,6 +120,31 @@ def _tree_report(
         totals=tuple((label, printable(text)) for label, text in texts),
         equations=tuple(dict.fromkeys(map(printable, words))),
         baseline=Baseline(independent, "no independent noise was compared"),
+        levels=_levels(design, numbers),
+        **_opening(design),
+    )
+
+
+def _opening(design: DesignedNoise) -> dict[str, Any]:
+    """What was asked for, and the paragraph for people who decide."""
+    bare = [text for label, text in _scope(design, []) if label == "not protected"]
+    return {
+        "headline": headline(design.guarantee),
+        "opening": printed(paragraph(design.guarantee, design.deviations.tolist(), bare)),
+    }
+
+
+def _levels(design: DesignedNoise, numbers: Any) -> tuple[LevelRow, ...]:
+    """Noise by level; with what was published, how large it is in relation to the numbers."""
+    summary = level_summary(design, 0.95, numbers, design.description.hierarchy)
+    return tuple(
+        LevelRow(
+            printable(str(name)),
+            int(row["numbers"]),
+            float(row["noise"]),
+            None if numbers is None else float(row["relative_half_width"]),
+        )
+        for name, row in summary.iterrows()
     )
 
 
@@ -115,7 +153,8 @@ def _independent_deviation(design: DesignedNoise) -> float | None:
     if design.description.weights is not None:
         return None
     for one in design.compared:
-        if one.name in ("independent", INDEPENDENT) and one.law == design.mechanism.law:
+        law = "gaussian" if design.mechanism.law == "gaussian" else "laplace"
+        if one.name in ("independent", INDEPENDENT) and one.law == law:
             return math.sqrt(one.error / len(design.layout.private))
     return None
 
@@ -127,14 +166,14 @@ def _comparisons(design: DesignedNoise) -> Iterator[tuple[str, str]]:
     own = design.weighted_error
     if own <= 0:
         return
-    for label, names in (("against cells", (CELLS, ADD_UP)), ("against levels", (LEVELS,))):
+    for label, names in (
+        ("against cells", (CELLS, GEOMETRIC, ADD_UP)),
+        ("against levels", (LEVELS,)),
+    ):
         costs = [(one.error, one.law) for one in design.compared if one.name in names]
         if costs:
             error, law = min(costs)
-            own_law = {"gaussian": design.releases, "laplace": design.releases**2}
-            error /= own_law[design.mechanism.law]
-            words = {"gaussian": "Gaussian", "laplace": "Laplace"}[law]
-            yield label, f"{WORDS[label]}, costs {error / own:.4g} times as much ({words})"
+            yield label, f"{WORDS[label]}, costs {error / own:.4g} times as much ({LAWS[law]})"
 
 
 def _ratio(deviation: float, row: OutputRow) -> float | None:
@@ -144,7 +183,7 @@ def _ratio(deviation: float, row: OutputRow) -> float | None:
 
 
 def _title(design: DesignedNoise) -> str:
-    law = "Gaussian" if design.mechanism.law == "gaussian" else "Laplace"
+    law = LAWS[design.mechanism.law]
     layout = design.layout
     columns = len(layout.roles.private)
     words = f"{columns} private column{'s' if columns > 1 else ''}"

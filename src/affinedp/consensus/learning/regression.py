@@ -24,6 +24,7 @@ from affinedp.consensus.network.spectrum import check_convergence, spectrum_of
 from affinedp.consensus.network.weights import Weights, network_of
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import hashed
+from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_sigma
 from affinedp.promise.curves import GaussianCurve
 from affinedp.promise.guarantee import Guarantee
@@ -130,6 +131,7 @@ class PrivateRegression:
         self.moments = Moments(kept, math.sqrt(len(kept) + 1) if norm is None else float(norm))
         self._sensitivity = self.moments.sensitivity(neighbours == "replace")
         sigma = Fraction(float(gaussian_sigma(epsilon, delta)))
+        self._asked = Asked(float(epsilon), float(delta))
         #: The noise on every sum, in grid steps.
         self.scale = math.ceil(sigma * self._sensitivity * (1 + SHARE))
         if self.scale < LEAST_SCALE:
@@ -154,7 +156,7 @@ class PrivateRegression:
         moves = "joins or leaves" if self.neighbours == "join" else "changes"
         ranges = np.array(list(self.moments.ranges.values()))
         names = "\n".join(self.moments.ranges)
-        return Guarantee(
+        found = Guarantee(
             law="gaussian",
             sensitivity=bound,
             exact=False,
@@ -171,6 +173,7 @@ class PrivateRegression:
             ),
             unit=UNITS[self.neighbours],
         )
+        return found.asked_for(self._asked)
 
     def release(
         self, data: Any, *, ledger: Ledger | None = None, label: str | None = None

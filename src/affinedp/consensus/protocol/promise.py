@@ -21,6 +21,7 @@ from affinedp.arrays import FloatArray
 from affinedp.consensus.network.network import Network, NetworkError, listed
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import hashed, mu_words
+from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_sigma
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.guarantee import Guarantee
@@ -187,7 +188,11 @@ def guarantee_of(noise: Noise, network: Network) -> Guarantee:
         names = "\n".join(repr(network.names[i]) for i in order)
         key = hashed("consensus: the trajectory of one agent", mu[order], names)
     words = f"Definition 4: the trajectory of one agent moves by at most {mu_words(mu)}"
-    return _guarantee(noise, network, int(np.argmax(noise.sensitivities())), words, key)
+    found = _guarantee(noise, network, int(np.argmax(noise.sensitivities())), words, key)
+    wanted = noise.epsilon
+    if wanted is None or np.any(wanted != wanted[0]):
+        return found
+    return found.asked_for(Asked(float(wanted[0]), float(noise.delta)))
 
 
 def agent_guarantee_of(noise: Noise, network: Network, agent: Hashable) -> Guarantee:
@@ -204,7 +209,10 @@ def agent_guarantee_of(noise: Noise, network: Network, agent: Hashable) -> Guara
     """
     place = network.position(agent)
     words, key = neighbours_of_agent(network.names[place], float(noise.mu[place]))
-    return _guarantee(noise, network, place, words, key)
+    found = _guarantee(noise, network, place, words, key)
+    if noise.epsilon is None:
+        return found
+    return found.asked_for(Asked(float(noise.epsilon[place]), float(noise.delta)))
 
 
 def neighbours_of_agent(name: Hashable, mu: float) -> tuple[str, str]:

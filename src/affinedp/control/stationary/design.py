@@ -31,6 +31,7 @@ from affinedp.control.trajectory.choose import Distances
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
+from affinedp.promise.guarantee import keeping
 
 # Poles this close to the unit circle count as on it.
 ON_THE_CIRCLE = 1e-9
@@ -132,7 +133,8 @@ def design_input_noise(
     {'white output noise': 20.3, 'input perturbation': 20.3}
     """
     neighbours = private_inputs(system, mu, window, horizon, inputs)
-    return designed(neighbours, largest_sensitivity(epsilon, delta), cost, most_order)
+    found = designed(neighbours, largest_sensitivity(epsilon, delta), cost, most_order)
+    return keeping(found, epsilon, delta)
 
 
 def designed(

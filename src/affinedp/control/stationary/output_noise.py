@@ -17,6 +17,7 @@ from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
+from affinedp.promise.guarantee import keeping
 from affinedp.promise.verification import Law
 
 
@@ -163,4 +164,5 @@ def design_output_noise(
         raise AffineDPError("noise for forward neighbours is Gaussian: law must be 'gaussian'")
     endless = isinstance(horizon, float) and horizon == math.inf
     steps = None if endless else checked_horizon(horizon)
-    return designed(forward_states(system, mu, steps), largest_sensitivity(epsilon, delta), cost)
+    limit = largest_sensitivity(epsilon, delta)
+    return keeping(designed(forward_states(system, mu, steps), limit, cost), epsilon, delta)

@@ -11,7 +11,8 @@ import numpy as np
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import MissingExtraError
 from affinedp.show.baseline import Baseline
-from affinedp.show.page import OutputRow, Report, printable, round_up
+from affinedp.show.opening import headline, paragraph
+from affinedp.show.page import OutputRow, Report, printable, printed, round_up
 from affinedp.show.plot import INDEPENDENT, OURS, draw_promise
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 WHITE = "white output noise"
 DRAWN_POINTS = 2048
+HIDES_NOT = "other inputs, disturbances and the first state, which neighbours share"
 
 
 def report(noise: StationaryNoise) -> Report:
@@ -55,6 +57,8 @@ def report(noise: StationaryNoise) -> Report:
         equations=(),
         baseline=Baseline(white, reason),
         picture=lambda: plot(noise),
+        headline=headline(noise.guarantee),
+        opening=printed(paragraph(noise.guarantee, deviations, [HIDES_NOT])),
     )
 
 

@@ -18,11 +18,13 @@ from affinedp.files.mechanisms import (
     STATIONARY_FORMAT,
     VERSION,
     StorageError,
+    asked_record,
     check_stated,
     packed,
     read_document,
     refusals,
     unpacked,
+    with_asked,
     write_text,
 )
 
@@ -56,7 +58,10 @@ def save_stationary_noise(noise: StationaryNoise, path: Path) -> None:
         "least": noise.least,
         "alternatives": dict(noise.alternatives),
         "notes": list(noise.notes),
-        "guarantee": {"sensitivity": noise.guarantee.sensitivity},
+        "guarantee": {
+            "sensitivity": noise.guarantee.sensitivity,
+            "asked": asked_record(noise.guarantee),
+        },
     }
     write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
 
@@ -108,6 +113,7 @@ def _restored(document: Mapping[str, Any], reverify: bool) -> StationaryNoise:
         warning = "read from a file and NOT verified again: it is as good as the file"
         guarantee = replace(stated(neighbours, sensitivity, None, exact=False), warnings=(warning,))
     check_stated(sensitivity, guarantee)
+    guarantee = with_asked(guarantee, document["guarantee"])
     costs = {str(name): float(cost) for name, cost in dict(document["alternatives"]).items()}
     notes = tuple(str(note) for note in list(document["notes"]))
     # optimality is not computed again, so that it is not claimed

@@ -35,7 +35,7 @@ from affinedp.designs.gaussian import floor_note, largest_sensitivity
 from affinedp.designs.separate import with_floor
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
-from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.guarantee import Guarantee, keeping
 from affinedp.promise.verification import Law
 
 # Noise that varies by more than this over the horizon is worth a warning.
@@ -81,7 +81,8 @@ def design_trajectory_noise(
         As there, except for ``neighbours="forward"``.
     """
     if law == "auto":
-        return _least_of_laws(system, horizon, epsilon, delta, mu, neighbours, cost, tol)
+        best = _least_of_laws(system, horizon, epsilon, delta, mu, neighbours, cost, tol)
+        return keeping(best, epsilon, delta)
     limit = _limit(law, epsilon, delta)
     dynamics = _dynamics(system, horizon, neighbours)
     tolerance = float(real_array(tol, "tol", 0))
@@ -89,7 +90,7 @@ def design_trajectory_noise(
         raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
     chosen = trajectory_neighbours(dynamics, mu, neighbours)
     try:
-        return _designed(chosen, limit, cost, tolerance, law)
+        return keeping(_designed(chosen, limit, cost, tolerance, law), epsilon, delta)
     except (UncertainPromiseError, HorizonTooLongError) as error:
         works = _longest_horizon(chosen, limit, cost, tolerance, law)
         if works is None:
@@ -170,7 +171,8 @@ def independent_output_noise(
     promise = independent_promise if law == "gaussian" else independent_laplace_promise
     sigma = promise(chosen, 1.0).sensitivity / limit * (1 + 1e-14)
     guarantee = promise(chosen, sigma)
-    return IndependentOutputNoise(chosen, guarantee, np.full(dynamics.outputs, sigma))
+    made = IndependentOutputNoise(chosen, guarantee, np.full(dynamics.outputs, sigma))
+    return keeping(made, epsilon, delta)
 
 
 def _limit(law: str, epsilon: float, delta: float) -> float:

@@ -24,8 +24,9 @@ from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.powers import SingularDynamicsError, scan_inverse_transitions
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.adjacency import Adjacency, FreeSetAdjacency, Sensitivity, hashed, mu_words
+from affinedp.neighbours.adjacency import Adjacency, Sensitivity, hashed, mu_words
 from affinedp.neighbours.circuit_adjacency import DEFINITION_4, CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
 
 Neighbours = Literal["time-local", "manifold", "initial"]
 MOST_CIRCUITS = 2_000_000

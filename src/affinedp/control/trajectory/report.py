@@ -13,7 +13,8 @@ from affinedp.control.trajectory.promise import independent_laplace_promise, ind
 from affinedp.control.trajectory.record import MOST_LISTED, OneDrawNoise, OutputNoise
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.show.baseline import Baseline
-from affinedp.show.page import OutputRow, Report, printable, round_up
+from affinedp.show.opening import headline, paragraph
+from affinedp.show.page import OutputRow, Report, printable, printed, round_up
 from affinedp.show.plot import INDEPENDENT, OURS, draw_promise, is_wide
 from affinedp.show.report import LAWS
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN_TIMES = 5
+HIDES_NOT = "disturbances and inputs, which neighbours share; and later steps than these"
 DRAWN_TIMES = 2000
 
 
@@ -67,6 +69,8 @@ def report(noise: OutputNoise) -> Report:
         equations=(),
         baseline=baseline,
         picture=lambda: plot(noise),
+        headline=headline(noise.guarantee),
+        opening=printed(paragraph(noise.guarantee, (row.deviation for row in rows), [HIDES_NOT])),
     )
 
 

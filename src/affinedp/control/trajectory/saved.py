@@ -18,12 +18,14 @@ from affinedp.files.mechanisms import (
     TRAJECTORY_FORMAT,
     VERSION,
     StorageError,
+    asked_record,
     check_stated,
     checked_gap,
     packed,
     read_document,
     refusals,
     unpacked,
+    with_asked,
     write_text,
 )
 
@@ -58,7 +60,10 @@ def save_trajectory_noise(mechanism: OneDrawNoise, path: Path) -> None:
         ),
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
-        "guarantee": {"sensitivity": mechanism.guarantee.sensitivity},
+        "guarantee": {
+            "sensitivity": mechanism.guarantee.sensitivity,
+            "asked": asked_record(mechanism.guarantee),
+        },
     }
     write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
 
@@ -104,6 +109,7 @@ def _restored(document: Mapping[str, Any], reverify: bool) -> OneDrawNoise:
         else stated_promise(neighbours, stated, law)
     )
     check_stated(stated, guarantee)
+    guarantee = with_asked(guarantee, document["guarantee"])
     gap = checked_gap(document["gap"])
     notes = [str(note) for note in list(document["notes"])]
     if gap is not None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.circuits.zeros import compiled
+from affinedp.neighbours.circuits.compiling import compiled
 
 Sets = NDArray[np.int64]
 MarginNeighbours = Literal["person", "replace", "swaps"]
@@ -42,7 +42,7 @@ def checked_sizes(sizes: Sequence[int], neighbours: str) -> tuple[int, ...]:
         Who is a neighbour.
     """
     if neighbours not in LEAST:
-        raise AffineDPError(f"neighbours must be one of {tuple(LEAST)}, not {neighbours!r}")
+        raise AffineDPError(f"neighbours must be one of {', '.join(LEAST)}, not {neighbours!r}")
     try:
         found = tuple(operator.index(size) for size in sizes)
     except TypeError:

@@ -37,6 +37,7 @@ from affinedp.designs.structured.whole_margins import (
     whole_guarantee,
 )
 from affinedp.errors import AffineDPError
+from affinedp.promise.guarantee import keeping
 
 # The dual is computed in doubles: the gap is widened by this.
 WIDENED = 1e-6
@@ -90,7 +91,7 @@ def design_margins(
 
     Examples
     --------
-    >>> from affinedp.designs.structured.margin_mechanism import counts_of_records
+    >>> from affinedp.designs.structured.margin_counts import counts_of_records
     >>> m = design_margins([3, 2, 4], "<=2", epsilon=1.0, delta=1e-6, law="gaussian")
     >>> m.gap < 1e-5, m.guarantee.holds(1.0, 1e-6)
     (True, True)
@@ -124,7 +125,7 @@ def design_margins(
     others = tuple((f"least noise, {one.law}", ask.value(one) / value) for one in found)
     if delta > 0:
         others += _standard_practice(ask, largest_sensitivity(epsilon, delta), value)
-    return replace(best, alternatives=others)
+    return keeping(replace(best, alternatives=others), epsilon, delta)
 
 
 @dataclass(frozen=True, eq=False)

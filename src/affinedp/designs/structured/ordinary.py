@@ -13,7 +13,7 @@ from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
-from affinedp.neighbours.adjacency import DirectionAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
 
 MOST_NODES = 1000
 

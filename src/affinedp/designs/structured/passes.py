@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from affinedp.neighbours.circuits.zeros import compiled
+from affinedp.neighbours.circuits.compiling import compiled
 
 
 @compiled
@@ -146,8 +146,8 @@ def passed_on(parent, known, s, S, top, rest, kept, variance):  # type: ignore[n
 
 
 @compiled
-def variances(parent, leaf, known, y):  # type: ignore[no-untyped-def]
-    """Return the variance of every node after weighted least squares.
+def both_passes(parent, leaf, known, y):  # type: ignore[no-untyped-def]
+    """Return what the passes up and down leave at every node: s, S, top, kept, variance.
 
     Parameters
     ----------
@@ -166,6 +166,21 @@ def variances(parent, leaf, known, y):  # type: ignore[no-untyped-def]
     up(parent, leaf, known, y, s, S)
     largest_children(parent, known, s, top, rest)
     passed_on(parent, known, s, S, top, rest, kept, variance)
+    return s, S, top, kept, variance
+
+
+@compiled
+def variances(parent, leaf, known, y):  # type: ignore[no-untyped-def]
+    """Return the variance of every node after weighted least squares.
+
+    Parameters
+    ----------
+    parent, leaf, known : arrays
+        The tree.
+    y : array
+        Precisions.
+    """
+    _, _, _, _, variance = both_passes(parent, leaf, known, y)
     return variance
 
 
@@ -183,15 +198,7 @@ def cost_and_gains(parent, leaf, known, y, c):  # type: ignore[no-untyped-def]
         What a unit of variance costs at every node.
     """
     n = len(parent)
-    s = np.empty(n)
-    S = np.empty(n)
-    top = np.empty(n, np.int64)
-    rest = np.empty(n)
-    kept = np.zeros(n)
-    variance = np.zeros(n)
-    up(parent, leaf, known, y, s, S)
-    largest_children(parent, known, s, top, rest)
-    passed_on(parent, known, s, S, top, rest, kept, variance)
+    s, S, top, kept, variance = both_passes(parent, leaf, known, y)
     f = 0.0
     for v in range(n):
         f += c[v] * variance[v]

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from affinedp.promise.guarantee import Guarantee
 from affinedp.show.baseline import Baseline
-from affinedp.show.page import OutputRow, Report, printable, round_up
+from affinedp.show.opening import headline, paragraph
+from affinedp.show.page import OutputRow, Report, printable, printed, round_up
 
 COVERS = "counts of people in a table of these totals; an equation that was left out is not covered"
 
@@ -44,6 +45,8 @@ def noise_report(
         totals=tuple(_totals(gap, alternatives, notes)),
         equations=(),
         baseline=Baseline(None, "other ways to keep the promise are listed"),
+        headline=headline(guarantee),
+        opening=printed(paragraph(guarantee, (row.deviation for row in rows))),
     )
 
 

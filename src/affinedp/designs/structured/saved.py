@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,14 @@ from affinedp.files.mechanisms import (
     STRUCTURED_FORMAT,
     VERSION,
     StorageError,
+    asked_record,
     check_stated,
     checked_gap,
     packed,
     read_document,
     refusals,
     unpacked,
+    with_asked,
     write_text,
 )
 
@@ -70,6 +73,7 @@ def save_structured(mechanism: Structured, path: str | Path) -> None:
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
         "sensitivity": mechanism.guarantee.sensitivity,
+        "asked": asked_record(mechanism.guarantee),
     }
     if not isinstance(mechanism, MarginMechanism):
         tree = mechanism.tree
@@ -120,7 +124,7 @@ def load_structured(path: str | Path) -> Structured:
     with refusals(Path(path)):
         found = _restored(document)
         check_stated(float(document["sensitivity"]), found.guarantee)
-        return found
+        return replace(found, guarantee=with_asked(found.guarantee, document))
 
 
 def _restored(document: Mapping[str, Any]) -> Structured:

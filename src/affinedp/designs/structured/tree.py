@@ -25,7 +25,7 @@ SHOWN = 5
 class Tree:
     """Nodes breadth first, children side by side, and which of them are public.
 
-    Made by :func:`tree_of`.  Arrays that people give and get have the nodes in their own order;
+    Made by ``tree_of``.  Arrays that people give and get have the nodes in their own order;
     arrays in here have them breadth first.
 
     Attributes

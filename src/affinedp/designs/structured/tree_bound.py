@@ -15,7 +15,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.designs.structured import passes, shares
 from affinedp.designs.structured.tree import Indices, Marks, Tree, TreeNeighbours
-from affinedp.neighbours.circuits.zeros import compiled
+from affinedp.neighbours.circuits.compiling import compiled
 
 MOST_COUNTS = 3000
 # Nodes up to which every bound for both kinds of neighbours is tried.

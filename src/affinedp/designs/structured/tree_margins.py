@@ -55,6 +55,7 @@ from affinedp.designs.structured.tree_promise import (
     squared_sensitivity,
 )
 from affinedp.errors import AffineDPError
+from affinedp.promise.guarantee import keeping
 from affinedp.release.plan import GRID_BITS
 
 WIDENED = 1e-6
@@ -203,7 +204,7 @@ def _gaussian(ask: _Question, epsilon: float, delta: float) -> TreeMarginMechani
             raise AffineDPError(
                 "the noise of some node is too large for its grid: epsilon or a weight is too small"
             )
-    return found
+    return keeping(found, epsilon, delta)
 
 
 def _laplace(ask: _Question, epsilon: float) -> TreeMarginMechanism:
@@ -215,10 +216,11 @@ def _laplace(ask: _Question, epsilon: float) -> TreeMarginMechanism:
         raise AffineDPError(f"epsilon = {epsilon:g} is too small or too large for Laplace noise")
     blocks = blocks_of(ask.wanted, "person")
     guarantee = cell_guarantee(ask.tree, ask.sizes, ask.neighbours, ask.household, q)
-    return TreeMarginMechanism(
+    found = TreeMarginMechanism(
         ask.tree, ask.sizes, ask.wanted, blocks, np.ones(len(blocks)), np.ones(ask.tree.n),
         ask.neighbours, ask.household, guarantee, notes=(ADD_UP,), cell_scale=q,
     )  # fmt: skip
+    return keeping(found, epsilon)
 
 
 def _tree_part(tree: Tree, cost: FloatArray) -> tuple[FloatArray, float]:

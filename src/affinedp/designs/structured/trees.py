@@ -38,6 +38,7 @@ from affinedp.designs.structured.tree_promise import (
 )
 from affinedp.errors import AffineDPError
 from affinedp.promise.calibration import gaussian_epsilon
+from affinedp.promise.guarantee import keeping
 from affinedp.promise.verification import Law
 
 TARGET_ROUNDS = 40
@@ -164,10 +165,11 @@ def design_tree(
     alternatives = tuple((f"{one.name}, {one.law}", one.cost / best.cost) for one in found)
     promise = epsilon if best.law == "laplace" else limit
     check_grid(best.law, epsilon, delta, people * changed_numbers(tree, neighbours))
-    return at_sensitivity(
+    made = at_sensitivity(
         tree, neighbours, people, best.law, best.y, promise,
         names=names, gap=gap, alternatives=alternatives, notes=notes,
     )  # fmt: skip
+    return keeping(made, epsilon, delta)
 
 
 def at_sensitivity(

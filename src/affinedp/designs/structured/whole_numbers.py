@@ -13,7 +13,7 @@ from affinedp.arrays import FloatArray
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import Integers
 from affinedp.designs.structured.tree import Tree
-from affinedp.neighbours.circuits.zeros import compiled
+from affinedp.neighbours.circuits.compiling import compiled
 
 
 @compiled

@@ -35,6 +35,7 @@ LEADING = 16
 # Scores that differ by less than this share are equal, and a fixed rule says which comes first.
 TIED = 2.0**-34
 BUFFER_VALUES = 4_000_000
+CACHED_NUMBERS = 16_384  # that stay in the processor's cache
 # Steps a search may take, found to be minutes at the most.
 MOST_STEPS = 3e8
 # Numbers in a working array before a component counts as too large to search.
@@ -209,14 +210,12 @@ def _worst_pair(
     component: Component, matrix: FloatArray, norm: Norm, reach: FloatArray, progress: Progress
 ) -> Leading:
     """One equation d·x: the circuits are e_i/d_i − e_j/d_j; try every pair, block by block."""
-    from scipy.spatial.distance import cdist
-
     d = component.equations[[_nonzero_row(component)]].toarray()[0]
     d = d / _power_of_two(d)
     n = len(d)
     _refuse_if_too_many(n * (n - 1) / 2 * max(1, len(matrix)) / 50, "pairs")
     with np.errstate(over="ignore"):
-        points = np.ascontiguousarray((matrix / d).T)
+        points = matrix / d
     far = reach * np.abs(d)
     if not np.all(np.isfinite(points)):
         raise overflow()
@@ -225,9 +224,8 @@ def _worst_pair(
     left_out = -math.inf
     for start in range(0, n, block):
         rows = slice(start, min(n, start + block))
-        distance = cdist(points[rows], points, "cityblock" if norm == 1 else "euclidean")
         with np.errstate(over="ignore", invalid="ignore"):
-            scores = distance * np.maximum(far[rows, None], far)
+            scores = _distances(points, rows, norm) * np.maximum(far[rows, None], far)
         if not np.all(np.isfinite(scores)):
             raise overflow()
         scores[np.arange(start, rows.stop)[:, None] >= np.arange(n)] = -1.0
@@ -246,6 +244,26 @@ def _worst_pair(
     nothing = np.zeros((0, n), dtype=np.bool_)
     method = "one equation, closed form"
     return Leading(circuits, scores_found, left_out, n * (n - 1) // 2, method, nothing)
+
+
+def _distances(points: FloatArray, some: slice, norm: Norm) -> FloatArray:
+    """From some columns to all after them.
+
+    SciPy's ``cdist`` gives the same, but to load it takes longer than most answers.
+    """
+    n = points.shape[1]
+    moving = points[np.any(points, axis=1)]
+    found = np.zeros((some.stop - some.start, n))
+    few = max(1, CACHED_NUMBERS // n)
+    for start in range(some.start, some.stop, few):
+        stop = min(start + few, some.stop)
+        total = np.zeros((stop - start, n - start))
+        gap = np.empty_like(total)
+        for row in moving:
+            np.subtract(row[start:stop, None], row[start:], out=gap)
+            total += np.abs(gap, out=gap) if norm == 1 else np.multiply(gap, gap, out=gap)
+        found[start - some.start : stop - some.start, start:] = total
+    return found if norm == 1 else np.sqrt(found, out=found)
 
 
 def _highest(scores: FloatArray, most: int) -> IntArray:

@@ -29,6 +29,7 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.neighbours.circuits.compiling import Compiled
 from affinedp.neighbours.circuits.rational import ACCURATE
 from affinedp.neighbours.circuits.zeros import (
     CLOSES,
@@ -36,7 +37,6 @@ from affinedp.neighbours.circuits.zeros import (
     Marks,
     Residues,
     Words,
-    compiled,
     eliminate,
     project,
     relation,
@@ -48,7 +48,7 @@ COMPARED_BITS = 34
 TINY = 1e-200
 
 
-@compiled
+@Compiled
 def leading_bits(score: float) -> float:
     """Return the score rounded to the bits that are compared."""
     if score == 0.0 or not abs(score) < np.inf:
@@ -58,7 +58,7 @@ def leading_bits(score: float) -> float:
     return math.ldexp(np.rint(mantissa * scale) / scale, exponent)
 
 
-@compiled
+@Compiled
 def _leads(score: float, values: FloatArray, other_score: float, other: FloatArray) -> bool:
     """Whether a circuit goes before another: higher, then fewer entries, then first entries."""
     mine: float = leading_bits(score)
@@ -67,7 +67,7 @@ def _leads(score: float, values: FloatArray, other_score: float, other: FloatArr
         return mine > its
     fewer = 0
     for i in range(values.shape[0]):
-        fewer += (other[i] != 0.0) - (values[i] != 0.0)
+        fewer += int(other[i] != 0.0) - int(values[i] != 0.0)
     if fewer != 0:
         return fewer > 0
     for i in range(values.shape[0]):
@@ -76,7 +76,7 @@ def _leads(score: float, values: FloatArray, other_score: float, other: FloatArr
     return False
 
 
-@compiled
+@Compiled
 def suspect(values: FloatArray, counters: IntArray, suspects: Marks) -> None:
     """Count a circuit whose values are not to be trusted, and note its entries."""
     counters[1] += 1
@@ -86,7 +86,7 @@ def suspect(values: FloatArray, counters: IntArray, suspects: Marks) -> None:
         counters[5] += 1
 
 
-@compiled
+@Compiled
 def offer(
     values: FloatArray,
     image: FloatArray,
@@ -133,7 +133,7 @@ def offer(
     top_values[place, :] = values
 
 
-@compiled
+@Compiled
 def kernel_side(
     stack: FloatArray,
     shadow: Residues,
@@ -257,7 +257,7 @@ def kernel_side(
     return True
 
 
-@compiled
+@Compiled
 def column_side(
     tableau: FloatArray,
     shadow: Residues,

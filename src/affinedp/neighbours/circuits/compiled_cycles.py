@@ -10,10 +10,11 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.neighbours.circuits.compiled import offer
-from affinedp.neighbours.circuits.zeros import Marks, compiled
+from affinedp.neighbours.circuits.compiling import Compiled
+from affinedp.neighbours.circuits.zeros import Marks
 
 
-@compiled
+@Compiled
 def _root_reachable(
     start: int,
     root: int,
@@ -42,7 +43,7 @@ def _root_reachable(
     return False
 
 
-@compiled
+@Compiled
 def cycles(
     first_arc: IntArray,
     arc_head: IntArray,
@@ -136,7 +137,7 @@ def cycles(
     return True
 
 
-@compiled
+@Compiled
 def probe_cycles(first_arc: IntArray, arc_head: IntArray, probes: int, seed: int) -> float:
     """Estimate the number of simple cycles by random self-avoiding walks (Knuth's method)."""
     np.random.seed(seed)  # numba's own generator, not NumPy's global one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,13 @@ from affinedp.equations.component import Component
 from affinedp.equations.elimination import EPS
 from affinedp.equations.incidence import Network
 from affinedp.equations.residues import inverses
+from affinedp.neighbours.circuits.compiled import column_side, kernel_side
+from affinedp.neighbours.circuits.compiled_cycles import cycles, probe_cycles
+from affinedp.neighbours.circuits.compiling import STEPS_PER_CALL, Compiled
 from affinedp.neighbours.circuits.rational import ACCURATE
+from affinedp.neighbours.circuits.zeros import first_shadow, prime_words
 
 Marks = NDArray[np.bool_]
-STEPS_PER_CALL = 500_000
 # Steps that are tried when no good estimate says that the search is short.
 TRIAL_STEPS = 4_000_000
 
@@ -177,8 +180,6 @@ class KernelSide:
         image = _compressed((matrix / balance) @ basis)
         self._stack = np.zeros((k, len(unit) + len(image), k))
         self._stack[0] = np.vstack([unit, image])
-        from affinedp.neighbours.circuits.zeros import first_shadow, prime_words
-
         kernels = component.modular_kernel()
         self._primes = prime_words([prime for prime, _ in kernels])
         self._shadow = first_shadow(k, [kernel[folded.leaders].T for _, kernel in kernels])
@@ -195,29 +196,19 @@ class KernelSide:
         return self._steps * 2
 
     def advance(self, norm: Norm, records: Records) -> bool:
-        from affinedp.neighbours.circuits.compiled import kernel_side
-
-        return bool(
-            kernel_side(
-                self._stack,
-                self._shadow,
-                self._primes,
-                self._live,
-                self._slack,
-                self._active,
-                self._position,
-                self.width,
-                self._reach,
-                norm,
-                STEPS_PER_CALL,
-                records.counters,
-                records.top_scores,
-                records.top_values,
-                records.left_out,
-                records.buffer,
-                records.suspects,
-            )
+        state = (
+            self._stack,
+            self._shadow,
+            self._primes,
+            self._live,
+            self._slack,
+            self._active,
+            self._position,
+            self.width,
+            self._reach,
         )
+        numbers = self._shadow[0].size + self._stack[0].size
+        return _advanced(kernel_side, state, numbers, norm, records, records.suspects)
 
     def expand(self, values: FloatArray) -> FloatArray:
         return np.asarray(values[:, self._group] * self._factor)
@@ -247,8 +238,6 @@ class ColumnSide:
         self._steps = steps
         self._tableau = np.zeros((q + 1, q, n))
         self._tableau[0] = rows / length
-        from affinedp.neighbours.circuits.zeros import first_shadow, prime_words
-
         equations = component.modular_equations()
         self._primes = prime_words([prime for prime, _ in equations])
         self._shadow = first_shadow(q + 1, [modular.T for _, modular in equations])
@@ -267,33 +256,23 @@ class ColumnSide:
         return self._steps
 
     def advance(self, norm: Norm, records: Records) -> bool:
-        from affinedp.neighbours.circuits.compiled import column_side
-
-        return bool(
-            column_side(
-                self._tableau,
-                self._shadow,
-                self._primes,
-                self._live,
-                self._shadow_used,
-                self._shadow_pivot,
-                self._slack,
-                self._image,
-                self._chosen,
-                self._pivot_row,
-                self._used,
-                self._position,
-                self._reach,
-                norm,
-                STEPS_PER_CALL,
-                records.counters,
-                records.top_scores,
-                records.top_values,
-                records.left_out,
-                records.buffer,
-                records.suspects,
-            )
+        state = (
+            self._tableau,
+            self._shadow,
+            self._primes,
+            self._live,
+            self._shadow_used,
+            self._shadow_pivot,
+            self._slack,
+            self._image,
+            self._chosen,
+            self._pivot_row,
+            self._used,
+            self._position,
+            self._reach,
         )
+        numbers = self._shadow[0].size + self._tableau[0].size
+        return _advanced(column_side, state, numbers, norm, records, records.suspects)
 
     def expand(self, values: FloatArray) -> FloatArray:
         return np.asarray(values / self._length)
@@ -333,49 +312,62 @@ class Cycles:
         self._steps: float | None = None
 
     def steps(self) -> float:
-        from affinedp.neighbours.circuits.compiled_cycles import probe_cycles
-
         if self._steps is None:
-            cycles = float(probe_cycles(self._first_arc, self._arc_head, 4000, 1))
+            nodes = len(self._mark)
+            # a cycle is a sum of those that one edge outside a tree closes: there are no more
+            most = 2.0 ** min(1000, self.width - nodes + 1)
+            if most * 2 * nodes > TRIAL_STEPS:
+                most = float(probe_cycles.fast(self._first_arc, self._arc_head, 4000, 1))
             # found to be a few steps per node of each cycle
-            self._steps = max(TRIAL_STEPS, cycles * 2 * len(self._mark))
+            self._steps = max(TRIAL_STEPS, most * 2 * nodes)
         return self._steps
 
     def advance(self, norm: Norm, records: Records) -> bool:
-        from affinedp.neighbours.circuits.compiled_cycles import cycles
-
         if not self._started:
             records.counters[3] = -1
             self._started = True
-        return bool(
-            cycles(
-                self._first_arc,
-                self._arc_head,
-                self._arc_edge,
-                self._arc_sign,
-                self._image,
-                self._path_node,
-                self._path_arc,
-                self._images,
-                self._on_path,
-                self._mark,
-                self._root_and_stamp,
-                self._reach,
-                norm,
-                STEPS_PER_CALL,
-                records.counters,
-                records.top_scores,
-                records.top_values,
-                records.left_out,
-                records.buffer,
-            )
+        state = (
+            self._first_arc,
+            self._arc_head,
+            self._arc_edge,
+            self._arc_sign,
+            self._image,
+            self._path_node,
+            self._path_arc,
+            self._images,
+            self._on_path,
+            self._mark,
+            self._root_and_stamp,
+            self._reach,
         )
+        numbers = len(self._arc_head) + len(self._image)
+        return _advanced(cycles, state, numbers, norm, records)
 
     def expand(self, values: FloatArray) -> FloatArray:
         return values / self._coefficient
 
     def entries(self, marks: Marks) -> Marks:
         return marks
+
+
+def _advanced(
+    search: Compiled,
+    state: tuple[Any, ...],
+    numbers: int,
+    norm: Norm,
+    records: Records,
+    *more: Marks,
+) -> bool:
+    """Run a search for a while, in Python as long as that is quicker than to compile it."""
+    found = (records.counters, records.top_scores, records.top_values, records.left_out)
+    steps = search.steps_in_python(numbers)
+    if not steps:
+        return bool(search.fast(*state, norm, STEPS_PER_CALL, *found, records.buffer, *more))
+    before = int(records.counters[0])
+    with np.errstate(all="ignore"):  # residues wrap around, and what overflows is refused later
+        finished = bool(search(*state, norm, steps, *found, records.buffer, *more))
+    search.worked(numbers * (int(records.counters[0]) - before))
+    return finished
 
 
 def _first_slack(component: Component, lengths: FloatArray) -> float:

@@ -10,14 +10,11 @@ where another does not cannot serve as a pivot; it rests until the search has go
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.equations.residues import Integers
+from affinedp.neighbours.circuits.compiling import Compiled
 
 # residues below 2³¹; primes and their inverses in 64 bits; marks
 Residues = NDArray[np.uint32]
@@ -27,15 +24,6 @@ LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 # a column is no combination of the chosen ones, of some of them only, or of all of them
 INDEPENDENT, PARTLY, CLOSES = 0, 1, 2
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with an on-disk cache, or without one where no cache can be written."""
-    try:
-        fast: Callable[..., Any] = numba.njit(cache=True)(function)
-    except RuntimeError:
-        fast = numba.njit(function)
-    return fast
 
 
 def prime_words(primes: list[int]) -> Words:
@@ -50,14 +38,14 @@ def first_shadow(depths: int, tables: list[Integers]) -> Residues:
     return shadow
 
 
-@compiled
+@Compiled
 def _reduced(product: np.uint64, prime: np.uint64, inverse: np.uint64) -> np.uint64:
     """Montgomery's reduction of a sum of two products of residues."""
     reduced = (product + ((product * inverse) & LOW) * prime) >> HALF
     return reduced - prime if reduced >= prime else reduced
 
 
-@compiled
+@Compiled
 def project(
     shadow: Residues,
     t: int,
@@ -105,7 +93,7 @@ def project(
     return told
 
 
-@compiled
+@Compiled
 def relation(
     shadow: Residues, t: int, j: int, live: Marks, used: Marks, pivot_row: Residues
 ) -> int:
@@ -131,7 +119,7 @@ def relation(
     return CLOSES
 
 
-@compiled
+@Compiled
 def eliminate(
     shadow: Residues,
     t: int,

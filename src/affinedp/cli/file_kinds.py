@@ -1,0 +1,142 @@
+"""What a file is, whatever it is called: a file in the wrong place gets the command that it is for.
+
+Only a guess for messages: whoever reads the file decides what it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from affinedp.errors import AffineDPError
+from affinedp.files.visible import visible
+
+Kind = Literal[
+    "problem", "table description", "mechanism", "noise of a loop", "structured noise", "loop",
+    "network", "ledger", "data", "",
+]  # fmt: skip
+
+FIRST_BYTES = 4096
+MOST_BYTES = 8_000_000
+DATA = (".csv", ".parquet", ".xlsx")
+FORMATS: dict[str, Kind] = {
+    "affinedp mechanism": "mechanism",
+    "affinedp trajectory mechanism": "noise of a loop",
+    "affinedp stationary mechanism": "noise of a loop",
+    "affinedp structured mechanism": "structured noise",
+}
+# What only one kind of file that people write has at its top.
+OWN_KEYS: dict[str, Kind] = {
+    "plant": "loop", "controller": "loop", "links": "network", "rounds": "network",
+    "noise": "problem", "query": "problem", "D": "problem", "public_entries": "problem",
+    "totals": "table description", "hierarchy": "table description",
+    "attributes": "table description", "places": "table description",
+    "row_totals": "table description", "changes": "table description",
+    "margins": "table description", "columns": "table description",
+    "public": "table description", "public_rows": "table description",
+    "index": "table description", "rounding": "table description", "output": "table description",
+}  # fmt: skip
+USES: dict[Kind, str] = {
+    "problem": "affinedp design {file} -o mechanism.json makes a mechanism of it, and affinedp "
+    "verify {file} says what its noise promises",
+    "table description": "affinedp design {file} --preview --data DATA shows how accurate it is, "
+    "and affinedp release {file} DATA -o OUTPUT publishes",
+    "mechanism": "affinedp report {file} says what it promises, and affinedp release {file} DATA "
+    "-o OUTPUT publishes with it",
+    "noise of a loop": "affinedp report {file} says what it promises, and affinedp control gateway "
+    "--mechanism {file} sends with it",
+    "structured noise": "load_structured reads it in Python",
+    "loop": "affinedp control design {file} -o noise.json designs its noise",
+    "network": "affinedp consensus launch {file} tries it out",
+    "ledger": "affinedp ledger show {file} says what is in it",
+    "data": "affinedp discover {file} looks for equations in it, and affinedp release MECHANISM "
+    "{file} -o OUTPUT publishes it",
+}
+
+
+def kind_of(path: Path) -> Kind:
+    """Return what a file seems to be; an empty text where that is not clear.
+
+    Parameters
+    ----------
+    path : Path
+        Any file.
+    """
+    if path.suffix.lower() in DATA:
+        return "data"
+    try:
+        with path.open("rb") as file:
+            first = file.read(FIRST_BYTES)
+        if first.startswith(b"SQLite format 3"):
+            return "ledger"
+        stated = re.match(rb'\s*\{\s*"format"\s*:\s*"([^"]*)"', first)
+        if stated:
+            return FORMATS.get(stated[1].decode("utf-8", "replace"), "")
+        if path.stat().st_size > MOST_BYTES:
+            return ""
+        return _by_keys(path)
+    except (OSError, AffineDPError):
+        return ""
+
+
+def _by_keys(path: Path) -> Kind:
+    from affinedp.files.documents import read_document
+
+    keys = read_document(path)
+    found = {OWN_KEYS[key] for key in keys if key in OWN_KEYS}
+    if "loop" in found or "network" in found:  # those have [noise] or other names, too
+        found &= {"loop", "network"}
+    if len(found) == 1:
+        return found.pop()
+    return "problem" if not found and "equations" in keys else ""
+
+
+def expect(path: Path, *wanted: Kind) -> Kind:
+    """Return what a file seems to be, and refuse one that is clearly something else.
+
+    Parameters
+    ----------
+    path : Path
+        What was given.
+    *wanted : str
+        What it may be.
+    """
+    file = visible(str(path))
+    if not path.exists():
+        raise AffineDPError(f"{file} does not exist")
+    if path.is_dir():
+        raise AffineDPError(f"{file} is a folder, not {_article(wanted[0])}")
+    if path.is_file() and path.stat().st_size == 0 and path.suffix.lower() != ".toml":
+        raise AffineDPError(f"{file} is empty")  # of TOML the reader says what is missing
+    found = kind_of(path)
+    if found and found not in wanted:
+        use = USES[found].format(file=file)
+        raise AffineDPError(f"{file} is {_article(found)}, not {_article(wanted[0])}: {use}")
+    return found
+
+
+def _article(kind: Kind) -> str:
+    return kind if kind in ("data", "noise of a loop", "structured noise") else f"a {kind}"
+
+
+@contextmanager
+def about(path: Path) -> Iterator[None]:
+    """Put the name of a file before whatever is wrong with its content.
+
+    Parameters
+    ----------
+    path : Path
+        The data.
+    """
+    from affinedp.budget.ledger import LedgerError
+
+    try:
+        yield
+    except AffineDPError as error:
+        if isinstance(error, LedgerError) or path.name in str(error):
+            raise
+        error.args = (f"{visible(path.name)}: {error}",)
+        raise

@@ -1,0 +1,190 @@
+"""The best body of every block: the hull of the moves, one found by search, or axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, IntArray, dense
+from affinedp.bodies.cones import LatticeCones
+from affinedp.bodies.exact import readable
+from affinedp.bodies.hull import TooLargeBodyError
+from affinedp.bodies.noise import KNormNoise
+from affinedp.bodies.polytope import Polytope
+from affinedp.designs.axes import best_axes
+from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
+from affinedp.designs.knorm_blocks import Cell, as_one_sum
+from affinedp.designs.separate import Block
+from affinedp.progress import Progress
+from affinedp.record import MechanismRecord
+
+# Extra points of a body have so many digits of the moves' size.
+DIGITS = 4
+# Hulls of whole moves are listed in so many dimensions: they have 2^r facets and more.
+MOST_DIMENSIONS = 9
+# Which body was chosen, in words.
+HULL = "the hull of the moves"
+SEARCHED = "a local optimum: a body found by search around the hull of the moves"
+AXES = "independent geometric noise on the axes of a lattice"
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The body of one block.
+
+    Attributes
+    ----------
+    outputs : array of int
+        Outputs of the block.
+    basis : array, shape (outputs, r)
+        What makes outputs of the coordinates.
+    points : array, shape (r, p)
+        Points of the body, up to sign; or the signs of a public sum.
+    words : str
+        Which body it is.
+    """
+
+    outputs: IntArray
+    basis: FloatArray
+    points: FloatArray
+    words: str
+
+
+def best_bodies(
+    blocks: list[Block],
+    make: Callable[[Block], Cell],
+    laplace: MechanismRecord | None,
+    limit: float,
+    starts: int,
+    integers: bool,
+    generator: np.random.Generator,
+) -> list[Chosen]:
+    """Return the best body of every block, each kind of block once.
+
+    Parameters
+    ----------
+    blocks : list of Block
+        What noise is for.
+    make : callable
+        Puts a block into coordinates for bodies.
+    laplace : MechanismRecord or None
+        A Laplace design whose points are tried.
+    limit : float
+        ε.
+    starts : int
+        Random starts of the search.
+    integers : bool
+        Whether data is whole.
+    generator : Generator
+        For the starts.
+    """
+    solved: dict[str, Chosen] = {}
+    found = []
+    with Progress("K-norm bodies") as progress:
+        for i, block in enumerate(blocks):
+            if block.key not in solved:
+                cell = make(block)
+                known = _square_strategy(cell, laplace, limit)
+                solved[block.key] = _body(cell, known, limit, starts, integers, generator)
+            found.append(replace(solved[block.key], outputs=block.outputs))
+            progress.update((i + 1) / len(blocks))
+    return found
+
+
+def _body(
+    cell: Cell,
+    known: list[FloatArray],
+    limit: float,
+    starts: int,
+    integers: bool,
+    generator: np.random.Generator,
+) -> Chosen:
+    """The best body of a block: the hull of its moves, one with further points, or axes."""
+    if not integers:
+        return _hull_or_better(cell, known, limit, starts, integers, generator).chosen
+    axes = best_axes(cell.moves, cell.cost, limit)
+    alone = Chosen(cell.outputs, cell.basis @ axes.basis, np.diag(axes.widths), AXES)
+    size = cell.moves.shape[1]
+    if size == 1 or (size > MOST_DIMENSIONS and as_one_sum(cell.moves) is None):
+        return alone
+    try:
+        best = _hull_or_better(cell, known, limit, starts, integers, generator)
+    except TooLargeBodyError:
+        return alone
+    return alone if axes.error <= best.error * (1 + 1e-12) else best.chosen
+
+
+@dataclass(frozen=True, eq=False)
+class _Best:
+    chosen: Chosen
+    error: float
+
+
+def _hull_or_better(
+    cell: Cell,
+    known: list[FloatArray],
+    limit: float,
+    starts: int,
+    integers: bool,
+    generator: np.random.Generator,
+) -> _Best:
+    """The hull of the moves, or a body with further points."""
+    one_sum = as_one_sum(cell.moves)
+    exchanged = None
+    if one_sum is not None:
+        points = (one_sum.width * one_sum.signs)[:, None]
+        exchanged = Chosen(cell.outputs, one_sum.spread(cell.basis), points, HULL)
+        if cell.moves.shape[1] > MOST_SEARCHED:
+            noise = KNormNoise(points, limit, integers)
+            return _Best(exchanged, float((one_sum.spread_cost(cell.cost) * noise.moment).sum()))
+    hull = _polytope(cell.moves)
+    best, error = hull, _error(hull, cell, limit, integers)
+    candidates = better_bodies(hull.vertices, cell.cost, known, starts, generator)
+    for extra in candidates:
+        rounded = _whole_shares(extra) if integers else _short(extra, hull.vertices)
+        body = _polytope(np.vstack([hull.vertices, rounded]))
+        own = _error(body, cell, limit, integers)
+        if own < error * (1 - 1e-9):
+            best, error = body, own
+    if best is hull and exchanged is not None:
+        return _Best(exchanged, error)
+    words = HULL if best is hull else SEARCHED
+    return _Best(Chosen(cell.outputs, cell.basis, best.vertices.T, words), error)
+
+
+def _error(body: Polytope, cell: Cell, limit: float, integers: bool) -> float:
+    """The cost of noise with this body at rate ε."""
+    if integers:
+        return float((LatticeCones(body).second_moment(limit) * cell.cost).sum())
+    return float((body.second_moment() * cell.cost).sum()) / limit**2
+
+
+def _whole_shares(extra: FloatArray) -> FloatArray:
+    """Extra points on a part of the lattice so coarse that the cones have few lattice points."""
+    shares = {2: 16, 3: 4}.get(extra.shape[1], 1)
+    return np.asarray(np.rint(extra * shares) / shares)
+
+
+def _short(extra: FloatArray, vertices: FloatArray) -> FloatArray:
+    """Extra points with few digits: any points do, and short ones are quick in exact arithmetic."""
+    size = np.abs(vertices).max(axis=0)
+    unit = 10.0 ** (np.floor(np.log10(np.where(size > 0, size, 1.0))) - DIGITS)
+    return np.asarray(np.vectorize(lambda v: float(f"{v:.12g}"))(np.rint(extra / unit) * unit))
+
+
+def _polytope(rows: FloatArray) -> Polytope:
+    kept = np.unique(rows[np.any(rows != 0, axis=1)], axis=0)
+    return Polytope([tuple(map(readable, row)) for row in kept.tolist()])
+
+
+def _square_strategy(cell: Cell, laplace: MechanismRecord | None, limit: float) -> list[FloatArray]:
+    """The points of a Laplace design with as many noises as dimensions: it is a K-norm."""
+    if laplace is None:
+        return []
+    noise = dense(laplace.noise_matrix[cell.outputs])
+    used = noise[:, np.abs(noise).max(axis=0) > 0]
+    if used.shape[1] > 2 * cell.basis.shape[1] + 2:
+        return []
+    return [(np.linalg.pinv(cell.basis) @ used * limit).T]

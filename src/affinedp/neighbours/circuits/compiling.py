@@ -1,0 +1,90 @@
+"""Functions that run as they are written, and compiled once they turn out to be worth it.
+
+To load numba and what it compiled takes half a second, and to compile for the first time many
+seconds; most problems are answered by less work than that.  So a search starts in Python.  When
+the process has spent :data:`PLAIN_NUMBERS` on it, it goes on compiled, from the same state.  There
+is one source for both, and both do the same operations on the same doubles in the same order.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+STEPS_PER_CALL = 500_000
+# Numbers that a search works on in Python, about a quarter of a second, before it is compiled.
+PLAIN_NUMBERS = 100_000
+
+
+class Compiled:
+    """A function in the part of Python that numba compiles.
+
+    Called, it runs in Python, and so do the functions like it that it calls.
+
+    Parameters
+    ----------
+    function : callable
+        What to compile.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._spent = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run in Python."""
+        return self._function(*arguments)
+
+    @functools.cached_property
+    def fast(self) -> Callable[..., Any]:
+        """Compiled, with an on-disk cache, or without one where no cache can be written."""
+        import numba
+
+        try:
+            fast: Callable[..., Any] = numba.njit(cache=True)(self._function)
+        except RuntimeError:
+            fast = numba.njit(self._function)
+        return fast
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba asks of the functions that a function calls."""
+        return self.fast._numba_type_  # type: ignore[attr-defined]
+
+    def steps_in_python(self, numbers: int) -> int:
+        """Return how many steps are not worth compiling; 0 when it is time to.
+
+        Parameters
+        ----------
+        numbers : int
+            How many numbers a step works on.
+        """
+        return 0 if "fast" in self.__dict__ else (PLAIN_NUMBERS - self._spent) // max(1, numbers)
+
+    def worked(self, numbers: int) -> None:
+        """Count what was done in Python.
+
+        Parameters
+        ----------
+        numbers : int
+            How many numbers it worked on.
+        """
+        self._spent += numbers
+
+
+class _AlwaysCompiled(Compiled):
+    def __call__(self, *arguments: Any) -> Any:
+        return self.fast(*arguments)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function when it is first called, however little there is to do.
+
+    Parameters
+    ----------
+    function : callable
+        In the part of Python that numba compiles.
+    """
+    return _AlwaysCompiled(function)

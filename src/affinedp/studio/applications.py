@@ -1,0 +1,265 @@
+"""First views of control and consensus: the promise, noise over time, error over rounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.consensus.private import PrivateConsensus
+from affinedp.control.stationary.output_noise import design_output_noise
+from affinedp.control.trajectory.design import independent_output_noise
+from affinedp.errors import AffineDPError
+from affinedp.progress import Progress
+from affinedp.promise.calibration import gaussian_epsilon
+from affinedp.studio.answers import odds
+from affinedp.studio.question import Meeting, Plant
+
+MOST_POINTS = 400
+MOST_AGENTS = 500
+MOST_STATES = 40
+READOUTS = ("state", "message", "corrected")
+
+
+def control(plant: Plant) -> dict[str, Any]:
+    """Return what hides a trajectory: one draw for all steps, beside fresh noise at every step.
+
+    Parameters
+    ----------
+    plant : Plant
+        System and promise.
+
+    Examples
+    --------
+    >>> answer = control(Plant(A="1", C="1", mu="1"))
+    >>> round(answer["fresh"]["error"] / answer["error"])
+    10
+    """
+    A, C = matrix(plant.A, "A"), matrix(plant.C, "C")
+    mu = matrix(plant.mu, "μ").ravel().tolist()
+    if len(A) > MOST_STATES:
+        raise AffineDPError(f"the page shows at most {MOST_STATES} states: use affinedp.control")
+    if not plant.delta:
+        raise AffineDPError("this first view takes Gaussian noise, which needs δ > 0")
+    reach: Any = mu[0] if len(mu) == 1 else mu
+    asked = {"epsilon": plant.epsilon, "delta": plant.delta, "mu": reach}
+    with Progress("the noise of a trajectory") as bar:
+        bar.update(0.1, "designing one draw for all steps")
+        noise = design_output_noise((A, C), plant.horizon, neighbours=plant.neighbours, **asked)
+        bar.update(0.7, "comparing it with fresh noise")
+        fresh = independent_output_noise(
+            (A, C), plant.horizon, neighbours=plant.neighbours, **asked
+        )
+        once = independent_output_noise((A, C), 1, neighbours=plant.neighbours, **asked)
+    # fresh noise that is right for one measurement, sent at every step
+    larger = float(fresh.sigma[0] / once.sigma[0])
+    really = gaussian_epsilon(plant.delta, fresh.guarantee.sensitivity * larger)
+    times = np.unique(np.linspace(0, plant.horizon - 1, MOST_POINTS).astype(int))
+    by_time = np.asarray(noise.noise_by_time)[times]
+    numbers = plant.horizon * noise.outputs
+    return {
+        "claimed": plant.epsilon,
+        "really": float(really),
+        "delta": plant.delta,
+        "kept": noise.guarantee.epsilon(plant.delta),
+        "neighbours": noise.guarantee.neighbours,
+        "basis": noise.guarantee.basis,
+        "warnings": list(noise.guarantee.warnings),
+        "notes": list(noise.notes),
+        "odds": odds(noise.guarantee),
+        "times": times.tolist(),
+        "outputs": by_time.T.tolist(),
+        "error": math.sqrt(noise.expected_squared_error / numbers),
+        "fresh": {
+            "sigma": float(fresh.sigma[0]),
+            "error": math.sqrt(fresh.expected_squared_error / numbers),
+        },
+        "single": float(once.sigma[0]),
+        "script": _control_script(plant, reach),
+    }
+
+
+def consensus(meeting: Meeting) -> dict[str, Any]:
+    """Return how well agents find their average, round by round, by every read-out.
+
+    The agents' own values are secret and not asked for: the picture begins with values that lie
+    evenly in a range.
+
+    Parameters
+    ----------
+    meeting : Meeting
+        Network and promise.
+
+    Examples
+    --------
+    >>> answer = consensus(Meeting(links="1 2\\n2 3\\n3 1"))
+    >>> answer["agents"], sorted(answer["errors"])
+    (['1', '2', '3'], ['corrected', 'message', 'state'])
+    """
+    names, sources, targets, weights = links(meeting.links)
+    if len(names) > MOST_AGENTS:
+        raise AffineDPError(f"the page shows at most {MOST_AGENTS} agents: use affinedp.consensus")
+    with Progress("agents") as bar:
+        bar.update(0.2, "looking at the network")
+        network = PrivateConsensus.from_edges(
+            len(names), sources, targets, law=meeting.law, epsilon=meeting.epsilon,
+            delta=0.0 if meeting.law == "laplace" else meeting.delta,
+            mu=meeting.mu, weights=weights, names=names,
+        )  # fmt: skip
+        bar.update(0.5, "errors, round by round")
+        start = np.linspace(0.0, meeting.spread, len(names))
+        errors = {
+            readout: [
+                math.sqrt(float(one) / len(names))
+                for one in network.mean_square_error(start, meeting.rounds, readout)
+            ]
+            for readout in READOUTS
+        }
+    limits = {one: math.sqrt(float(network.limit(one)) / len(names)) for one in READOUTS}
+    return {
+        "agents": names,
+        "links": [[int(a), int(b)] for a, b in zip(sources, targets)],
+        "places": _places(len(names), sources, targets),
+        "law": network.law,
+        "noise": float(network.sigma.max()) * (math.sqrt(2) if network.law == "laplace" else 1.0),
+        "kept": network.guarantee.epsilon(0.0 if network.law == "laplace" else meeting.delta),
+        "delta": 0.0 if network.law == "laplace" else meeting.delta,
+        "neighbours": network.guarantee.neighbours,
+        "basis": network.guarantee.basis,
+        "warnings": list(network.guarantee.warnings),
+        "odds": odds(network.guarantee),
+        "errors": errors,
+        "limits": limits,
+        "script": _consensus_script(meeting, names, sources, targets, weights),
+    }
+
+
+def matrix(text: str, name: str) -> FloatArray:
+    """Read a matrix as people write it: numbers side by side, rows by lines or semicolons.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``1 0.1; 0 1``.
+    name : str
+        For what is said about it.
+
+    Examples
+    --------
+    >>> matrix("1 0.1; 0 1", "A").tolist()
+    [[1.0, 0.1], [0.0, 1.0]]
+    """
+    rows = [row for row in text.strip("[] \n\t").replace("\n", ";").split(";") if row.strip(" []")]
+    found = []
+    for row in rows:
+        words = row.replace(",", " ").strip(" []").split()
+        try:
+            found.append([float(word) for word in words])
+        except ValueError:
+            raise AffineDPError(f"{name}: {row.strip()[:40]!r} is not a row of numbers") from None
+    if not found or len({len(row) for row in found}) != 1:
+        raise AffineDPError(f"{name} must be rows of equally many numbers, such as 1 0.1; 0 1")
+    if not np.isfinite(found).all():
+        raise AffineDPError(f"{name} must be finite")
+    return np.array(found)
+
+
+def links(text: str) -> tuple[list[str], list[int], list[int], Any]:
+    """Read links: two names per line, and a weight where there is one.
+
+    Parameters
+    ----------
+    text : str
+        Names are separated by spaces, commas or semicolons.
+
+    Examples
+    --------
+    >>> links("ann bob\\nbob,carl")
+    (['ann', 'bob', 'carl'], [0, 1], [1, 2], 'metropolis')
+    """
+    place: dict[str, int] = {}
+    ends: list[tuple[int, int]] = []
+    weights: list[float] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].replace(",", " ").replace(";", " ").split()
+        if not words:
+            continue
+        if len(words) not in (2, 3):
+            raise AffineDPError(f"line {number}: write two names, as in: ann bob")
+        one, other = (place.setdefault(word, len(place)) for word in words[:2])
+        ends.append((one, other))
+        if len(words) == 3:
+            try:
+                weights.append(float(words[2]))
+            except ValueError:
+                raise AffineDPError(f"line {number}: {words[2]!r} is no weight") from None
+    if not ends:
+        raise AffineDPError("write the links of the network, two names per line")
+    if weights and len(weights) < len(ends):
+        raise AffineDPError("give every link a weight, or none")
+    sources, targets = zip(*ends)
+    return list(place), list(sources), list(targets), weights or "metropolis"
+
+
+def _places(count: int, sources: list[int], targets: list[int]) -> list[list[float]]:
+    """Where to draw the agents: springs where networkx is there, a circle otherwise."""
+    angles = 2 * np.pi * np.arange(count) / count
+    circle = np.column_stack([np.sin(angles), -np.cos(angles)])
+    try:
+        import networkx as nx  # type: ignore[import-untyped]
+    except ImportError:
+        return [[float(x), float(y)] for x, y in circle]
+    graph = nx.Graph(list(zip(sources, targets)))
+    graph.add_nodes_from(range(count))
+    if count <= 60 and nx.is_connected(graph):
+        found = nx.kamada_kawai_layout(graph, pos=dict(enumerate(circle)))
+    else:
+        found = nx.spring_layout(graph, seed=1, iterations=60)
+    return [[float(found[i][0]), float(found[i][1])] for i in range(count)]
+
+
+def _control_script(plant: Plant, reach: Any) -> str:
+    return "\n".join([
+        '"""The least output noise that hides a trajectory; made by affinedp studio."""',
+        "",
+        "from affinedp.control import design_output_noise",
+        "",
+        f"A = {matrix(plant.A, 'A').tolist()!r}",
+        f"C = {matrix(plant.C, 'C').tolist()!r}",
+        "noise = design_output_noise(",
+        f"    (A, C), horizon={plant.horizon}, epsilon={plant.epsilon!r}, delta={plant.delta!r},",
+        f'    mu={reach!r}, neighbours="{plant.neighbours}",',
+        ")",
+        f'print("kept epsilon", noise.guarantee.epsilon({plant.delta!r}))',
+        'print("typical error", float((noise.noise_by_time**2).mean() ** 0.5))',
+        'noise.save("noise.json")    # affinedp control gateway --mechanism noise.json …',
+        "",
+    ])  # fmt: skip
+
+
+def _consensus_script(
+    meeting: Meeting, names: list[str], sources: list[int], targets: list[int], weights: Any
+) -> str:
+    delta = 0.0 if meeting.law == "laplace" else meeting.delta
+    return "\n".join([
+        '"""A private average over a network; made by affinedp studio."""',
+        "",
+        "import numpy as np",
+        "",
+        "from affinedp.consensus import PrivateConsensus",
+        "",
+        f"names = {names!r}",
+        f"sources = {sources!r}",
+        f"targets = {targets!r}",
+        "network = PrivateConsensus.from_edges(",
+        f'    len(names), sources, targets, law="{meeting.law}", epsilon={meeting.epsilon!r},',
+        f"    delta={delta!r}, mu={meeting.mu!r}, weights={weights!r}, names=names,",
+        ")",
+        f"start = np.linspace(0.0, {meeting.spread!r}, len(names))    # an example of values",
+        f'errors = network.mean_square_error(start, {meeting.rounds}, "state")',
+        'print("law", network.law)',
+        'print("typical error after the last round", (float(errors[-1]) / len(names)) ** 0.5)',
+        "",
+    ])  # fmt: skip

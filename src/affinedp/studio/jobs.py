@@ -1,0 +1,264 @@
+"""Computations in processes of their own: they tell how far they are, and can be stopped.
+
+Each is forked from a process that has everything loaded already, so that it starts at once; where
+a system has no such processes, new ones are started.  The server itself never computes, so that
+it always answers.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from affinedp.errors import AffineDPError
+from affinedp.progress import listening
+
+MOST_RUNNING = 6
+MOST_KEPT = 64
+MOST_FINISHED = 32
+LONGEST = 900.0
+# How often a computation says how far it is, at most.
+QUIET = 0.2
+
+
+class Busy(Exception):
+    """Too many computations are running."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a computation.
+
+    Attributes
+    ----------
+    kind : str
+        ``"answer"``, ``"refused"`` (bad input), ``"failed"`` or ``"stopped"``.
+    answer : object
+        What was computed.
+    message : str
+        Why there is no answer.
+    """
+
+    kind: str
+    answer: Any = None
+    message: str = ""
+
+
+@dataclass(eq=False)
+class Job:
+    """A computation that runs, or has run.
+
+    Attributes
+    ----------
+    number : str
+        Its name, chosen by who asks.
+    done : Event
+        Set when there is an outcome.
+    progress : tuple
+        What is being done, the share that is done, a note.
+    outcome : Outcome or None
+        None while it runs.
+    """
+
+    number: str
+    started: float = field(default_factory=time.monotonic)
+    done: threading.Event = field(default_factory=threading.Event)
+    progress: tuple[str, float, str] = ("", 0.0, "")
+    outcome: Outcome | None = None
+    process: Any = None
+
+    def stop(self, message: str = "stopped") -> None:
+        """End the computation at once.
+
+        Parameters
+        ----------
+        message : str
+            Why.
+        """
+        self.finish(Outcome("stopped", message=message))
+        if self.process is not None and self.process.is_alive():
+            self.process.kill()
+
+    def finish(self, outcome: Outcome) -> None:
+        """Keep the first outcome.
+
+        Parameters
+        ----------
+        outcome : Outcome
+            What became of it.
+        """
+        if self.outcome is None:
+            self.outcome = outcome
+        self.done.set()
+
+
+class Jobs:
+    """Computations that run, and answers that are known already.
+
+    Parameters
+    ----------
+    preload : str
+        A module that loads what computations need.
+    """
+
+    def __init__(self, preload: str = "affinedp.studio.warm") -> None:
+        quick = "forkserver" in multiprocessing.get_all_start_methods()
+        self._context: Any = multiprocessing.get_context("forkserver" if quick else "spawn")
+        if quick:
+            self._context.set_forkserver_preload([preload])
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def start(self, number: str, task: str, question: Any, key: str | None = None) -> Job:
+        """Begin a computation, or return at once what is known.
+
+        Parameters
+        ----------
+        number : str
+            What the job is called; one of that name is stopped.
+        task : str
+            Which computation (:mod:`affinedp.studio.tasks`).
+        question : object
+            What it takes.
+        key : str, optional
+            The question as text, where its answer may be kept.
+        """
+        job = Job(number)
+        with self._lock:
+            old = self._jobs.pop(number, None)
+            running = [one for one in self._jobs.values() if not one.done.is_set()]
+            if key is not None and (task, key) in self._known:
+                self._known.move_to_end((task, key))
+                job.finish(Outcome("answer", self._known[task, key]))
+            elif len(running) >= MOST_RUNNING:
+                raise Busy
+            self._jobs[number] = job
+            self._forget()
+        if old is not None:
+            old.stop("another question took its place")
+        if not job.done.is_set():
+            self._run(job, task, question, key)
+        return job
+
+    def find(self, number: str) -> Job | None:
+        """Return a job by its name, if it is known.
+
+        Parameters
+        ----------
+        number : str
+            Its name.
+        """
+        with self._lock:
+            return self._jobs.get(number)
+
+    def known(self, task: str, key: str) -> Any:
+        """Return an answer that was computed before, or None.
+
+        Parameters
+        ----------
+        task, key : str
+            Computation and question.
+        """
+        with self._lock:
+            return self._known.get((task, key))
+
+    def close(self) -> None:
+        """Stop everything."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            job.stop("the studio was stopped")
+
+    def _forget(self) -> None:
+        finished = [number for number, job in self._jobs.items() if job.done.is_set()]
+        for number in finished[:-MOST_FINISHED]:
+            del self._jobs[number]
+        while len(self._known) > MOST_KEPT:
+            self._known.popitem(last=False)
+
+    def _run(self, job: Job, task: str, question: Any, key: str | None) -> None:
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=work, args=(theirs, task, question), daemon=True)
+        job.process = process
+        process.start()
+        theirs.close()
+        if job.done.is_set():  # stopped in the meantime
+            process.kill()
+
+        def follow() -> None:
+            end = job.started + LONGEST
+            try:
+                while not job.done.is_set():
+                    if not ours.poll(min(1.0, max(0.0, end - time.monotonic()))):
+                        if time.monotonic() >= end:
+                            job.stop(f"stopped after {LONGEST:.0f} seconds")
+                        continue
+                    kind, content = ours.recv()
+                    if kind == "progress":
+                        job.progress = content
+                        continue
+                    if kind == "answer" and key is not None:
+                        with self._lock:
+                            self._known[task, key] = content
+                    told = {"message": content} if kind != "answer" else {"answer": content}
+                    job.finish(Outcome(kind, **told))
+            except (EOFError, OSError):
+                job.finish(Outcome("failed", message="the computation ended without an answer"))
+            finally:
+                ours.close()
+                process.join()
+
+        threading.Thread(target=follow, daemon=True).start()
+
+
+def work(connection: Any, task: str, question: Any) -> None:
+    """Compute in a process of its own, and send what comes out.
+
+    Parameters
+    ----------
+    connection : Connection
+        Where to.
+    task : str
+        Which computation.
+    question : object
+        What it takes.
+    """
+    from affinedp.studio.tasks import TASKS
+
+    told = [0.0]
+
+    def tell(label: str, share: float, note: str) -> None:
+        if time.monotonic() - told[0] > QUIET:
+            told[0] = time.monotonic()
+            connection.send(("progress", (label, share if math.isfinite(share) else 0.0, note)))
+
+    try:
+        with listening(tell):
+            answer = TASKS[task](question)
+        connection.send(("answer", _finite(answer)))
+    except AffineDPError as error:
+        connection.send(("refused", str(error)))
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    except MemoryError:
+        connection.send(("refused", "this needs more memory than there is"))
+    except Exception as error:  # no values: an unexpected message may quote private numbers
+        connection.send(("failed", f"unexpected: {type(error).__name__}"))
+
+
+def _finite(value: Any) -> Any:
+    """The same without infinities, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value

@@ -1,0 +1,255 @@
+"""From the state of the page to equations and neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.equations.manifold import AffineManifold
+from affinedp.equations.text import parse_equations
+from affinedp.errors import AffineDPError, EquationError, MissingExtraError
+from affinedp.files.visible import check_names
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
+from affinedp.studio.question import LONGEST_NAME, MOST_ENTRIES, Question
+from affinedp.tables.description import TableDescription
+from affinedp.tables.layout import layout_of
+from affinedp.tables.neighbours import neighbours_of
+from affinedp.tables.refusals import TableError
+from affinedp.tables.relations import column_relations, depths
+
+# Neighbours that the page lists to say how far one number moves.
+MOST_DIRECTIONS = 200_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One equation and the line of the text on which it stands.
+
+    Attributes
+    ----------
+    number : int
+        The line, counted from 0.
+    text : str
+        The equation.
+    start : int
+        Where it begins in its line.
+    """
+
+    number: int
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What everyone knows, and who must stay hidden.
+
+    Attributes
+    ----------
+    texts : tuple of str
+        The equations.
+    manifold : AffineManifold
+        What they leave open.
+    adjacency : Adjacency
+        Neighbours.
+    words : str
+        Who they are, as a person says it.
+    warnings : tuple of str
+        What is not covered.
+    """
+
+    texts: tuple[str, ...]
+    manifold: AffineManifold
+    adjacency: Adjacency
+    words: str
+    warnings: tuple[str, ...] = ()
+
+
+def lines_of(text: str) -> list[Line]:
+    """Return the equations of a text, one per line, without remarks.
+
+    Parameters
+    ----------
+    text : str
+        As it was typed.
+
+    Examples
+    --------
+    >>> lines_of("# totals\\n  a + b = c\\n")
+    [Line(number=1, text='a + b = c', start=2)]
+    """
+    found = []
+    for number, line in enumerate(text.split("\n")):
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            found.append(Line(number, stripped, len(line) - len(line.lstrip())))
+    return found
+
+
+def names_of(question: Question, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the entries in the order in which they appear, or refuse too many of them.
+
+    Parameters
+    ----------
+    question : Question
+        Names those that no equation mentions.
+    texts : sequence of str
+        The equations.
+    """
+    names = dict.fromkeys((*parse_equations(texts).names, *question.also))
+    if not names:
+        raise AffineDPError("write an equation that everyone knows, such as a + b = c")
+    if len(names) > MOST_ENTRIES:
+        raise AffineDPError(
+            f"{len(names):,} numbers are more than the page can show (at most {MOST_ENTRIES:,}): "
+            "use the command line or the library, which have no such limit"
+        )
+    check_names(names, "names")
+    long = [name for name in names if len(name) > LONGEST_NAME]
+    if long:
+        raise AffineDPError(f"the name {long[0][:40]!r}… is longer than {LONGEST_NAME} characters")
+    return tuple(names)
+
+
+def manifold_of(question: Question) -> tuple[tuple[str, ...], AffineManifold]:
+    """Return the equations and what they leave open.
+
+    Parameters
+    ----------
+    question : Question
+        Step 1.
+    """
+    texts = tuple(line.text for line in lines_of(question.equations))
+    names = names_of(question, texts)
+    return texts, AffineManifold.from_equations(texts, names, public_entries="allow")
+
+
+def known_of(question: Question) -> Known:
+    """Return equations and neighbours.
+
+    Parameters
+    ----------
+    question : Question
+        Steps 1 and 2.
+
+    Examples
+    --------
+    >>> known_of(Question(hidden="person")).words
+    'one person more or less, in at most 1 cell of the table'
+    """
+    texts, manifold = manifold_of(question)
+    if not manifold.dim:
+        raise AffineDPError("the equations alone reveal every number: nothing is left to hide")
+    if question.hidden == "directions":
+        moves = _directions(question.directions, manifold)
+        adjacency: Adjacency = DirectionAdjacency(manifold, moves)
+        return Known(texts, manifold, adjacency, adjacency.neighbours)
+    if question.hidden == "definition4":
+        adjacency = CircuitAdjacency(manifold, _mu(question, manifold))
+        return Known(texts, manifold, adjacency, adjacency.neighbours)
+    description = TableDescription(
+        equations=texts,
+        columns=manifold.names,
+        epsilon=1.0,
+        neighbours=question.hidden,
+        at_most=question.counted if question.hidden == "person" else None,
+        mu=_mu_by_name(question, manifold),
+    )
+    layout = layout_of(description, _empty_row(manifold.names))
+    try:
+        found = neighbours_of(description, layout, manifold)
+    except TableError as error:
+        if "neighbours=" not in str(error):
+            raise
+        raise AffineDPError(
+            "these equations are no plain totals of counts, so they do not say in which numbers "
+            "one person is counted: choose Definition 4, or list the moves yourself"
+        ) from None
+    return Known(texts, manifold, found.adjacency, found.words, found.warnings)
+
+
+def levels_of(texts: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[bool]]:
+    """Return how many totals each number is nested in, and whether it is no total.
+
+    Parameters
+    ----------
+    texts, names : sequence of str
+        Equations and entries.
+
+    Examples
+    --------
+    >>> levels_of(["a + b = c"], ["a", "b", "c"])
+    ([1, 1, 0], [True, True, False])
+    """
+    description = TableDescription(equations=tuple(texts), epsilon=1.0)
+    relations = list(column_relations(description, names))
+    totals = {relation.total for relation in relations}
+    return depths(relations, len(names)), [place not in totals for place in range(len(names))]
+
+
+def reach_of(known: Known, question: Question) -> FloatArray:
+    """Return how far each number by itself moves between neighbours, the largest where none does.
+
+    Whoever forgets the equations gives each number noise for its own move.
+
+    Parameters
+    ----------
+    known : Known
+        Equations and neighbours.
+    question : Question
+        Says μ.
+    """
+    if isinstance(known.adjacency, CircuitAdjacency):
+        reach = np.asarray(_mu(question, known.manifold), dtype=float)
+        reach = np.broadcast_to(reach, (known.manifold.n,)).copy()
+    else:
+        reach = np.abs(known.adjacency.directions(MOST_DIRECTIONS)).max(axis=1)
+    most = float(reach.max())
+    if most <= 0.0:
+        raise AffineDPError("nothing moves between neighbours: μ is 0 everywhere")
+    reach[reach == 0.0] = most
+    return reach
+
+
+def _mu(question: Question, manifold: AffineManifold) -> Any:
+    mu = _mu_by_name(question, manifold)
+    return [mu[name] for name in manifold.names] if isinstance(mu, dict) else mu
+
+
+def _mu_by_name(question: Question, manifold: AffineManifold) -> Any:
+    """One number, or one per name where some differ; names of other equations are left out."""
+    own = {name: size for name, size in question.moves.items() if name in manifold.names}
+    if not own:
+        return question.mu
+    return {name: own.get(name, question.mu) for name in manifold.names}
+
+
+def _directions(text: str, manifold: AffineManifold) -> FloatArray:
+    """Differences of neighbours, written like one side of an equation."""
+    rows: list[FloatArray] = []
+    for line in lines_of(text):
+        try:
+            (row,) = parse_equations([f"{line.text} = 0"], manifold.names).coefficients
+        except EquationError as error:
+            reason = str(error).partition("\n")[0]
+            raise AffineDPError(f"move {len(rows) + 1} ({line.text[:60]}): {reason}") from None
+        move = np.zeros(manifold.n)
+        move[list(row)] = [float(value) for value in row.values()]
+        rows.append(move)
+    if not rows:
+        raise AffineDPError("write at least one move, such as a + c: which numbers change together")
+    return np.array(rows).T
+
+
+def _empty_row(names: Sequence[str]) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtraError("pandas", "tables") from None
+    return pandas.DataFrame([[0] * len(names)], columns=list(names))

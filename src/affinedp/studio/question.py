@@ -1,0 +1,179 @@
+"""What the page asks: the state of its four steps, checked before anything is computed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+# What a page can show and a person can look through; beyond it there is the command line.
+MOST_CHARACTERS = 100_000
+MOST_ENTRIES = 2_000
+LONGEST_NAME = 200
+
+Hidden = Literal["definition4", "person", "replace", "directions"]
+Law = Literal["auto", "gaussian", "laplace", "knorm"]
+Text = Annotated[str, StringConstraints(max_length=MOST_CHARACTERS)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
+Epsilon = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
+Delta = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False)]
+Size = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """A question with a word too many is refused, and does not change once it is asked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Question(Strict):
+    """Steps 1 to 3: what everyone knows, who must stay hidden, how much noise.
+
+    Attributes
+    ----------
+    equations : str
+        One equation per line; lines that begin with ``#`` are remarks.
+    also : tuple of str
+        Numbers that are published though no equation mentions them.
+    hidden : str
+        Whom the promise is about.
+    mu : float
+        How far one number moves (Definition 4), or how much one person counts for.
+    moves : dict of str to float
+        μ of single entries, where it is another one.
+    counted : int
+        In how many cells one person is counted at most.
+    directions : str
+        One difference of neighbours per line, such as ``a + c``.
+    epsilon, delta : float
+        The promise.
+    law : str
+        The law of the noise, or the best of them.
+    """
+
+    equations: Text = "a + b = c"
+    also: tuple[Name, ...] = Field(default=(), max_length=MOST_ENTRIES)
+    hidden: Hidden = "definition4"
+    mu: Size = 1.0
+    moves: dict[Name, Size] = Field(default_factory=dict, max_length=MOST_ENTRIES)
+    counted: Annotated[int, Field(ge=1, le=1000)] = 1
+    directions: Text = ""
+    epsilon: Epsilon = 1.0
+    delta: Delta = 0.0
+    law: Law = "auto"
+
+
+class Wish(Strict):
+    """An error that is wished for; the ε that it takes is looked for.
+
+    Attributes
+    ----------
+    question : Question
+        Everything else.
+    error : float
+        Root mean square error of a published number.
+    now : float, optional
+        What it is at the ε of the question, where that is known.
+    """
+
+    question: Question
+    error: Positive
+    now: Positive | None = None
+
+
+class Plant(Strict):
+    """A system whose outputs are sent, and the promise about its states.
+
+    Attributes
+    ----------
+    A, C : str
+        Matrices as people write them: ``1 0.1; 0 1``.
+    horizon : int
+        How many outputs are sent.
+    mu : str
+        How far a state moves: one number, or one per state.
+    neighbours : str
+        Who is a neighbour.
+    epsilon, delta : float
+        The promise.
+    """
+
+    A: Annotated[str, StringConstraints(max_length=20_000)] = "1 0.1; 0 1"
+    C: Annotated[str, StringConstraints(max_length=20_000)] = "1 0"
+    horizon: Annotated[int, Field(ge=1, le=2_000)] = 100
+    mu: Annotated[str, StringConstraints(max_length=2_000)] = "1 0.1"
+    neighbours: Literal["time-local", "manifold", "initial"] = "time-local"
+    epsilon: Epsilon = 1.0
+    delta: Delta = 0.01
+
+
+class Meeting(Strict):
+    """Agents that look for their average.
+
+    Attributes
+    ----------
+    links : str
+        Two names per line, and a weight where there is one.
+    rounds : int
+        How many rounds to look at.
+    mu : float
+        How far the value of an agent moves.
+    spread : float
+        For the picture: the agents' values at first lie evenly between 0 and this.
+    law : str
+        Law of the noise.
+    epsilon, delta : float
+        The promise.
+    """
+
+    links: Text = ""
+    rounds: Annotated[int, Field(ge=1, le=2_000)] = 60
+    mu: Positive = 1.0
+    spread: Size = 10.0
+    law: Literal["auto", "gaussian", "laplace"] = "auto"
+    epsilon: Epsilon = 1.0
+    delta: Delta = 0.01
+
+
+class Look(Strict):
+    """A file whose equations are looked for; the user has said that it may be read.
+
+    Attributes
+    ----------
+    file : str
+        Which of the files that are held.
+    known : tuple of str
+        Equations that are accepted already.
+    epsilon, delta : float
+        The promise whose loss is told.
+    """
+
+    file: Annotated[str, StringConstraints(max_length=64)]
+    known: tuple[Text, ...] = Field(default=(), max_length=500)
+    epsilon: Epsilon = 1.0
+    delta: Delta = 0.0
+
+
+class Publication(Strict):
+    """A release that is asked for: nothing is charged or drawn before it is confirmed.
+
+    Attributes
+    ----------
+    question : Question
+        Which mechanism.
+    file : str
+        The data.
+    ledger : str
+        Path or address of a ledger that exists.
+    rows : str
+        Whether a secret is about one row at most, or about all.
+    label : str
+        For the ledger.
+    """
+
+    question: Question
+    file: Annotated[str, StringConstraints(max_length=64)]
+    ledger: Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
+    rows: Literal["same", "different"] = "same"
+    label: Annotated[str, StringConstraints(max_length=200)] = "studio"

@@ -1,0 +1,196 @@
+"""The studio as a web application on this machine: small questions in, JSON out."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI, Header, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from affinedp import __version__
+from affinedp.errors import AffineDPError
+from affinedp.studio.guard import Guard
+from affinedp.studio.jobs import Busy, Job, Jobs
+from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Wish
+from affinedp.studio.releasing import Releases
+from affinedp.studio.uploads import MOST_BYTES, Reading, Shelf, checked_kind
+
+# How long a question waits for its answer before it is told how far that is.
+PATIENCE = 1.0
+STATIC = {
+    "index.html": "text/html; charset=utf-8",
+    "studio.css": "text/css; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+JobNumber = Annotated[str, Header(alias="x-studio-job", pattern=r"^[A-Za-z0-9_-]{8,64}$")]
+
+
+def create_app(token: str, hosts: tuple[str, ...], jobs: Jobs | None = None) -> Guard:
+    """Return the studio, which answers nobody without the token.
+
+    Parameters
+    ----------
+    token : str
+        The secret of this run.
+    hosts : tuple of str
+        Host and port under which it is called.
+    jobs : Jobs, optional
+        Where computations run.
+    """
+    running = jobs or Jobs()
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    _refusals(app)
+    _pages(app)
+    _questions(app, running, shelf := Shelf())
+    _files(app, running, shelf)
+    _releases(app, Releases(running, shelf))
+    return Guard(app, token, hosts, MOST_BYTES)
+
+
+def key_of(question: BaseModel) -> str:
+    """Return a question as text, the same for the same question.
+
+    Parameters
+    ----------
+    question : BaseModel
+        What is asked.
+    """
+    return question.model_dump_json()
+
+
+def _refusals(app: FastAPI) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        words = [str(part) for part in first["loc"] if part not in ("body", "query")]
+        return _message(422, f"{' '.join(words)}: {first['msg']}")
+
+    @app.exception_handler(AffineDPError)
+    async def refused(_: Request, error: AffineDPError) -> JSONResponse:
+        return _message(422, str(error))
+
+    @app.exception_handler(Busy)
+    async def busy(_: Request, __: Busy) -> JSONResponse:
+        return _message(429, "too much is being computed already: wait, or cancel something")
+
+
+def _pages(app: FastAPI) -> None:
+    @app.get("/")
+    def page() -> Response:
+        return _static("index.html")
+
+    @app.get("/static/{name}")
+    def static(name: str) -> Response:
+        return _static(name)
+
+
+def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
+    @app.get("/api/hello")
+    def hello() -> dict[str, Any]:
+        return {"version": __version__, "most_bytes": MOST_BYTES}
+
+    def ask(task: str, question: BaseModel, number: str) -> Response:
+        return _told(jobs.start(number, task, question, key_of(question)))
+
+    @app.post("/api/check")
+    def check(question: Question, number: JobNumber) -> Response:
+        return ask("check", question, number)
+
+    @app.post("/api/leak")
+    def leak(question: Question, number: JobNumber) -> Response:
+        return ask("leak", question, number)
+
+    @app.post("/api/design")
+    def design(question: Question, number: JobNumber) -> Response:
+        return ask("design", question, number)
+
+    @app.post("/api/solve")
+    def solve(wish: Wish, number: JobNumber) -> Response:
+        return ask("solve", wish, number)
+
+    @app.post("/api/control")
+    def control(plant: Plant, number: JobNumber) -> Response:
+        return ask("control", plant, number)
+
+    @app.post("/api/consensus")
+    def consensus(meeting: Meeting, number: JobNumber) -> Response:
+        return ask("consensus", meeting, number)
+
+    @app.post("/api/discover")
+    def discover(look: Look, number: JobNumber) -> Response:
+        reading = Reading(shelf.get(look.file), look.known, look.epsilon, look.delta)
+        return _told(jobs.start(number, "discover", reading))
+
+    @app.get("/api/jobs/{number}")
+    def follow(number: str) -> Response:
+        job = jobs.find(number)
+        if job is None:
+            return _message(404, "this computation is not known any more")
+        return _told(job)
+
+    @app.delete("/api/jobs/{number}")
+    def cancel(number: str) -> dict[str, bool]:
+        job = jobs.find(number)
+        if job is not None:
+            job.stop()
+        return {"stopped": job is not None}
+
+
+def _files(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
+    @app.post("/api/files")
+    async def upload(request: Request, name: str) -> dict[str, str]:
+        checked_kind(name)
+        parts = [part async for part in request.stream()]  # the guard counts them
+        return {"file": shelf.put(re.sub(r"[^\w.() -]", "_", name)[-120:], b"".join(parts))}
+
+    @app.get("/api/files/{file}")
+    def outline(file: str, number: JobNumber) -> Response:
+        held = shelf.get(file)
+        return _told(jobs.start(number, "peek", held), name=held.name)
+
+    @app.delete("/api/files/{file}")
+    def forget(file: str) -> dict[str, bool]:
+        shelf.drop(file)
+        return {"forgotten": True}
+
+
+def _releases(app: FastAPI, releases: Releases) -> None:
+    @app.post("/api/release/preview")
+    def preview(publication: Publication) -> dict[str, Any]:
+        return releases.preview(publication)
+
+    @app.post("/api/release/publish")
+    def publish(ticket: Annotated[str, Body(embed=True, max_length=64)]) -> dict[str, Any]:
+        return releases.publish(ticket)
+
+
+def _told(job: Job, **more: Any) -> Response:
+    """The answer, or how far it is."""
+    job.done.wait(PATIENCE)
+    outcome = job.outcome
+    if outcome is None:
+        label, share, note = job.progress
+        progress = {"label": label, "share": share, "note": note}
+        return JSONResponse({"running": job.number, "progress": progress}, status_code=202)
+    if outcome.kind == "answer":
+        return JSONResponse({"answer": outcome.answer, **more})
+    status = {"refused": 422, "stopped": 409}.get(outcome.kind, 500)
+    return _message(status, outcome.message)
+
+
+def _message(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"message": message}, status_code=status)
+
+
+def _static(name: str) -> Response:
+    kind = STATIC.get(name)
+    if kind is None and re.fullmatch(r"[a-z_]+\.js", name):
+        kind = "text/javascript; charset=utf-8"
+    file = resources.files("affinedp.studio").joinpath("static", name)
+    if kind is None or not file.is_file():
+        raise HTTPException(404)
+    return Response(file.read_bytes(), media_type=kind)

@@ -1,0 +1,90 @@
+"""Start the studio on this machine, warm, and open it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import webbrowser
+from collections.abc import Callable
+
+import uvicorn
+
+from affinedp.errors import AffineDPError
+from affinedp.studio.jobs import Jobs
+from affinedp.studio.question import Question
+from affinedp.studio.server import create_app, key_of
+
+ADDRESS = "127.0.0.1"
+USUAL_PORT = 8642
+# Seconds to wait for the first design before the page is opened.
+PATIENCE = 3.0
+
+
+def serve(port: int | None, open_page: bool, say: Callable[[str], None]) -> None:
+    """Serve the page until it is interrupted; the first line that is said is its link.
+
+    Parameters
+    ----------
+    port : int or None
+        Where to listen; by default the usual port, or any that is free.
+    open_page : bool
+        Whether to open the link in a browser.
+    say : callable
+        Takes lines for people.
+    """
+    # computations are small and run side by side: one thread each is the fastest
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    listener = _listener(port)
+    number = listener.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    jobs = Jobs()
+    app = create_app(token, (f"{ADDRESS}:{number}", f"localhost:{number}"), jobs)
+    warm(jobs)
+    link = f"http://{ADDRESS}:{number}/#token={token}"
+    say(link)
+    say("The page is on this machine only, and its data stays in this process. Ctrl+C stops it.")
+    if open_page:
+        webbrowser.open(link)
+    settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    try:
+        uvicorn.Server(settings).run(sockets=[listener])
+    finally:
+        jobs.close()
+        listener.close()
+
+
+def warm(jobs: Jobs) -> None:
+    """Load what computations need, and answer what the page asks first.
+
+    Parameters
+    ----------
+    jobs : Jobs
+        Where computations run.
+    """
+    first = Question()
+    started = [
+        jobs.start(f"warm-{task}", task, first, key_of(first))
+        for task in ("check", "leak", "design")
+    ]
+    for job, patience in zip(started, (None, None, PATIENCE)):
+        job.done.wait(patience)  # a design goes on while the page opens
+
+
+def _listener(port: int | None) -> socket.socket:
+    """A socket on this machine only."""
+    for number in (port,) if port is not None else (USUAL_PORT, 0):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((ADDRESS, number))
+            listener.listen(128)
+        except (OSError, OverflowError) as error:
+            listener.close()
+            if port is not None:
+                reason = getattr(error, "strerror", None) or error
+                raise AffineDPError(f"port {port} cannot be used: {reason}") from None
+            continue
+        return listener
+    raise AffineDPError("no port is free on this machine")

@@ -1,0 +1,127 @@
+// First views of control and consensus: the promise, noise over time, error over rounds.
+import { ask, Refused, save } from "./api.js";
+import { lines, network } from "./charts.js";
+import { chances, el, fill, find, later, LAWS, number, upward } from "./dom.js";
+import { state, write } from "./state.js";
+
+const size = (text, otherwise) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : otherwise);
+let open = "";
+
+function field(name, label, properties = {}, tag = "input") {
+  const box = el(tag, { id: `f-${name}`, spellcheck: "false", autocomplete: "off", ...properties });
+  box.addEventListener("input", () => { state[name] = box.value; write(); soon(); });
+  return el("div", { class: "field" }, el("label", { for: `f-${name}` }, label), box);
+}
+
+const numeric = { type: "number", min: "0", step: "any", inputmode: "decimal" };
+
+function panel(view, title, words, controls, pictures) {
+  fill(find(`view-${view}`), el("h1", { class: "lead" }, title), el("div", { class: "columns" },
+    el("div", { class: "steps" }, el("section", { class: "card", "aria-label": "What is known" }, el("h2", {}, words), controls, el("p", { class: "warn", role: "alert", id: `${view}-wrong`, hidden: true }), el("p", { class: "work", role: "status", id: `${view}-work`, hidden: true })),
+      el("section", { class: "card", "aria-label": "Over time" }, pictures)),
+    el("aside", { class: "verdict", "aria-label": "Verdict" }, el("div", { class: "card", id: `${view}-verdict`, "aria-live": "polite" }))));
+}
+
+export function setUp() {
+  const promises = el("select", { id: "f-neighbours" }, [["time-local", "the state at any one time (Theorem 3)"], ["initial", "the first state only"], ["manifold", "any free entries (Definition 4)"]].map(([value, text]) => el("option", { value }, text)));
+  promises.addEventListener("change", () => { state.neighbours = promises.value; write(); soon(); });
+  panel("control", "Fresh noise at every step is averaged away.", "A plant sends its measurements", [
+    el("div", { class: "grid wide" }, field("A", "A: how the state moves, x(t+1) = A x(t) + …", { rows: "3" }, "textarea"), field("C", "C: what is sent, y(t) = C x(t)", { rows: "3" }, "textarea")),
+    el("div", { class: "grid" }, field("horizon", "Measurements", { type: "number", min: "1", max: "2000" }), field("reach", "How far each state moves (μ)"), field("c_epsilon", "Privacy loss ε", numeric), field("c_delta", "δ", numeric)),
+    el("div", { class: "field" }, el("label", { for: "f-neighbours" }, "What must stay hidden"), promises)],
+    [el("h2", {}, "Noise over time"), el("figure", {}, el("div", { id: "control-lines" }), el("figcaption", { class: "keys", id: "control-keys" })), el("p", { class: "buttons" }, el("button", { class: "plain", id: "control-script" }, "Take the script home"))]);
+  const links = field("links", "Links: two names per line, and a weight if you like", { rows: "8" }, "textarea");
+  const file = el("input", { type: "file", id: "f-network", accept: ".txt,.csv,.edgelist,.edges" });
+  file.addEventListener("change", async () => {
+    const chosen = file.files[0];
+    if (!chosen) return;
+    if (chosen.size > 100_000) return wrong("consensus", "The page takes networks of up to 100 KB of text: use affinedp.consensus for larger ones.");
+    state.links = (await chosen.text()).replaceAll("\r", "");
+    find("f-links").value = state.links;
+    write();
+    soon();
+  });
+  const law = el("select", { id: "f-n_law" }, [["auto", "the best"], ["gaussian", "Gaussian"], ["laplace", "Laplace"]].map(([value, text]) => el("option", { value }, text)));
+  law.addEventListener("change", () => { state.n_law = law.value; write(); soon(); });
+  panel("consensus", "Agents find their average without showing their values.", "A network of agents", [
+    links, el("p", { class: "quiet" }, el("label", { class: "link file" }, "or read the links from a file", file)),
+    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "How far one value moves (μ)", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", { type: "number", min: "1", max: "2000" }), el("div", { class: "field" }, el("label", { for: "f-n_law" }, "Law of the noise"), law))],
+    [el("h2", {}, "Error over rounds"), el("figure", {}, el("div", { id: "consensus-lines" }), el("figcaption", { class: "keys" }, [["ours", "what an agent holds"], ["independent", "what it sends"], ["added", "corrected by its own noise"]].map(([kind, words]) => el("span", {}, el("i", { class: `key ${kind}` }), words)))), el("p", { class: "buttons" }, el("button", { class: "plain", id: "consensus-script" }, "Take the script home"))]);
+}
+
+function wrong(view, message) {
+  const place = find(`${view}-wrong`);
+  place.hidden = !message;
+  place.textContent = message;
+}
+
+function working(view) {
+  return (progress, stop) => {
+    find(`${view}-work`).hidden = false;
+    fill(find(`${view}-work`), el("progress", { max: 1, value: progress.share, "aria-label": "Progress" }), `${progress.note} `, el("button", { class: "plain", onclick: stop }, "Cancel"));
+  };
+}
+
+async function update() {
+  const view = open;
+  document.body.dataset.busy = "yes";
+  try {
+    if (view === "control") showControl((await ask("control", "/api/control", {
+      A: state.A, C: state.C, mu: state.reach, neighbours: state.neighbours,
+      horizon: Math.round(size(state.horizon, 100)), epsilon: size(state.c_epsilon, 1), delta: size(state.c_delta, 0.01),
+    }, working(view))).answer);
+    else showConsensus((await ask("consensus", "/api/consensus", {
+      links: state.links, rounds: Math.round(size(state.rounds, 60)), mu: size(state.n_mu, 1), spread: size(state.spread, 10), law: state.n_law,
+      epsilon: size(state.n_epsilon, 1), delta: size(state.n_delta, 0.01),
+    }, working(view))).answer);
+    wrong(view, "");
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    if (!(error instanceof Refused)) throw error;
+    wrong(view, error.message);
+  }
+  find(`${view}-work`).hidden = true;
+  delete document.body.dataset.busy;
+}
+
+const soon = later(200, update);
+
+export function show(view) {
+  open = view;
+  const names = view === "control" ? ["A", "C", "horizon", "reach", "neighbours", "c_epsilon", "c_delta"] : ["links", "rounds", "n_mu", "spread", "n_law", "n_epsilon", "n_delta"];
+  for (const name of names) if (find(`f-${name}`) !== document.activeElement) find(`f-${name}`).value = state[name];
+  update();
+}
+
+const claim = (before, after, kept) => el("p", { class: "claim" }, el("span", { class: "meant" }, ...before), el("span", { class: "arrow", "aria-hidden": "true" }, "→"), el("span", { class: kept ? "really kept" : "really" }, "really ", el("b", {}, after)));
+
+function showControl(answer) {
+  fill(find("control-verdict"),
+    el("p", { class: "eyebrow" }, "Fresh noise, right for one measurement"),
+    claim(["claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)], upward(answer.really), answer.really <= answer.claimed * 1.000001),
+    el("p", { class: "said" }, `Sent ${number(Number(state.horizon), 9)} times, noise of ${number(answer.single)} is averaged away.`),
+    el("hr"),
+    el("p", { class: "eyebrow" }, "One draw for all steps"),
+    claim(["claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)], upward(answer.kept), true),
+    el("p", { class: "saved" }, el("b", {}, `${number(answer.error, 3)} instead of ${number(answer.fresh.error, 3)}`), " typical error: what fresh noise needs that truly keeps the promise."),
+    el("p", { class: "said" }, "An attacker who hears everything, and starts from a coin flip, guesses right at most ", el("b", {}, chances(answer.odds)), " times."),
+    el("details", {}, el("summary", {}, "What the promise rests on"), el("ul", {}, [`The promise is about: ${answer.neighbours}.`, `It rests on: ${answer.basis}.`, ...answer.notes, ...answer.warnings].map((one) => el("li", {}, one)))));
+  const series = answer.outputs.map((values, i) => ({ kind: i ? `ours more${Math.min(i, 3)}` : "ours", values }));
+  series.push({ kind: "independent", values: answer.times.map(() => answer.fresh.sigma) });
+  fill(find("control-lines"), lines(answer.times, series, { title: "Standard deviation of the noise on each measurement", below: "measurement" }));
+  fill(find("control-keys"), el("span", {}, el("i", { class: "key ours" }), "one draw for all steps"), el("span", {}, el("i", { class: "key independent" }), "fresh noise, same promise"));
+  find("control-script").onclick = () => save("noise.py", answer.script, "text/x-python");
+}
+
+function showConsensus(answer) {
+  fill(find("consensus-verdict"),
+    el("p", { class: "eyebrow" }, `${answer.agents.length} agents, ${LAWS[answer.law]} noise`),
+    claim(["each sends its value with noise of ", el("b", {}, number(answer.noise, 3))], `ε = ${upward(answer.kept)}`, true),
+    el("div", { class: "pairplot" }, network(answer.agents, answer.places, answer.links, "The network")),
+    el("p", { class: "saved" }, el("b", {}, number(answer.limits.message, 3)), " typical error of the average, read from the messages; ", el("b", {}, number(answer.limits.state, 3)), " from what an agent holds."),
+    el("p", { class: "said" }, "An attacker who hears every message, and starts from a coin flip, guesses one agent’s change right at most ", el("b", {}, chances(answer.odds)), " times."),
+    el("details", {}, el("summary", {}, "What the promise rests on"), el("ul", {}, [`The promise is about: ${answer.neighbours}.`, `It rests on: ${answer.basis}.`, ...answer.warnings].map((one) => el("li", {}, one)))));
+  const rounds = answer.errors.state.map((_, i) => i);
+  fill(find("consensus-lines"), lines(rounds, [{ kind: "ours", values: answer.errors.state }, { kind: "independent", values: answer.errors.message }, { kind: "added", values: answer.errors.corrected }], { title: "Typical error of the average, round by round", below: "round" }));
+  find("consensus-script").onclick = () => save("consensus.py", answer.script, "text/x-python");
+}

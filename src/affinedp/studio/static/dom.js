@@ -1,0 +1,62 @@
+// Elements without markup: whatever a name holds, it is text.
+export const find = (id) => document.getElementById(id);
+
+export function el(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === "class") made.className = value;
+    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name in made && typeof value !== "string") made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export function svg(tag, properties = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(properties)) made.setAttribute(name, value);
+  made.append(...children.flat());
+  return made;
+}
+
+export function fill(target, ...children) {
+  target.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+}
+
+export function show(target, yes) {
+  target.hidden = !yes;
+}
+
+// Four digits for people; a promise is rounded up, unless only a rounding error is dropped.
+export function number(value, digits = 4) {
+  if (value === null || value === undefined) return "∞";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e7 || size < 1e-4) return value.toExponential(digits - 2).replace("e", " · 10^").replace("+", "");
+  return String(Number(value.toPrecision(digits)));
+}
+
+export function upward(value, digits = 4) {
+  if (value === null || value === undefined) return "∞";
+  const near = Number(value.toPrecision(digits));
+  if (near >= value * (1 - 1e-9)) return number(near, digits);
+  const step = 10 ** (Math.floor(Math.log10(Math.abs(value))) - digits + 1);
+  return number(Number((value + step / 2).toPrecision(digits)), digits);
+}
+
+export const signed = (value) => (value > 0 ? "+" : "−") + number(Math.abs(value));
+
+// "72 of 100", never too low
+export const chances = (share) => `${Math.min(100, Math.ceil(share * 100 - 1e-9))} of 100`;
+
+export function later(wait, action) {
+  let timer = 0;
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => action(...given), wait);
+  };
+}
+
+export const LAWS = { gaussian: "Gaussian", laplace: "Laplace", knorm: "K-norm" };

@@ -1,0 +1,56 @@
+// Step 4: files that do what the page shows; publishing only with a ledger, after a preview.
+import { post, save } from "./api.js";
+import { el, fill, find, number, upward } from "./dom.js";
+import { fileName } from "./known.js";
+import { question, state } from "./state.js";
+
+const KINDS = { "publish.py": "text/x-python", "problem.toml": "application/toml", "mechanism.json": "application/json", "report.html": "text/html" };
+let files = null;
+
+export function showFiles(given) {
+  files = given;
+  for (const button of document.querySelectorAll("[data-file]")) button.disabled = !files;
+  find("script").textContent = files ? files["publish.py"] : "";
+  fill(find("files-said"));
+}
+
+export function setUp() {
+  for (const button of document.querySelectorAll("[data-file]"))
+    button.addEventListener("click", () => {
+      const name = button.dataset.file;
+      save(name, files[name], KINDS[name]);
+      fill(find("files-said"), `${name} is in your downloads.`);
+    });
+  find("preview").addEventListener("click", preview);
+}
+
+async function preview() {
+  const place = find("preview-said");
+  if (!state.file) return fill(place, el("p", { class: "warn" }, "Choose the file with the numbers first, in step 1."));
+  if (!find("ledger").value.trim()) return fill(place, el("p", { class: "warn" }, "Say which ledger keeps the budget."));
+  const rows = document.querySelector("input[name=rows]:checked").value;
+  try {
+    const told = await post("/api/release/preview", { question: question(), file: state.file, ledger: find("ledger").value.trim(), rows, label: "studio" });
+    const lines = [
+      `${number(told.rows, 9)} rows of ${fileName()} would be published, and ${number(told.charges, 9)} release${told.charges === 1 ? "" : "s"} of ε = ${upward(told.epsilon)} charged.`,
+      `The ledger “${told.ledger}” protects ${told.protects || "one secret"}: ε = ${upward(told.spent)} of ${number(told.cap)} is spent, ${number(told.remaining)} is left.`,
+    ];
+    fill(place, lines.map((one) => el("p", {}, one)), told.fits
+      ? el("p", { class: "buttons" }, el("button", { class: "danger", id: "publish", onclick: (event) => publish(told.ticket, event.target) }, "Spend it and publish"), " This cannot be undone.")
+      : el("p", { class: "warn" }, "The budget does not allow it, or the ledger is about another secret. Nothing was charged."));
+  } catch (error) {
+    fill(place, el("p", { class: "warn", role: "alert" }, error.message));
+  }
+}
+
+async function publish(ticket, button) {
+  const place = find("preview-said");
+  button.disabled = true;
+  try {
+    const told = await post("/api/release/publish", { ticket });
+    save("published.csv", told.csv, "text/csv");
+    fill(place, el("p", { class: "said" }, `Published: published.csv is in your downloads. ε = ${upward(told.spent)} is spent now, ${number(told.remaining)} is left.`));
+  } catch (error) {
+    fill(place, el("p", { class: "warn", role: "alert" }, error.message));
+  }
+}

@@ -1,0 +1,167 @@
+// Step 1: equations as text, checked while they are typed, or suggested by a file.
+import { ask, forget, get, Refused, upload } from "./api.js";
+import { el, fill, find, number, show } from "./dom.js";
+import { DEFAULTS, rejected, state } from "./state.js";
+
+const SIZES = [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]];
+let limit = 50_000_000;
+let outline = null;
+let found = null;
+
+const bytes = (size) => {
+  const [unit, word] = SIZES.find(([least]) => size >= least) ?? [1, "bytes"];
+  return `${number(size / unit, 3)} ${word}`;
+};
+
+export function showCheck(answer) {
+  fill(find("equations-said"), answer.message);
+  find("equations-said").className = answer.ok ? "said" : "said bad";
+  const told = answer.lines.filter((one) => one.status !== "fine");
+  fill(
+    find("equations-wrong"),
+    told.map((one) => {
+      const source = state.equations.split("\n")[one.line] ?? one.text;
+      const from = one.position === undefined ? 0 : Math.max(0, one.position - 40);
+      const piece = source.slice(from, from + 80);
+      const caret = one.position === undefined ? [] : ["\n", " ".repeat(one.position - from), el("span", { class: "caret" }, "^")];
+      return el("div", { class: `line ${one.status}` }, el("p", {}, `Line ${one.line + 1}: ${one.message}`), el("pre", {}, piece, ...caret));
+    }),
+  );
+  find("equations").setAttribute("aria-invalid", String(!answer.ok));
+}
+
+export function setUp(changed, most) {
+  limit = most;
+  find("equations").addEventListener("input", (event) => {
+    state.equations = event.target.value;
+    grow();
+    changed();
+  });
+  for (const button of document.querySelectorAll("[data-example]"))
+    button.addEventListener("click", () => {
+      state.equations = button.dataset.example;
+      refresh();
+      changed();
+    });
+  find("file").addEventListener("change", (event) => choose(event.target.files[0], changed));
+  if (state.file) peek(changed);
+}
+
+function grow() {
+  const area = find("equations");
+  area.rows = Math.min(14, Math.max(3, area.value.split("\n").length));
+}
+
+export function refresh() {
+  if (find("equations").value !== state.equations) find("equations").value = state.equations;
+  grow();
+}
+
+function say(...content) {
+  show(find("file-card"), content.length > 0);
+  fill(find("file-card"), ...content);
+}
+
+async function choose(file, changed) {
+  find("file").value = "";
+  if (!file) return;
+  if (file.size > limit) {
+    say(el("p", { class: "warn", role: "alert" }, `${file.name} has ${bytes(file.size)}: the page takes at most ${bytes(limit)}. For larger files use “affinedp discover” on the command line.`));
+    return;
+  }
+  say(el("p", { role: "status" }, `Reading ${file.name} …`));
+  try {
+    if (state.file) forget(state.file);
+    state.file = (await upload(file)).file;
+    state.no = "";
+    await peek(changed);
+  } catch (error) {
+    failed(error);
+  }
+  changed();
+}
+
+function failed(error) {
+  if (error.name === "AbortError") return;
+  state.file = "";
+  say(el("p", { class: "warn", role: "alert" }, error.message));
+}
+
+async function peek(changed) {
+  found = null;
+  try {
+    const told = await ask("peek", `/api/files/${state.file}`, null, undefined, "GET");
+    outline = { name: told.name, ...told.answer };
+    showFile(changed);
+  } catch (error) {
+    failed(error);
+  }
+}
+
+function showFile(changed) {
+  const drop = el("button", { class: "plain", onclick: () => { forget(state.file); state.file = state.no = ""; found = null; say(); changed(); } }, "Forget it");
+  const columns = outline.columns.slice(0, 40).map((name) => el("li", {}, name));
+  if (outline.columns.length > 40) columns.push(el("li", {}, `and ${outline.columns.length - 40} more`));
+  const look = el("button", { class: "primary small", id: "discover", onclick: () => discover(changed) }, "Look for equations in it");
+  say(
+    el("p", {}, el("b", {}, outline.name), ` · ${number(outline.rows, 9)} rows, ${outline.columns.length} columns, ${bytes(outline.bytes)}`),
+    el("ul", { class: "chips", "aria-label": "Columns" }, columns),
+    found ? null : el("p", { class: "quiet" }, "So far only the names of the columns were read. Looking for equations reads the numbers; what it finds is for you alone."),
+    el("p", { class: "buttons" }, found ? null : look, drop),
+    el("div", { id: "found", "aria-live": "polite" }, found ? suggestions(changed) : null),
+  );
+}
+
+async function discover(changed) {
+  const place = find("found");
+  try {
+    const question = { file: state.file, known: [], epsilon: Number(state.epsilon) || 1, delta: Number(state.delta) || 0 };
+    found = (await ask("discover", "/api/discover", question, (progress, stop) =>
+      fill(place, el("div", { class: "work" }, el("progress", { "aria-label": "Progress" }), el("span", {}, `${progress.note || "looking"} …`), el("button", { class: "plain", onclick: stop }, "Cancel"))),
+    )).answer;
+    showFile(changed);
+  } catch (error) {
+    if (error instanceof Refused) fill(place, el("p", { class: "warn", role: "alert" }, error.message));
+  }
+}
+
+const written = () => state.equations.split("\n").map((line) => line.trim()).filter(Boolean);
+
+function suggestions(changed) {
+  if (!found.equations.length) return [el("p", {}, "No equation between columns was found. That there is none is not proved.")];
+  const no = rejected();
+  const change = (lines, refused) => {
+    // a table of totals is about people: whoever wants Definition 4 says so
+    if (state.equations === DEFAULTS.equations && state.hidden === DEFAULTS.hidden) state.hidden = "person";
+    state.equations = lines.join("\n");
+    state.no = refused.length ? JSON.stringify(refused) : "";
+    refresh();
+    showFile(changed);
+    changed();
+  };
+  // the text that was there as an example does not speak of this file
+  const own = () => written().filter((line) => found.equations.some((one) => one.text === line) || outline.columns.some((name) => line.includes(name)));
+  const accept = (text) => change([...own().filter((line) => line !== text), text], no.filter((one) => one !== text));
+  const reject = (text) => change(own().filter((line) => line !== text), [...no.filter((one) => one !== text), text]);
+  const all = el("button", { class: "plain", id: "accept-all", onclick: () => change([...new Set([...own(), ...found.equations.map((one) => one.text)])], []) }, "Everyone knows all of these");
+  return [
+    el("h3", {}, "Equations found in it: which of them does everyone know?"),
+    el("ul", { class: "found" }, found.equations.map((one) => {
+      const taken = written().includes(one.text);
+      const refused = no.includes(one.text);
+      const cost = one.cost === null ? "" : ` If it is forgotten, ε = ${Number(state.epsilon)} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`;
+      return el("li", { class: taken ? "taken" : refused ? "refused" : "" },
+        el("code", {}, one.text),
+        el("span", { class: "quiet" }, `${one.pattern}, holds in ${one.holds} rows.${cost}`),
+        el("span", { class: "buttons" },
+          el("button", { class: "plain", "aria-pressed": String(taken), "aria-label": `Everyone knows ${one.text}`, onclick: () => accept(one.text) }, "Everyone knows it"),
+          el("button", { class: "plain", "aria-pressed": String(refused), "aria-label": `Not public: ${one.text}`, onclick: () => reject(one.text) }, "Not public")));
+    })),
+    found.equations.length > 1 ? el("p", { class: "buttons" }, all) : null,
+    found.doubtful.length ? el("p", { class: "quiet" }, `May be chance: ${found.doubtful.join("; ")}.`) : null,
+    found.labels.length ? el("p", { class: "quiet" }, `Read as labels, not as numbers: ${found.labels.slice(0, 12).join(", ")}.`) : null,
+  ];
+}
+
+export const fileName = () => (outline && state.file ? outline.name : "");
+export { get };

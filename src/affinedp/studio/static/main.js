@@ -1,0 +1,184 @@
+// From the address to the page, and from every change back to the address.
+import { ask, get, Refused, whenUnreachable } from "./api.js";
+import * as applications from "./applications.js";
+import { fill, find, later, show } from "./dom.js";
+import * as home from "./home.js";
+import * as known from "./known.js";
+import * as noise from "./noise.js";
+import { question, read, state, write } from "./state.js";
+
+const VIEWS = ["numbers", "control", "consensus"];
+let names = [];
+
+function chooseView() {
+  const view = VIEWS.includes(state.view) ? state.view : "numbers";
+  for (const one of VIEWS) {
+    show(find(`view-${one}`), one === view);
+    find(`tab-${one}`).setAttribute("aria-selected", String(one === view));
+    find(`tab-${one}`).tabIndex = one === view ? 0 : -1;
+  }
+  if (view === "numbers") update();
+  else applications.show(view);
+}
+
+// What a design is doing; whoever waits long learns of the quick way.
+function worker() {
+  const since = Date.now();
+  return (progress, stop) => {
+    const slow = Date.now() - since > 6000 && state.law !== "gaussian" ? ` (${Math.round((Date.now() - since) / 1000)} s; Gaussian noise with δ > 0 takes seconds)` : "";
+    show(find("work"), true);
+    find("work-bar").value = progress.share;
+    find("work-note").textContent = (progress.note || progress.label || "working") + slow;
+    find("work-stop").onclick = stop;
+    if (state.fixed === "1") noise.showWaiting(find("work-note").textContent);
+  };
+}
+
+const quiet = (error) => {
+  if (error.name !== "AbortError" && !(error instanceof Refused)) throw error;
+  return error instanceof Refused;
+};
+
+// Step by step: what is wrong above is said before anything below is asked.
+async function update() {
+  const asked = question();
+  document.body.dataset.busy = "yes";
+  try {
+    const checked = (await ask("check", "/api/check", asked)).answer;
+    known.showCheck(checked);
+    if (!checked.ok) return stuck("The equations come first.");
+    names = checked.names;
+    noise.showNames(names, changed);
+  } catch (error) {
+    if (quiet(error)) stuck(error.message);
+    return undefined;
+  }
+  const design = designed(asked);
+  try {
+    noise.showLeak((await ask("leak", "/api/leak", asked)).answer);
+  } catch (error) {
+    if (quiet(error)) noise.noLeak(error.message);
+  }
+  return design;
+}
+
+function stuck(message) {
+  noise.noLeak(message);
+  refused("");
+  delete document.body.dataset.busy;
+}
+
+function refused(message) {
+  show(find("design-shown"), false);
+  show(find("design-said"), Boolean(message));
+  fill(find("design-said"), message);
+  show(find("verdict-fixed"), false);
+  home.showFiles(null);
+}
+
+async function designed(asked) {
+  noise.showFixed(null);
+  try {
+    const { shown, files } = (await ask("design", "/api/design", asked, worker())).answer;
+    noise.showDesign(shown, changed);
+    home.showFiles(files);
+    delete document.body.dataset.busy;
+    show(find("work"), false);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    show(find("work"), false);
+    delete document.body.dataset.busy;
+    if (quiet(error)) refused(error.status === 409 ? "The design was cancelled. Change something to try again." : error.message);
+  }
+}
+
+// The error that is wished for gives ε, and ε gives everything else.
+async function wish(error) {
+  if (!(error > 0)) return;
+  document.body.dataset.busy = "yes";
+  try {
+    const now = noise.current()?.error;
+    const { epsilon } = (await ask("solve", "/api/solve", { question: question(), error, now }, worker())).answer;
+    state.epsilon = String(epsilon);
+    show(find("work"), false);
+    changed();
+  } catch (problem) {
+    show(find("work"), false);
+    delete document.body.dataset.busy;
+    if (quiet(problem)) {
+      show(find("design-said"), true);
+      fill(find("design-said"), problem.message);
+    }
+  }
+}
+
+const soon = later(150, update);
+
+function changed() {
+  document.body.dataset.busy = "yes";
+  noise.refresh();
+  write();
+  soon();
+}
+
+function setUp() {
+  for (const choice of document.querySelectorAll("input[name=hidden]"))
+    choice.addEventListener("change", () => { state.hidden = choice.value; changed(); });
+  for (const name of ["mu", "counted", "directions"])
+    find(name).addEventListener("input", (event) => { state[name] = event.target.value; changed(); });
+  find("each").addEventListener("change", () => {
+    if (!find("each").checked) state.moves = "";
+    noise.showNames(names, changed);
+    changed();
+  });
+  find("epsilon").addEventListener("input", (event) => { if (Number(event.target.value) > 0) { state.epsilon = event.target.value; changed(); } });
+  find("epsilon-slide").addEventListener("input", (event) => { state.epsilon = noise.slid(event.target.value); changed(); });
+  find("delta").addEventListener("change", (event) => {
+    state.delta = event.target.value;
+    if (state.law === "gaussian" && !Number(state.delta)) state.law = "auto";
+    changed();
+  });
+  const wished = later(400, wish);
+  find("error").addEventListener("input", (event) => wished(Number(event.target.value)));
+  find("error-slide").addEventListener("input", (event) => {
+    const error = Number((Number(event.target.dataset.unit || 1) * Math.exp((6 * event.target.value) / 1000 - 3)).toPrecision(3));
+    find("error").value = String(error);
+    wished(error);
+  });
+  find("fix").addEventListener("click", () => {
+    state.fixed = state.fixed === "1" ? "" : "1";
+    write();
+    noise.showFixed(document.body.dataset.busy ? null : noise.current());
+  });
+  const tabs = VIEWS.map((view) => find(`tab-${view}`));
+  tabs.forEach((tab, i) => {
+    tab.addEventListener("click", () => { state.view = tab.dataset.view; write(); chooseView(); });
+    tab.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      const next = tabs[(i + step + tabs.length) % tabs.length];
+      next.focus();
+      next.click();
+    });
+  });
+  // the address holds the state, so this link must not change it
+  find("skip").addEventListener("click", (event) => { event.preventDefault(); find("content").focus(); });
+  home.setUp();
+}
+
+function refresh() {
+  known.refresh();
+  noise.refresh();
+  chooseView();
+}
+
+read();
+whenUnreachable((message) => { show(find("banner"), Boolean(message)); find("banner").textContent = message; });
+setUp();
+applications.setUp();
+get("/api/hello").then((hello) => {
+  find("version").textContent = `affinedp ${hello.version}`;
+  known.setUp(changed, hello.most_bytes);
+}, quiet);
+refresh();
+window.addEventListener("hashchange", () => { read(); write(); refresh(); });

@@ -1,0 +1,180 @@
+// Steps 2 and 3 and the verdict: what forgetful noise gives away, and the noise that does not.
+import { bars, graph, pair } from "./charts.js";
+import { chances, el, fill, find, LAWS, number, show, signed, upward } from "./dom.js";
+import { moves, setMoves, state } from "./state.js";
+
+const MOST_BOXES = 60;
+// ε from 0.01 to 20 on the slider, in equal ratios
+const [LEAST, MOST] = [Math.log(0.01), Math.log(20)];
+let shown = null;
+
+export const current = () => shown;
+
+export function showNames(names, changed) {
+  const own = moves();
+  const open = find("each").checked && state.hidden !== "directions";
+  show(find("moves"), open);
+  if (!open) return;
+  const boxes = names.slice(0, MOST_BOXES).map((name, i) =>
+    el("label", { class: "box" }, el("span", {}, name),
+      el("input", { type: "number", min: "0", step: "any", id: `move-${i}`, value: String(own[name] ?? state.mu), onchange: (event) => {
+        const size = Number(event.target.value);
+        const next = moves();
+        if (Number.isFinite(size) && event.target.value !== "" && size !== Number(state.mu)) next[name] = size;
+        else delete next[name];
+        setMoves(next);
+        changed();
+      } })));
+  fill(find("moves"), boxes);
+}
+
+export function refresh() {
+  for (const choice of document.querySelectorAll("input[name=hidden]")) choice.checked = choice.value === state.hidden;
+  for (const name of ["mu", "counted", "directions", "epsilon"])
+    if (find(name) !== document.activeElement && find(name).value !== state[name]) find(name).value = state[name];
+  find("delta").value = state.delta;
+  if (find("delta").value !== state.delta) find("delta").append(el("option", { value: state.delta, selected: true }, state.delta));
+  find("epsilon-slide").value = String(Math.round((1000 * (Math.log(Number(state.epsilon) || 1) - LEAST)) / (MOST - LEAST)));
+  if (state.moves) find("each").checked = true;
+  find("mu-label").textContent = state.hidden === "definition4" ? "How far one number moves (μ)" : "How much one person counts for (μ)";
+  show(find("mu-row"), state.hidden !== "directions");
+  show(find("counted-row"), state.hidden === "person");
+  show(find("directions-row"), state.hidden === "directions");
+}
+
+export const slid = (value) => String(Number(Math.exp(LEAST + ((MOST - LEAST) * value) / 1000).toPrecision(2)));
+
+export function showLeak(answer) {
+  find("fix").disabled = false;
+  fill(find("hidden-words"), `In exact words: ${answer.neighbours}.`);
+  const place = new Map(answer.drawing.entries.map((entry) => [entry.name, entry.place]));
+  const moved = answer.worst.map((one) => ({ ...one, place: place.get(one.name) }));
+  const words = answer.worst.map((one) => `${one.name} ${signed(one.move)}`).join(", ");
+  fill(find("graph"), graph(answer.drawing, moved, `Numbers and equations; hardest to hide: ${words}`));
+  const more = answer.drawing.left_out ? ` ${answer.drawing.left_out} other numbers are not drawn.` : "";
+  fill(find("graph-caption"), "Hardest to hide: ", el("b", { class: "bad" }, words), `. Ordinary noise sees each number alone; an attacker sees them together.${more}`);
+  show(find("bare"), answer.public.length > 0);
+  fill(find("bare"), `Everyone can compute ${answer.public.join(", ")} from the equations: no noise can hide that.`);
+  const really = upward(answer.really);
+  fill(
+    find("claim"),
+    el("span", { class: "meant" }, "claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)),
+    el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
+    el("span", { class: answer.kept ? "really kept" : "really" }, answer.exact ? "really " : "really up to ", el("b", { id: "really" }, really)),
+  );
+  fill(find("pair-before"), pair(answer.curve, "What an attacker sees of ordinary noise, with and without the secret change"));
+  fill(find("odds-before"), `Whoever must tell whether the secret changed, and starts from a coin flip, guesses right `, el("b", {}, chances(answer.odds)), ` times.`);
+  find("verdict-leak").classList.toggle("bad", !answer.kept);
+}
+
+export function noLeak(message) {
+  find("fix").disabled = true;
+  find("verdict-leak").classList.remove("bad");
+  fill(find("claim"), el("span", { class: "really wait" }, message));
+  fill(find("pair-before"));
+  fill(find("odds-before"));
+  fill(find("graph"));
+  fill(find("graph-caption"));
+  fill(find("hidden-words"));
+  show(find("bare"), false);
+}
+
+export function showDesign(answer, changed) {
+  shown = answer;
+  show(find("design-shown"), true);
+  show(find("design-said"), false);
+  const box = find("error");
+  if (box !== document.activeElement) box.value = number(answer.error, 5);
+  find("error-slide").value = String(Math.round((1000 * (Math.log(answer.error / answer.independent.error) + 3)) / 6));
+  find("error-slide").dataset.unit = String(answer.independent.error);
+  fill(find("odds"), "An attacker who starts from a coin flip, and knows everything else, guesses right at most ", el("b", {}, chances(answer.odds)), " times. ",
+    `Nothing they conclude becomes more than ${number(Math.exp(answer.kept), 3)} times as likely (e`, el("sup", {}, "ε"), answer.delta ? `, outside an event of probability ${state.delta}).` : ").");
+  const bare = find("bare");
+  if (answer.unprotected.length && bare.hidden) {
+    show(bare, true);
+    fill(bare, `Comes out without noise, because no hidden change moves it: ${answer.unprotected.join("; ")}.`);
+  }
+  showLaws(answer, changed);
+  showBars(answer);
+  showFinePrint(answer);
+  showFixed(answer);
+}
+
+function showLaws(answer, changed) {
+  const errors = new Map(answer.alternatives.map((one) => [one.law, one]));
+  const options = ["auto", "gaussian", "laplace", "knorm"].map((law) => {
+    const other = errors.get(law);
+    let words = "";
+    if (law === "auto") words = state.law === "auto" ? `takes ${LAWS[answer.law]}: error ${number(answer.error)}` : "the least error of all";
+    else if (law === answer.law) words = `error ${number(answer.error)}`;
+    else if (other?.designed) words = `error ${number(other.error)}`;
+    else if (other) words = other.error ? `at least ${number(other.error)}` : "not designed";
+    const barred = law === "gaussian" && !Number(state.delta);
+    if (barred) words = "needs δ > 0";
+    return el("label", { class: barred ? "barred" : "" },
+      el("input", { type: "radio", name: "law", value: law, checked: state.law === law, disabled: barred, onchange: () => { state.law = law; changed(); } }),
+      el("b", {}, law === "auto" ? "The best" : LAWS[law]), el("span", {}, words));
+  });
+  fill(find("laws"), el("legend", { class: "sr" }, "Law of the noise"), options);
+  const bound = answer.lower_bound ? `No noise of any law can do better than ${number(100 / answer.excess ** 0.5, 3)} % of this error. ` : "";
+  const gap = answer.gap !== null ? "Of all Gaussian noise this is the least, certified." : "";
+  fill(find("least"), bound + gap);
+}
+
+function showBars(answer) {
+  const words = {
+    ours: `this noise (${number(answer.error)} typical)`,
+    independent: `independent noise, same promise (${number(answer.independent.error)})`,
+    added: answer.added ? `noise on the cells, then add up (${number(answer.added.error)})` : "",
+  };
+  const kinds = ["ours", ...answer.others];
+  const rows = answer.entries.map((one) => ({ name: one.name, values: [one.noise, ...one.others] }));
+  fill(find("bars"), bars(rows, kinds, "Standard deviation of the noise on each number"));
+  const left = rows.length - 24;
+  fill(find("bars-keys"), kinds.map((kind) => el("span", {}, el("i", { class: `key ${kind}` }), words[kind])), left > 0 ? el("span", {}, `${left} more numbers in the intervals below.`) : null);
+  const head = el("tr", {}, ["level", "numbers", "this noise", "independent", ...(answer.added ? ["cells, added up"] : [])].map((one) => el("th", { scope: "col" }, one)));
+  const body = answer.levels.map((one) => el("tr", {}, el("th", { scope: "row" }, one.level === 0 ? "top totals" : `${one.level} below`), el("td", {}, number(one.numbers, 9)), one.noise.map((value) => el("td", {}, number(value)))));
+  fill(find("levels"), answer.levels.length > 1 ? el("table", {}, el("caption", {}, "Typical noise by level"), el("thead", {}, head), el("tbody", {}, body)) : null);
+  const intervals = answer.entries.slice(0, 200).map((one) => el("tr", {}, el("th", { scope: "row" }, one.name), el("td", {}, `± ${number(one.half)}`)));
+  fill(find("intervals"), el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "number"), el("th", { scope: "col" }, "published number"))), el("tbody", {}, intervals)), el("p", { class: "quiet" }, `Each by itself. ${answer.interval}.`));
+}
+
+function showFinePrint(answer) {
+  const items = [
+    `The promise is about: ${answer.neighbours}.`,
+    `It rests on: ${answer.basis}.`,
+    `ε is ${answer.exact ? "exact" : "an upper bound"}: ${upward(answer.kept, 6)} at δ = ${state.delta}.`,
+    answer.equations.length ? `What is published obeys: ${answer.equations.slice(0, 12).join("; ")}.` : "",
+    answer.unprotected.length ? `Published without noise: ${answer.unprotected.join("; ")}.` : "",
+    ...answer.notes,
+    ...answer.warnings,
+  ];
+  fill(find("fine-print"), el("ul", {}, items.filter(Boolean).map((one) => el("li", {}, one))));
+}
+
+export function showWaiting(note) {
+  fill(find("claim-fixed"), el("span", { class: "really wait" }, `${note} …`));
+}
+
+export function showFixed(answer) {
+  const on = state.fixed === "1";
+  show(find("verdict-fixed"), on);
+  find("fix").textContent = on ? "Show the leak alone" : "Fix";
+  find("fix").classList.toggle("primary", !on);
+  find("fix").classList.toggle("plain", on);
+  if (!on) return;
+  if (!answer) {
+    fill(find("claim-fixed"), el("span", { class: "really wait" }, "designing …"));
+    fill(find("pair-after"));
+    fill(find("odds-after"));
+    fill(find("saved"));
+    return;
+  }
+  fill(find("claim-fixed"), el("span", { class: "meant" }, "claimed ", el("b", {}, `ε = ${upward(Number(state.epsilon))}`)), el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
+    el("span", { class: "really kept" }, "really ", el("b", { id: "kept" }, upward(answer.kept))));
+  fill(find("pair-after"), pair(answer.curve, "What an attacker sees of the designed noise, with and without the secret change"));
+  fill(find("odds-after"), "The same attacker guesses right at most ", el("b", {}, chances(answer.odds)), " times.");
+  const share = Math.round(100 * answer.saved);
+  fill(find("saved"), el("b", {}, `${number(answer.error, 3)} instead of ${number(answer.independent.error, 3)}`), ` typical error`,
+    share > 0 ? `: ${share} % less squared error than honest independent noise` : ", as honest independent noise", answer.equations.length ? ", and the numbers still add up." : ".");
+}

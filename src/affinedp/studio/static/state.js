@@ -1,0 +1,83 @@
+// What is visible stands in the address, after the #, which browsers do not send anywhere.
+export const DEFAULTS = {
+  view: "numbers",
+  equations: "a + b = c",
+  hidden: "definition4",
+  mu: "1",
+  moves: "",
+  counted: "1",
+  directions: "",
+  epsilon: "1",
+  delta: "0",
+  law: "auto",
+  fixed: "",
+  file: "",
+  no: "",
+  also: "",
+  A: "1 0.1; 0 1",
+  C: "1 0",
+  horizon: "100",
+  reach: "1 0.1",
+  neighbours: "time-local",
+  c_epsilon: "1",
+  c_delta: "0.01",
+  links: "1 2\n2 3\n3 4\n4 5\n5 6\n6 7\n7 8\n8 9\n9 10\n10 1",
+  rounds: "60",
+  n_mu: "1",
+  spread: "10",
+  n_law: "auto",
+  n_epsilon: "1",
+  n_delta: "0.01",
+};
+
+export const address = { token: "" };
+export const state = { ...DEFAULTS };
+
+export function read() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  address.token = given.get("token") || address.token;
+  for (const name of Object.keys(DEFAULTS)) state[name] = given.get(name) ?? DEFAULTS[name];
+}
+
+export function write() {
+  const parts = new URLSearchParams();
+  if (address.token) parts.set("token", address.token);
+  for (const [name, value] of Object.entries(state)) if (value !== DEFAULTS[name]) parts.set(name, value);
+  history.replaceState(null, "", `#${parts}`);
+}
+
+// μ of single numbers, as name:size pairs; names may hold anything
+export const moves = () => (state.moves ? Object.fromEntries(JSON.parse(state.moves)) : {});
+
+export function setMoves(pairs) {
+  const given = Object.entries(pairs);
+  state.moves = given.length ? JSON.stringify(given) : "";
+}
+
+export const rejected = () => (state.no ? JSON.parse(state.no) : []);
+export const also = () => (state.also ? JSON.parse(state.also) : []);
+
+const sized = (text, otherwise) => (text.trim() === "" || !Number.isFinite(Number(text)) ? otherwise : Number(text));
+
+export function question() {
+  let own = {};
+  let more = [];
+  try {
+    own = moves();
+    more = also();
+  } catch {
+    state.moves = state.also = "";
+  }
+  return {
+    equations: state.equations,
+    also: more,
+    hidden: state.hidden,
+    mu: sized(state.mu, 1),
+    moves: own,
+    counted: Math.round(sized(state.counted, 1)),
+    directions: state.directions,
+    epsilon: sized(state.epsilon, 1),
+    delta: sized(state.delta, 0),
+    law: state.law,
+  };
+}

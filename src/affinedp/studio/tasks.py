@@ -1,0 +1,44 @@
+"""The computations of the page, by name.  Loading this loads all that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from affinedp.studio import answers, applications, checking, take_home, uploads
+from affinedp.studio.question import Question
+
+
+def design(question: Question) -> dict[str, Any]:
+    """Return what step 3 shows, and the mechanism as its file.
+
+    Parameters
+    ----------
+    question : Question
+        Steps 1 to 3.
+    """
+    from affinedp.progress import Progress
+
+    with Progress("the noise") as bar:
+        bar.update(0.05, "designing the least noise")
+        known, mechanism = answers.designed(question)
+        bar.update(0.8, "comparing it with others")
+        shown = answers.described(question, known, mechanism)
+    with TemporaryDirectory() as folder:  # all of it is public
+        mechanism.save(Path(folder, "mechanism.json"))
+        file = Path(folder, "mechanism.json").read_text(encoding="utf-8")
+    return {"shown": shown, "files": take_home.files(question, known, shown, file)}
+
+
+TASKS: Mapping[str, Callable[[Any], Any]] = {
+    "check": checking.check,
+    "leak": answers.leak,
+    "design": design,
+    "solve": answers.solve,
+    "control": applications.control,
+    "consensus": applications.consensus,
+    "peek": uploads.peek,
+    "discover": uploads.discover_in,
+}

@@ -1,0 +1,340 @@
+"""Files in the wrong place, odd spellings of numbers, missing columns: what a person is told."""
+
+import json
+import shlex
+
+import pytest
+from typer.main import get_command
+
+import affinedp as adp
+from affinedp.cli import app as cli
+from affinedp.cli import exits
+from affinedp.cli.file_kinds import expect, kind_of
+
+pytest.importorskip("pandas")
+
+PROBLEM = """
+equations = ["women + men = all"]
+[privacy]
+mu = 1.0
+epsilon = 1.0
+delta = 0.01
+[noise]
+law = "gaussian"
+scale = 2.0
+"""
+TABLE = """
+[totals]
+all = ["women", "men"]
+[privacy]
+mu = 1
+epsilon = 1.0
+"""
+LOOP = """
+horizon = 5
+[plant]
+A = [[0.9]]
+B = [[1.0]]
+C = [[1.0]]
+x0 = [1.0]
+[controller]
+feedback = [[0.1]]
+observer = [[0.1]]
+[reference]
+constant = [0.0]
+[privacy]
+epsilon = 1.0
+delta = 0.01
+"""
+NETWORK = 'rounds = 3\nlinks = [["a", "b"]]\n[noise]\nlaw = "laplace"\nepsilon = 1.0\n'
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One file of each kind."""
+    home = tmp_path_factory.mktemp("files")
+    texts = {"problem.toml": PROBLEM, "table.toml": TABLE, "loop.toml": LOOP, "net.toml": NETWORK}
+    for name, text in texts.items():
+        (home / name).write_text(text, encoding="utf-8")
+    (home / "data.csv").write_text("women,men,all\n10,20,30\n11,22,33\n")
+    M = adp.AffineManifold.from_equations(["women + men = all"])
+    adp.design_gaussian(M, epsilon=1, delta=0.01).save(home / "mechanism.json")
+    adp.Ledger(home / "budget.db", epsilon=1, protects="one person").close()
+    (home / "empty.toml").write_text("")
+    (home / "bytes.toml").write_bytes(bytes(range(128, 256)))
+    (home / "bytes.json").write_bytes(bytes(range(128, 256)))
+    (home / "bytes.csv").write_bytes(bytes(range(128, 256)))
+    (home / "list.json").write_text("[1, 2]")
+    return home
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+
+    def call(words):
+        monkeypatch.setattr("sys.argv", ["affinedp", *shlex.split(words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        said = capsys.readouterr()
+        return stop.value.code or 0, said.out, said.err
+
+    return call
+
+
+def test_kinds_of_files(folder):
+    found = {path.name: kind_of(path) for path in folder.iterdir() if path.is_file()}
+    assert found == {
+        "problem.toml": "problem", "table.toml": "table description", "loop.toml": "loop",
+        "net.toml": "network", "data.csv": "data", "mechanism.json": "mechanism",
+        "budget.db": "ledger", "empty.toml": "", "bytes.toml": "", "bytes.json": "",
+        "bytes.csv": "data", "list.json": "",
+    }  # fmt: skip
+    for name, kind in found.items():
+        if kind:
+            assert expect(folder / name, kind) == kind
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("release problem.toml data.csv -o o.csv", "problem.toml is a problem, not a mechanism"),
+        ("release problem.toml data.csv -o o.csv", "affinedp design problem.toml -o"),
+        ("release mechanism.json problem.toml -o o.csv", "problem.toml is a problem, not data"),
+        ("release data.csv data.csv -o o.csv", "data.csv is data, not a mechanism"),
+        ("design table.toml -o m.json", "affinedp design table.toml --preview"),
+        ("design mechanism.json -o m.json", "affinedp report mechanism.json"),
+        ("verify table.toml", "table.toml is a table description, not a problem"),
+        ("verify loop.toml", "affinedp control design loop.toml"),
+        ("report problem.toml", "problem.toml is a problem, not a mechanism"),
+        ("report budget.db", "affinedp ledger show budget.db"),
+        ("audit problem.toml", "not a mechanism"),
+        ("discover problem.toml", "problem.toml is a problem, not data"),
+        ("control design problem.toml -o n.json", "problem.toml is a problem, not a loop"),
+        ("control cloud net.toml", "net.toml is a network, not a loop"),
+        ("control plant problem.toml", "not a loop"),
+        ("control sensor loop.toml", "loop.toml is a loop, not data"),
+        (
+            "control gateway --mechanism mechanism.json --state s.db --resolution 1",
+            "mechanism.json is a mechanism, not noise of a loop",
+        ),
+        ("consensus launch loop.toml", "loop.toml is a loop, not a network"),
+        ("consensus keys problem.toml --folder k", "not a network"),
+        ("tables preview problem.toml data.csv", "not a table description"),
+        ("tables guess problem.toml --index a --epsilon 1", "problem.toml is a problem, not data"),
+    ],
+)
+def test_a_file_in_the_wrong_place_gets_the_right_command(run, words, said):
+    code, out, err = run(words)
+    assert (code, out) == (exits.BAD_INPUT, "")
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "verify {}.toml", "design {}.toml --preview", "report {}.json", "audit {}.json",
+        "release {}.json data.csv -o o.csv", "release mechanism.json {}.csv -o o.csv",
+        "discover {}.csv", "control design {}.toml -o n.json", "control sensor {}.csv",
+        "consensus launch {}.toml", "tables preview {}.toml data.csv", "ledger show {}.toml",
+        "ledger check {}.toml", "ledger history nowhere.db",
+    ],
+)  # fmt: skip
+def test_missing_binary_and_empty_files_are_named(run, command, folder):
+    for name in ("nowhere", "bytes"):
+        code, out, err = run(command.format(name))
+        if command.startswith("ledger check") and name == "bytes":
+            assert code == exits.NOT_KEPT  # what it says about a ledger is its answer
+            continue
+        assert (code, out) == (exits.BAD_INPUT, ""), err
+        assert name in err or "{}" not in command
+        assert len(err.splitlines()) == 1
+    code, _, err = run(command.format(folder / "empty").replace(".json", ".toml"))
+    assert code in (exits.BAD_INPUT, exits.NOT_KEPT)
+    assert "Traceback" not in err
+
+
+def test_a_folder_is_no_file(run, folder):
+    (folder / "sub").mkdir(exist_ok=True)
+    for words in ("verify sub", "report sub", "release sub data.csv -o o.csv", "discover sub"):
+        code, _, err = run(words)
+        assert code == exits.BAD_INPUT
+        assert "sub is a folder" in err
+
+
+DATA = {
+    "semicolons": ("women;men;all\n1;2;3\n", "line 1: its columns are separated by semicolons"),
+    "decimal commas": ("women;men;all\n1,5;2,5;4\n", "separated by semicolons"),
+    "tabs": ("women\tmen\tall\n1\t2\t3\n", "separated by tabs"),
+    "thousands": (
+        'women,men,all\n1,2,3\n"1,234",20,"1,254"\n',
+        "column 'women', row 1 (counting from 0) has a separator of thousands",
+    ),
+    "spaces": ("women,men,all\n1 234,20,1254\n", "column 'women', row 0"),
+    "comma decimals": ('women,men,all\n"1,5",2,3\n', "write 1234.5"),
+    "text": ("women,men,all\n1,two,3\n", "column 'men'"),
+    "a column missing": ("women,all\n1,3\n", "'men'"),
+    "empty": ("", "empty"),
+    "only names": ("women,men,all\n", ""),
+    "huge": ("women,men,all\n1e300,0,1e300\n", ""),
+    "missing value": ("women,men,all\n1,,3\n", "'men'"),
+    "infinite": ("women,men,all\n1,inf,3\n", "'men'"),
+}
+
+
+@pytest.mark.parametrize("name", list(DATA))
+@pytest.mark.parametrize("mechanism", ["mechanism.json", "table.toml"])
+def test_odd_data_is_refused_by_name_and_place(run, folder, name, mechanism):
+    text, said = DATA[name]
+    (folder / "odd.csv").write_text(text)
+    code, out, err = run(f"release {mechanism} odd.csv -o odd-out.csv --force")
+    if name == "only names" and code == 0:
+        return  # a table without rows is published as it is
+    assert (code, out) == (exits.BAD_INPUT, ""), err
+    assert "odd.csv" in err
+    assert said in err
+    assert "did you mean" not in err
+    assert "1,234" not in err or "write 1234.5" in err
+    assert not (folder / "odd-out.csv").exists()
+
+
+def test_labels_with_commas_are_labels(run, folder):
+    (folder / "towns.csv").write_text('town,women,men,all\n"Bonn, 1",1,2,3\n"2,000 Oaks",1,2,3\n')
+    (folder / "towns.toml").write_text(f'index = "town"\n{TABLE}')
+    assert run("release towns.toml towns.csv -o towns-out.csv --force")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("design problem.toml -o m.json --law laplace --delta 2", "less than 1, not 2 (--delta)"),
+        ("design problem.toml -o m.json --delta 2", "less than 1, not 2 (--delta)"),
+        ("design problem.toml -o m.json --epsilon -1", "not -1 (--epsilon)"),
+        ("design problem.toml -o m.json --epsilon inf", "(--epsilon)"),
+        ("design problem.toml -o m.json --law laplace --delta 0.1", "leave out --delta"),
+        ("verify problem.toml --delta 2", "(--delta)"),
+        ("control design loop.toml -o n.json --delta 2", "(--delta)"),
+        ("design problem.toml", "-o FILE"),
+        ("design problem.toml --preview -o m.json", "leave out -o"),
+        ("design problem.toml -o m.json --data data.csv", "--data goes with --preview"),
+        ("design problem.toml -o m.json --method best", "algorithm1"),
+        ("design problem.toml -o m.json --law cauchy", "knorm"),
+        ("discover data.csv --law cauchy", "laplace"),
+        ("consensus agent --id a --state s.db --neighbours b:0.2 --law cauchy", "laplace"),
+        ("release mechanism.json data.csv -o no/o.csv", "no such folder"),
+    ],
+)
+def test_options_out_of_range_are_named(run, words, said):
+    code, out, err = run(words)
+    assert (code, out) == (exits.BAD_INPUT, "")
+    assert said in " ".join(err.split())
+
+
+# Looking first, and not overwriting.
+
+
+def test_preview_of_a_problem_and_of_a_table(run, folder):
+    before = {path.name for path in folder.iterdir()}
+    code, out, _ = run("design problem.toml --preview")
+    assert code == 0
+    assert out.startswith("Keeps ε = 1 at δ = 0.01, as was asked")
+    assert out.rstrip().endswith("nothing was written")
+    for words in ("design table.toml --preview", "design table.toml --preview --data data.csv"):
+        code, out, err = run(words)
+        assert code == 0, err
+        assert out.startswith("asked for    ε = 1 at δ = 0: kept")
+        assert "total columns" in out
+        answer = json.loads(run(f"{words} --json")[1])
+        assert next(iter(answer)) == "asked"
+        assert answer["levels"]
+    assert {path.name for path in folder.iterdir()} == before
+
+
+def test_a_preview_that_needs_rows_says_so(run, folder):
+    (folder / "years.toml").write_text(
+        'index = "year"\n[row_totals]\nboth = ["1", "2"]\n[privacy]\nmu = 1\nepsilon = 1.0\n'
+    )
+    code, _, err = run("design years.toml --preview")
+    assert code == exits.BAD_INPUT
+    assert "--data FILE" in err
+
+
+def test_what_was_published_is_not_overwritten(run, folder):
+    words = "release mechanism.json data.csv -o once.csv"
+    code, out, err = run(words)
+    assert code == 0, err
+    assert "no ledger was given" in err
+    assert "ledger" not in out
+    before = (folder / "once.csv").read_bytes()
+    code, _, err = run(words)
+    assert code == exits.BAD_INPUT
+    assert "--force" in err
+    assert (folder / "once.csv").read_bytes() == before
+    answer = json.loads(run(f"{words} --force --json")[1])
+    assert answer["rows"] == 2
+    assert answer["promise_of_each_row"]["asked"]["holds"] is True
+    assert (folder / "once.csv").read_bytes() != before
+
+
+# Every command.
+
+
+def commands(group, path=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands(get_command(cli.app)))
+
+
+@pytest.mark.parametrize("path", list(COMMANDS), ids=" ".join)
+def test_every_command_has_json_and_examples_that_parse(path):
+    command = COMMANDS[path]
+    options = {name for parameter in command.params for name in parameter.opts}
+    assert "--json" in options or path == ("studio",)
+    lines = command.epilog.split("\n\n")
+    assert lines[0] in ("Example:", "Examples:")
+    for line in lines[1:]:
+        words = shlex.split(line.partition(" && ")[0].partition(" > ")[0])
+        assert words[0] == "affinedp"
+        assert tuple(words[1 : 1 + len(path)]) == path
+        command.make_context(path[-1], words[1 + len(path) :])
+
+
+def test_help_keeps_brackets_and_flows(run):
+    code, out, _ = run("design --help")
+    assert code == 0
+    assert out.split()[:2] == ["Usage:", "affinedp"]
+    assert "Examples:" in out
+
+
+def test_warnings_go_to_standard_error(capsys):
+    import warnings
+
+    def command():
+        warnings.warn("the state was moved: give moved=True", UserWarning, stacklevel=1)
+
+    with pytest.raises(SystemExit):
+        exits.run(command)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "affinedp: warning: the state was moved: give --moved\n"
+
+
+def test_reports_of_all_kinds_of_noise(run, folder):
+    assert run("control design loop.toml -o noise.json")[0] == 0
+    answer = json.loads(run("control design loop.toml -o noise.json --json")[1])
+    assert answer["asked"] == {"epsilon": 1.0, "delta": 0.01, "holds": True}
+    from affinedp.designs.structured.saved import save_structured
+    from affinedp.designs.structured.trees import design_tree
+
+    save_structured(design_tree([-1, 0, 0], epsilon=1, delta=0.01), folder / "tree.json")
+    for name in ("mechanism.json", "noise.json", "tree.json"):
+        code, out, err = run(f"report {name}")
+        assert code == 0, err
+        assert out.startswith("Keeps ε = 1 at δ = 0.01, as was asked")
+        answer = json.loads(run(f"report {name} --json")[1])
+        assert next(iter(answer)) == "asked"

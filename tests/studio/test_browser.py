@@ -1,0 +1,295 @@
+"""The studio in a real browser: four steps, files that run, hostile names, a second tab."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.parse
+from pathlib import Path
+
+import pytest
+
+import affinedp as adp
+from studios import Studio
+
+HOSTILE = "<img src=x onerror=document.title='owned'>"
+FILES = ("publish.py", "problem.toml", "mechanism.json", "report.html")
+
+pytestmark = pytest.mark.slow
+
+
+def link(studio, **state):
+    return f"{studio.link}&{urllib.parse.urlencode(state)}" if state else studio.link
+
+
+def downloaded(folder: Path, name: str) -> Path:
+    """A file that the browser saved, whole."""
+    end = time.monotonic() + 30
+    while not (folder / name).exists() or list(folder.glob("*.crdownload")):
+        assert time.monotonic() < end, f"{name} was not saved"
+        time.sleep(0.05)
+    return folder / name
+
+
+def take_home(page, folder):
+    for name in FILES:
+        button = page.driver.find_element("css selector", f"[data-file='{name}']")
+        page.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+        button.click()
+        downloaded(folder, name)
+
+
+def run_script(folder):
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    (folder / "run").mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, str(folder / "publish.py")],
+        cwd=folder / "run", capture_output=True, text=True, env=environment, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def said(output, label):
+    return float(re.search(rf"^{label} (\S+)$", output, re.M)[1])
+
+
+def shown_number(text):
+    return float(re.search(r"[-\d.]+", text)[0])
+
+
+def test_the_readme_example_through_all_four_steps(studio, page, tmp_path):
+    page.open(studio.link)
+    # 1 and the verdict: claimed 1 is really 2
+    assert page.find("equations").get_attribute("value") == "a + b = c"
+    assert page.text("really") == "2"
+    assert "claimed ε = 1" in page.text("claim")
+    assert not page.find("verdict-fixed").is_displayed()
+    # Fix: 1 again, with less error, both pairs of distributions drawn
+    page.click("fix")
+    page.until("document.getElementById('kept')")
+    assert page.text("kept") == "1"
+    assert "1.83 instead of 2.83" in page.text("saved")
+    for place in ("pair-before", "pair-after"):
+        assert len(page.find(place).find_elements("css selector", "path.curve")) == 2
+    assert "fixed=1" in page.driver.current_url
+    # 2: what is hardest to hide is red on the graph
+    red = page.find("graph").find_elements("css selector", "rect.moved")
+    assert len(red) == 2
+    # 3: noise beside independent noise and cells that are added up
+    assert len(page.find("bars").find_elements("css selector", "rect.bar")) == 9
+    error = float(page.find("error").get_attribute("value"))
+    # 4: four files, and the script says what the page says
+    take_home(page, tmp_path)
+    output = run_script(tmp_path)
+    assert said(output, "really epsilon") == 2.0
+    assert said(output, "kept epsilon") == 1.0
+    assert said(output, "typical error") == pytest.approx(error, rel=1e-4)
+    saved = adp.Mechanism.load(tmp_path / "mechanism.json")
+    again = adp.Mechanism.load(tmp_path / "run" / "mechanism.json")
+    assert saved.fingerprint == again.fingerprint
+    assert "at most 70" in " ".join((tmp_path / "report.html").read_text("utf-8").split())
+    command = [sys.executable, "-m", "affinedp", "design", tmp_path / "problem.toml", "--law",
+               "auto", "-o", tmp_path / "cli.json", "--json"]  # fmt: skip
+    answer = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert math.sqrt(answer["expected_squared_error"] / 3) == pytest.approx(error, rel=1e-4)
+    assert page.complaints() == []
+
+
+def test_a_link_reproduces_the_page(studio, page):
+    page.open(link(studio, equations="p + q = r", hidden="replace", epsilon="0.5", fixed="1"))
+    seen = page.text("claim"), page.text("saved"), page.text("graph-caption")
+    assert page.text("really") == "1"
+    assert page.find("epsilon").get_attribute("value") == "0.5"
+    page.open(page.driver.current_url)
+    assert (page.text("claim"), page.text("saved"), page.text("graph-caption")) == seen
+
+
+def test_mistakes_are_shown_while_typing(studio, page):
+    page.open(link(studio, law="laplace", hidden="replace"))
+    page.write("equations", "a + b = c\nc + = d")
+    wrong = page.text("equations-wrong")
+    assert "Line 2: a number, a name or a parenthesis is missing here" in wrong
+    before, caret = wrong.split("c + = d\n")[1].rstrip("^"), wrong[-1]
+    assert (len(before), caret) == (4, "^")
+    page.write("equations", "a + b = c\n2 a + 2 b = 2 c")
+    assert "follows from the other lines" in page.text("equations-wrong")
+    page.write("equations", "a + b = c\na + b = c + 1")
+    assert "contradict" in page.text("equations-said")
+    page.write("equations", "")
+    assert "write an equation" in page.text("equations-said")
+
+
+def test_epsilon_and_error_give_each_other(studio, page):
+    page.open(link(studio, law="laplace", hidden="replace"))
+    first = float(page.find("error").get_attribute("value"))
+    page.write("epsilon", "2")
+    assert float(page.find("error").get_attribute("value")) == pytest.approx(first / 2, rel=1e-4)
+    page.driver.execute_script("document.getElementById('error').focus()")
+    page.write("error", str(first))
+    page.until("Math.abs(document.getElementById('epsilon').value - 1) < 1e-4")
+    page.settled()
+    assert shown_number(page.text("odds").split("at most ")[1]) == 70
+
+
+def test_a_real_table_from_a_file(studio, page, tmp_path):
+    vega_datasets = pytest.importorskip("vega_datasets")
+    columns = ["month", "manufacturing", "durable_goods", "nondurable_goods", "nonfarm",
+               "goods_producing", "service_providing"]  # fmt: skip
+    vega_datasets.data.us_employment()[columns].to_csv(tmp_path / "jobs.csv", index=False)
+    page.open(link(studio, law="gaussian", delta="1e-06"))
+    page.find("file").send_keys(str(tmp_path / "jobs.csv"))
+    page.until("document.getElementById('discover')")
+    assert "120 rows, 7 columns" in page.text("file-card")
+    assert "=" not in page.text("file-card")
+    page.click("discover")
+    page.until("document.querySelectorAll('.found li').length === 2")
+    assert "is really" in page.text("found")
+    page.click("accept-all")
+    page.settled()
+    written = page.find("equations").get_attribute("value").splitlines()
+    assert sorted(written) == [
+        "manufacturing = durable_goods + nondurable_goods",
+        "nonfarm = goods_producing + service_providing",
+    ]
+    assert page.driver.find_element("css selector", "input[value=person]").is_selected()
+    # one of them is not public after all
+    buttons = page.driver.find_elements("css selector", ".found li button")
+    next(
+        one for one in buttons if one.get_attribute("aria-label") == f"Not public: {written[0]}"
+    ).click()
+    page.settled()
+    assert page.find("equations").get_attribute("value") == written[1]
+    error = float(page.find("error").get_attribute("value"))
+    take_home(page, tmp_path)
+    output = run_script(tmp_path)
+    assert said(output, "typical error") == pytest.approx(error, rel=1e-4)
+    assert said(output, "really epsilon") > 1
+    assert page.complaints() == []
+
+
+def test_names_are_text_whatever_they_hold(studio, page, tmp_path):
+    name = HOSTILE.replace("`", "")
+    page.open(
+        link(studio, equations=f"`{name}` + b = c", law="laplace", hidden="replace", fixed="1")
+    )
+    assert name in page.text("graph-caption")
+    content = f'"{HOSTILE}",b,c\n1,2,3\n'
+    (tmp_path / "names.csv").write_text(content, encoding="utf-8")
+    page.find("file").send_keys(str(tmp_path / "names.csv"))
+    page.until("document.getElementById('discover')")
+    assert HOSTILE in page.text("file-card")
+    assert page.driver.title == "affinedp studio"
+    assert page.driver.find_elements("css selector", "main img") == []
+    take_home(page, tmp_path)
+    assert "<img" not in (tmp_path / "report.html").read_text("utf-8")
+    assert said(run_script(tmp_path), "kept epsilon") == pytest.approx(1.0)
+    assert page.complaints() == []
+
+
+def test_a_file_that_is_too_large_is_refused_politely(studio, page, tmp_path):
+    with (tmp_path / "large.csv").open("wb") as file:
+        file.truncate(100_000_000)
+    page.open(link(studio, law="laplace", hidden="replace"))
+    page.find("file").send_keys(str(tmp_path / "large.csv"))
+    page.until("document.querySelector('#file-card [role=alert]')")
+    assert "100 MB: the page takes at most 50 MB" in page.text("file-card")
+
+
+def test_a_wrong_token_is_explained(studio, page):
+    page.open(studio.address + "/#token=wrong", wait=False)
+    page.until("!document.getElementById('banner').hidden")
+    assert "another run" in page.text("banner")
+
+
+def test_two_tabs_do_not_disturb_each_other(studio, page):
+    driver = page.driver
+    page.open(link(studio, law="laplace", hidden="replace"))
+    first = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    try:
+        page.open(link(studio, law="laplace", hidden="replace", epsilon="3"))
+        assert page.text("really") == "6"
+    finally:
+        driver.close()
+        driver.switch_to.window(first)
+    assert page.text("really") == "2"
+    page.write("epsilon", "2")
+    assert page.text("really") == "4"
+
+
+def test_another_origin_cannot_ask(studio, page):
+    """A page of another site sends a request: the browser blocks it, and the server refuses."""
+    page.driver.get("data:text/html,<title>elsewhere</title>")
+    outcome = page.driver.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "fetch(arguments[0], {headers: {'x-studio-token': arguments[1]}})"
+        ".then((answer) => done('read ' + answer.status), () => done('blocked'))",
+        studio.address + "/api/hello",
+        studio.token,
+    )
+    assert outcome == "blocked"
+    page.complaints()
+
+
+def test_control_and_consensus(studio, page):
+    page.open(link(studio, view="control"))
+    assert "really 25.75" in page.text("control-verdict")
+    assert "1.98 instead of 18.8" in page.text("control-verdict")
+    assert page.find("control-lines").find_elements("css selector", "path.curve")
+    page.write("f-A", "1 0.1; 0")
+    assert "equally many numbers" in page.text("control-wrong")
+    (complaint,) = page.complaints()  # of the refusal, as browsers do
+    assert "422" in complaint
+    page.open(link(studio, view="consensus", links="ann bob\nbob carl\ncarl ann"))
+    assert "3 agents" in page.text("consensus-verdict")
+    assert len(page.find("consensus-lines").find_elements("css selector", "path.curve")) == 3
+    assert page.complaints() == []
+
+
+def test_keyboard_and_labels(studio, page):
+    """Everything that takes input has a name; the steps can be reached and changed by keys."""
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(link(studio, law="laplace", hidden="replace"))
+    nameless = page.driver.execute_script(
+        "return [...document.querySelectorAll('input, select, textarea, button')]"
+        ".filter((one) => !(one.labels && one.labels.length) && !one.ariaLabel"
+        " && !one.textContent.trim()).map((one) => one.id || one.outerHTML)"
+    )
+    assert nameless == []
+    page.find("fix").send_keys(Keys.ENTER)
+    assert page.find("verdict-fixed").is_displayed()
+    page.find("tab-numbers").send_keys(Keys.ARROW_RIGHT)
+    page.settled()
+    assert page.find("view-control").is_displayed()
+    assert page.find("tab-control").get_attribute("aria-selected") == "true"
+
+
+@pytest.mark.parametrize("view", ["numbers", "control", "consensus"])
+def test_nothing_is_cut_off_on_a_telephone(studio, page, view):
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        page.open(link(studio, view=view, law="laplace", hidden="replace"))
+        width = page.driver.execute_script("return document.documentElement.scrollWidth")
+        assert width <= 390
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_stopped_server_is_explained(page):
+    other = Studio()
+    page.open(link(other, law="laplace", hidden="replace"))
+    other.stop()
+    page.driver.execute_script(
+        "const box = document.getElementById('epsilon'); box.value = '3';"
+        "box.dispatchEvent(new Event('input'))"
+    )
+    page.until("!document.getElementById('banner').hidden")
+    assert "was stopped" in page.text("banner")
+    assert "epsilon=3" in page.driver.current_url
+    page.complaints()

@@ -1,0 +1,342 @@
+"""The server by itself: who may ask, what is refused, and that it stays up."""
+
+import itertools
+import json
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra studio")
+from fastapi.testclient import TestClient
+
+from affinedp.studio import guard, jobs, server, uploads
+from affinedp.studio.question import Question
+
+HOST = "127.0.0.1:8642"
+TOKEN = "the-token-of-this-run"
+# a design that takes minutes
+LONG = "\n".join(f"a{i} + b{i} + c{i} = d{i % 3}" for i in range(9))
+numbers = itertools.count(10_000_000)
+
+
+@pytest.fixture(scope="module")
+def running():
+    made = jobs.Jobs(preload="affinedp.studio.tasks")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def client(running):
+    app = server.create_app(TOKEN, (HOST,), running)
+    with TestClient(app, base_url=f"http://{HOST}", headers={"x-studio-token": TOKEN}) as made:
+        yield made
+
+
+def asked(client, path, question, **headers):
+    """The answer of a computation, however long it takes."""
+    number = f"job-{next(numbers)}"
+    answer = client.post(path, json=question, headers={"x-studio-job": number, **headers})
+    while answer.status_code == 202:
+        answer = client.get(f"/api/jobs/{number}")
+    return answer
+
+
+def test_the_page_and_its_files_come_without_a_token_and_with_a_strict_policy(client):
+    page = client.get("/", headers={"x-studio-token": ""})
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "<script>" not in page.text
+    assert "style=" not in page.text
+    assert "onclick" not in page.text
+    assert "http" not in page.text.replace("http-equiv", "")
+    assert client.get("/static/main.js").headers["content-type"].startswith("text/javascript")
+    for name in ("nothing.js", "..%2f__init__.py", "guard.py"):
+        assert client.get(f"/static/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/redoc"])
+def test_nothing_else_is_served(client, path):
+    assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1]])
+def test_a_wrong_token_is_refused_in_words(client, token):
+    answer = client.get("/api/hello", headers={"x-studio-token": token})
+    assert answer.status_code == 401
+    assert "another run" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1:1"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/api/hello"])
+def test_another_site_may_not_ask(client, headers, path):
+    answer = client.get(path, headers=headers)
+    assert answer.status_code == 403
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_the_page_itself_may_ask(client):
+    answer = client.get("/api/hello", headers={"origin": f"http://{HOST}"})
+    assert answer.json()["most_bytes"] == uploads.MOST_BYTES
+
+
+def test_a_token_is_compared_in_constant_time(client):
+    """A token that is not text is no reason to stumble."""
+    assert client.get("/api/hello", headers={"x-studio-token": b"\xe9"}).status_code == 401
+
+
+def test_the_readme_example(client):
+    answer = asked(client, "/api/leak", {}).json()["answer"]
+    assert (answer["claimed"], answer["really"], answer["kept"]) == (1.0, 2.0, False)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"equations": "a + b = c" * 20_000},
+        {"epsilon": -1},
+        {"epsilon": "nan"},
+        {"delta": 1},
+        {"law": "uniform"},
+        {"unknown": 1},
+        {"also": [""]},
+        {"mu": -1},
+        [1, 2],
+    ],
+)
+def test_a_malformed_question_is_refused(client, question):
+    answer = asked(client, "/api/leak", question)
+    assert answer.status_code == 422
+    assert answer.json()["message"]
+
+
+def test_a_megabyte_of_equations_is_refused_before_it_is_read(client):
+    text = "a+" * 600_000 + "a=b"
+    answer = asked(client, "/api/check", {"equations": text})
+    assert answer.status_code == 413
+    assert "too large" in answer.json()["message"]
+
+
+def test_too_many_numbers_are_refused(client):
+    text = "+".join(f"x{i}" for i in range(9_000)) + " = y"
+    answer = asked(client, "/api/check", {"equations": text}).json()["answer"]
+    assert not answer["ok"]
+    assert "9,001 numbers" in answer["message"]
+
+
+def test_bytes_without_a_length_are_counted():
+    """A body that does not say how long it is stops when it is too long."""
+    import asyncio
+
+    sent, taken = [], []
+
+    async def app(scope, receive, send):
+        while True:
+            message = await receive()
+            taken.append(len(message["body"]))
+            if not message["more_body"]:
+                break
+
+    async def receive():
+        return {"type": "http.request", "body": b"x" * 100_000, "more_body": True}
+
+    async def send(message):
+        sent.append(message)
+
+    made = guard.Guard(app, TOKEN, (HOST,), 50_000_000)
+    headers = [(b"host", HOST.encode()), (b"x-studio-token", TOKEN.encode())]
+    scope = {"type": "http", "path": "/api/check", "headers": headers}
+    asyncio.run(made(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert sum(taken) <= guard.MOST_QUESTION
+
+
+def test_a_file_is_outlined_and_its_numbers_are_not_told(client):
+    content = b"women,men,all\n123456,234567,358023\n"
+    file = client.post("/api/files?name=t.csv", content=content).json()["file"]
+    answer = client.get(f"/api/files/{file}", headers={"x-studio-job": "outline-1"})
+    while answer.status_code == 202:
+        answer = client.get("/api/jobs/outline-1")
+    told = answer.json()["answer"]
+    assert told == {"columns": ["women", "men", "all"], "rows": 1, "bytes": len(content)}
+    assert "123456" not in answer.text
+    client.delete(f"/api/files/{file}")
+    gone = client.get(f"/api/files/{file}", headers={"x-studio-job": "outline-2"})
+    assert (gone.status_code, "choose it again" in gone.json()["message"]) == (422, True)
+
+
+def test_a_hundred_megabytes_are_refused(client):
+    answer = client.post("/api/files?name=t.csv", content=b"1,2\n" * 25_000_000)
+    assert answer.status_code == 413
+    assert "50 MB" in answer.json()["message"]
+    assert client.get("/api/hello").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.exe", b"MZ"),
+        ("t.csv", b"\xff\xfe\x00"),
+        ("t.csv", b""),
+        ("t.csv", ",".join(f"c{i}" for i in range(100_000)).encode()),
+        ("t.csv", b"a\x1b[8m,b\n1,2\n"),
+        ("t.parquet", b"PAR1 not really"),
+        ("t.xlsx", b"PK not really"),
+        ("../../etc/passwd.csv", b""),
+    ],
+)
+def test_a_hostile_file_is_refused_in_words(client, name, content):
+    answer = client.post("/api/files", params={"name": name}, content=content)
+    if answer.status_code == 200:
+        number, file = f"peek-{next(numbers)}", answer.json()["file"]
+        answer = client.get(f"/api/files/{file}", headers={"x-studio-job": number})
+        while answer.status_code == 202:
+            answer = client.get(f"/api/jobs/{number}")
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["message"]
+
+
+def test_only_the_newest_files_are_held():
+    shelf = uploads.Shelf()
+    held = [shelf.put(f"{i}.csv", b"a\n1\n") for i in range(uploads.MOST_HELD + 1)]
+    assert shelf.get(held[-1]).name.startswith("4")
+    with pytest.raises(ValueError, match="no longer held"):
+        shelf.get(held[0])
+
+
+def test_equations_of_a_file_are_found_with_what_they_cost(client):
+    pairs = np.random.default_rng(1).integers(0, 500, (30, 2))
+    rows = "\n".join(f"{w},{m},{w + m}" for w, m in pairs)
+    content = f"women,men,all\n{rows}\n".encode()
+    file = client.post("/api/files?name=t.csv", content=content).json()["file"]
+    (found,) = asked(client, "/api/discover", {"file": file}).json()["answer"]["equations"]
+    assert (found["text"], found["cost"]) == ("all = women + men", 2.0)
+
+
+def test_a_computation_can_be_cancelled(client, running):
+    """Thirty numbers under Definition 4 would take minutes."""
+    headers = {"x-studio-job": "long-design-1"}
+    answer = client.post("/api/design", json={"equations": LONG}, headers=headers)
+    assert answer.status_code == 202
+    process = running.find("long-design-1").process
+    assert client.delete("/api/jobs/long-design-1").json() == {"stopped": True}
+    process.join(20)
+    assert not process.is_alive()
+    assert client.get("/api/jobs/long-design-1").status_code == 409
+
+
+def test_a_new_question_takes_the_place_of_the_old_one(running):
+    first = running.start("same-name", "design", Question(equations=LONG))
+    second = running.start("same-name", "check", Question())
+    assert first.outcome.kind == "stopped"
+    assert second.done.wait(60)
+    assert second.outcome.kind == "answer"
+
+
+def test_too_many_computations_are_refused():
+    made = jobs.Jobs(preload="affinedp.studio.tasks")
+    waiting = [jobs.Job(f"n{i}") for i in range(jobs.MOST_RUNNING)]
+    made._jobs.update({job.number: job for job in waiting})
+    with pytest.raises(jobs.Busy):
+        made.start("one-more", "check", Question())
+
+
+def test_an_unexpected_failure_tells_no_values():
+    sent = []
+
+    class Line:
+        def send(self, message):
+            sent.append(message)
+
+    jobs.work(Line(), "check", "no question at all, but 1234567")
+    ((kind, message),) = sent
+    assert kind == "failed"
+    assert "1234567" not in message
+
+
+def test_infinities_become_nothing():
+    assert jobs._finite({"a": [float("inf"), 1.5, float("nan")]}) == {"a": [None, 1.5, None]}
+
+
+def test_a_release_needs_a_ledger_and_a_preview(client, tmp_path):
+    import affinedp as adp
+
+    question = {"equations": "women + men = all", "law": "laplace", "hidden": "replace"}
+    design = asked(client, "/api/design", question)
+    assert design.status_code == 200, design.text
+    content = b"women,men,all\n30,70,100\n"
+    file = client.post("/api/files?name=t.csv", content=content).json()["file"]
+    wanted = {"question": question, "file": file, "ledger": str(tmp_path / "no.db")}
+    assert client.post("/api/release/preview", json=wanted).status_code == 422
+    path = tmp_path / "budget.db"
+    with adp.Ledger(path, epsilon=1.5, protects="one person"):
+        pass
+    wanted["ledger"] = str(path)
+    told = client.post("/api/release/preview", json=wanted).json()
+    assert told["fits"]
+    assert told["spent"] == 0
+    assert told["charges"] == 1
+    with adp.Ledger(path, create=False) as ledger:
+        assert ledger.spent == 0
+    published = client.post("/api/release/publish", json={"ticket": told["ticket"]}).json()
+    header, row = published["csv"].split()
+    women, men, total = map(float, row.split(","))
+    assert header == "women,men,all"
+    assert women + men == pytest.approx(total)
+    again = client.post("/api/release/publish", json={"ticket": told["ticket"]})
+    assert again.status_code == 422
+    with adp.Ledger(path, create=False) as ledger:
+        assert ledger.spent == pytest.approx(1.0)
+    refused = client.post("/api/release/preview", json=wanted).json()
+    assert not refused["fits"]
+    assert "ticket" not in refused
+
+
+def test_two_tabs_cannot_use_one_preview(client, tmp_path):
+    import affinedp as adp
+
+    question = {"equations": "women + men = all", "law": "laplace", "hidden": "replace"}
+    asked(client, "/api/design", question)
+    content = b"women,men,all\n30,70,100\n"
+    file = client.post("/api/files?name=t.csv", content=content).json()["file"]
+    path = tmp_path / "budget.db"
+    with adp.Ledger(path, epsilon=10, protects="one person"):
+        pass
+    wanted = {"question": question, "file": file, "ledger": str(path)}
+    ticket = client.post("/api/release/preview", json=wanted).json()["ticket"]
+    codes = []
+
+    def publish():
+        codes.append(client.post("/api/release/publish", json={"ticket": ticket}).status_code)
+
+    threads = [threading.Thread(target=publish) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [200, 422, 422, 422]
+
+
+def test_the_same_question_is_computed_once(running):
+    question = Question(equations="p + q = r")
+    key = server.key_of(question)
+    first = running.start("once-1", "check", question, key)
+    assert first.done.wait(60)
+    second = running.start("once-2", "check", question, key)
+    assert second.process is None
+    assert second.outcome.answer == first.outcome.answer
+    assert json.loads(key)["equations"] == "p + q = r"
