@@ -20,11 +20,12 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.knorm import knorm_promise
 from affinedp.promise.verification import Law, promise_of
 from affinedp.record import MechanismRecord
-from affinedp.release.engines import engine_of, publish_in_parts
+from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement
 from affinedp.release.knorm_plan import KNormPlan, knorm_plan
 from affinedp.release.plan import Plan, checked_bound, plan_of
 from affinedp.release.publish import publish
+from affinedp.release.sampler import Sampler
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
@@ -81,6 +82,7 @@ class Mechanism(MechanismRecord):
         bound: float | None = None,
         rows: Rows | None = None,
         into: str | os.PathLike[str] | None = None,
+        sampler: Sampler = "bulk",
     ) -> Any:
         """Publish ``F x`` with this noise: cryptographic randomness, safe in floating point.
 
@@ -95,8 +97,9 @@ class Mechanism(MechanismRecord):
         Parameters
         ----------
         x : array_like, shape (n,) or (rows, n), or a Series or DataFrame
-            The data; frames are matched by name.  DataFrames of Dask and Spark are released where
-            they are, part by part.
+            The data; frames, of pandas or polars, are matched by name.  DataFrames of Dask and
+            Spark, and :class:`~affinedp.Parts` of any other engine, are released where they are,
+            part by part.  A lazy table of polars is read once, or part by part with ``into``.
         ledger : Ledger, optional
             Charged before any noise is drawn.
         label : str, optional
@@ -109,8 +112,11 @@ class Mechanism(MechanismRecord):
             may move all of them (``"same"``), and once if it moves one row at most
             (``"different"``).
         into : str or Path, optional
-            For Dask and Spark: a new folder that all workers share.  Each part is written there
+            For tables in parts: a new folder that all workers share.  Each part is written there
             once, as a Parquet file, however often the engine runs it.
+        sampler : {"bulk", "opendp"}
+            Who draws: affinedp's own sampler, or OpenDP's, which is the reference and slower.
+            Both have the same law; OpenDP's knows no K-norm noise.
 
         Returns
         -------
@@ -126,13 +132,11 @@ class Mechanism(MechanismRecord):
         True
         """
         plan = self.release_plan(bound)
-        if engine_of(x) is not None:
-            return publish_in_parts(self, plan, x, into=into, ledger=ledger, label=label, rows=rows)
-        if into is not None:
-            raise AffineDPError(
-                "into= is for tables in parts (Dask, Spark); write this one yourself"
+        if in_parts(x, into):
+            return publish_rows_in_parts(
+                self, plan, x, into=into, ledger=ledger, label=label, rows=rows, sampler=sampler
             )
-        return publish(self, plan, x, ledger=ledger, label=label, rows=rows)
+        return publish(self, plan, x, ledger=ledger, label=label, rows=rows, sampler=sampler)
 
     def in_steps(
         self,

@@ -16,8 +16,8 @@ from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
     from affinedp.tables.margin_release import MarginDesign
+    from affinedp.tables.table_design import TableDesign
     from affinedp.tables.table_file import TableFile
-    from affinedp.tables.table_release import TableDesign
 
 tables_app = typer.Typer(
     help="Tables: preview accuracy, guess a description.", no_args_is_help=True

@@ -29,6 +29,7 @@ LEVEL = 0.95
 # Steps of the search for the ε that an error takes, and how close it comes.
 MOST_STEPS = 40
 CLOSE = 1e-6
+MOST_EXPONENT = 700.0
 
 
 def leak(question: Question) -> dict[str, Any]:
@@ -146,6 +147,7 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "squared": mechanism.expected_squared_error,
         "lower_bound": mechanism.lower_bound,
         "excess": mechanism.excess,
+        "least_share": None if mechanism.excess is None else mechanism.excess**-0.5,
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
         "alternatives": [
@@ -162,6 +164,7 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
             dict.fromkeys([*known.manifold.public_entries, *mechanism.published_without_noise])
         ),
         "odds": odds(guarantee),
+        "factor": math.exp(min(guarantee.epsilon(question.delta), MOST_EXPONENT)),
         "curve": pair_curve(mechanism),
         "independent": _summary(independent),
         "added": _summary(added),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ def control(plant: Plant) -> dict[str, Any]:
         raise AffineDPError("this first view takes Gaussian noise, which needs δ > 0")
     reach: Any = mu[0] if len(mu) == 1 else mu
     asked = {"epsilon": plant.epsilon, "delta": plant.delta, "mu": reach}
-    with Progress("the noise of a trajectory") as bar:
+    with Progress("the noise of a trajectory") as bar, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         bar.update(0.1, "designing one draw for all steps")
         noise = design_output_noise((A, C), plant.horizon, neighbours=plant.neighbours, **asked)
         bar.update(0.7, "comparing it with fresh noise")
@@ -67,6 +69,7 @@ def control(plant: Plant) -> dict[str, Any]:
         "neighbours": noise.guarantee.neighbours,
         "basis": noise.guarantee.basis,
         "warnings": list(noise.guarantee.warnings),
+        "cautions": list(dict.fromkeys(str(one.message) for one in told)),
         "notes": list(noise.notes),
         "odds": odds(noise.guarantee),
         "times": times.tolist(),

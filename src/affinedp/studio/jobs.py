@@ -19,7 +19,7 @@ from typing import Any
 from affinedp.errors import AffineDPError
 from affinedp.progress import listening
 
-MOST_RUNNING = 6
+MOST_RUNNING = 12
 MOST_KEPT = 64
 MOST_FINISHED = 32
 LONGEST = 900.0

@@ -76,13 +76,11 @@ class Releases:
         charges = len(table) if publication.rows == "same" else 1
         question = publication.question
         with _ledger(publication.ledger) as ledger:
-            each = mechanism.guarantee.epsilon(ledger.delta)
             fits = ledger.fits(mechanism.guarantee, releases=charges)
             answer: dict[str, Any] = {
                 "rows": len(table),
                 "charges": charges,
                 "epsilon": mechanism.guarantee.epsilon(question.delta),
-                "each": each,
                 "ledger": ledger.name,
                 "protects": ledger.protects,
                 "cap": ledger.epsilon,

@@ -18,6 +18,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
+from affinedp.show.page import round_up
 from affinedp.studio.answers import forgetful_noise
 from affinedp.studio.problem import MOST_DIRECTIONS, Known
 from affinedp.studio.question import Question
@@ -155,9 +156,8 @@ def report(question: Question, known: Known, shown: dict[str, Any]) -> str:
     shown : dict
         What step 3 shows.
     """
-    delta = f", except with a probability of about {question.delta:g}" if question.delta else ""
+    delta = f", plus a chance of {question.delta:g}," if question.delta else ""
     odds = 100 * shown["odds"]
-    factor = math.exp(min(question.epsilon, 700.0))
     rows = "".join(
         f"<tr><td>{escape(one['name'])}</td><td>± {one['half']:.4g}</td>"
         f"<td>{one['noise']:.4g}</td><td>{one['others'][0]:.4g}</td></tr>"
@@ -174,7 +174,7 @@ def report(question: Question, known: Known, shown: dict[str, Any]) -> str:
     return _PAGE.format(
         epsilon=f"{question.epsilon:g}",
         delta=delta,
-        factor=f"{factor:.3g}",
+        factor=round_up(shown["factor"], 3),
         odds=f"{math.ceil(odds)}",
         words=escape(known.words),
         equations=equations,
@@ -199,8 +199,8 @@ td, th {{ text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px sol
 footer {{ margin-top: 2.5rem; color: #5b6675; font-size: .85rem; }}
 </style>
 <h1>What is published, and what it gives away</h1>
-<p><strong>The promise.</strong> Whatever somebody concludes from the published numbers becomes at
-most {factor} times as likely or unlikely because of one secret change (ε = {epsilon}{delta}).
+<p><strong>The promise.</strong> Whatever can be seen in the published numbers becomes at most
+{factor} times as likely{delta} because of one secret change (ε = {epsilon}).
 Somebody who must guess whether the change happened, and begins with a coin, is right at most {odds}
 times in 100.</p>
 <p><strong>The change that stays hidden:</strong> {words}.</p>

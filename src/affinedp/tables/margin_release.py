@@ -20,7 +20,9 @@ from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.errors import AffineDPError
 from affinedp.intervals import checked_level
+from affinedp.release.engines import engine_of
 from affinedp.show.page import Report
+from affinedp.tables.engine_counts import COUNTED, counted_on_engine
 from affinedp.tables.frames import given_table
 from affinedp.tables.margin_description import DesignedMargins, MarginDescription
 from affinedp.tables.margin_records import (
@@ -157,7 +159,8 @@ class MarginRelease(MarginDescription):
         Parameters
         ----------
         people : DataFrame of pandas or polars
-            One row per person, or one per cell with a column of counts.
+            One row per person, or one per cell with a column of counts.  People in tables of Dask
+            and Spark, and in lazy ones of polars, are counted where they are.
         count : str, optional
             The column of counts.
         person : str, optional
@@ -254,8 +257,7 @@ class MarginDesign(DesignedMargins):
         asked = self.description
         if count is not None and person is not None:
             raise TableError("give count for cells, or person for people: not both")
-        given = given_table(ANY, people)
-        frame = with_index_columns(given.frame)
+        frame, count, back = _read(asked, people, count, person)
         if person is not None:
             frame = first_rows(frame, person, asked.at_most or 1)
         times = None if count is None else counted_times(frame, count)
@@ -279,8 +281,25 @@ class MarginDesign(DesignedMargins):
             released = self.mechanism.release(table)
         if ledger is not None and entry is not None:
             ledger.settle(entry)
+        return ReleasedMarginTables(self, released, back)
+
+
+def _read(
+    asked: MarginDescription, people: Any, count: str | None, person: str | None
+) -> tuple[Any, str | None, Any]:
+    """People or counts in one place, the column of counts, and the way back for polars."""
+    engine = engine_of(people)
+    if count is not None or person is not None or engine not in ("dask", "spark", "polars"):
+        given = given_table(ANY, people)
         polars = type(people).__module__.startswith("polars")
-        return ReleasedMarginTables(self, released, given.back if polars else None)
+        return with_index_columns(given.frame), count, given.back if polars else None
+    import pandas
+
+    own = people.collect_schema().names() if engine == "polars" else list(people.columns)
+    names = [*(name for name in asked.levels if name in own), *asked.attributes]
+    found = counted_on_engine(people, names)
+    frame = pandas.DataFrame(list(found), columns=names).assign(**{COUNTED: list(found.values())})
+    return frame, COUNTED, given_table(ANY, people.head(0)).back if engine == "polars" else None
 
 
 def _tables(frame: Any, asked: MarginDescription, places: Places, times: IntArray | None) -> Any:

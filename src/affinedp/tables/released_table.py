@@ -14,8 +14,8 @@ from affinedp.show.page import Report
 from affinedp.show.pdf import COLUMNS
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.level_summary import all_at_once, level_summary
-from affinedp.tables.publishing import Published
 from affinedp.tables.table_report import table_report
+from affinedp.tables.table_rows import Published
 
 
 @dataclass(frozen=True, eq=False)

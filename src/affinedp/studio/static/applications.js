@@ -74,7 +74,7 @@ async function update() {
       links: state.links, rounds: Math.round(size(state.rounds, 60)), mu: size(state.n_mu, 1), spread: size(state.spread, 10), law: state.n_law,
       epsilon: size(state.n_epsilon, 1), delta: size(state.n_delta, 0.01),
     }, working(view))).answer);
-    wrong(view, "");
+    find(`${view}-work`).hidden = true;
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Refused)) throw error;
@@ -96,6 +96,7 @@ export function show(view) {
 const claim = (before, after, kept) => el("p", { class: "claim" }, el("span", { class: "meant" }, ...before), el("span", { class: "arrow", "aria-hidden": "true" }, "→"), el("span", { class: kept ? "really kept" : "really" }, "really ", el("b", {}, after)));
 
 function showControl(answer) {
+  wrong("control", answer.cautions.join("\n"));
   fill(find("control-verdict"),
     el("p", { class: "eyebrow" }, "Fresh noise, right for one measurement"),
     claim(["claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)], upward(answer.really), answer.really <= answer.claimed * 1.000001),
@@ -114,6 +115,7 @@ function showControl(answer) {
 }
 
 function showConsensus(answer) {
+  wrong("consensus", "");
   fill(find("consensus-verdict"),
     el("p", { class: "eyebrow" }, `${answer.agents.length} agents, ${LAWS[answer.law]} noise`),
     claim(["each sends its value with noise of ", el("b", {}, number(answer.noise, 3))], `ε = ${upward(answer.kept)}`, true),

@@ -1,7 +1,7 @@
 // Step 1: equations as text, checked while they are typed, or suggested by a file.
 import { ask, forget, get, Refused, upload } from "./api.js";
 import { el, fill, find, number, show } from "./dom.js";
-import { DEFAULTS, rejected, state } from "./state.js";
+import { also, DEFAULTS, rejected, state } from "./state.js";
 
 const SIZES = [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]];
 let limit = 50_000_000;
@@ -37,6 +37,11 @@ export function setUp(changed, most) {
     grow();
     changed();
   });
+  find("also").addEventListener("input", (event) => {
+    const names = event.target.value.split(",").map((name) => name.trim()).filter(Boolean);
+    state.also = names.length ? JSON.stringify([...new Set(names)]) : "";
+    changed();
+  });
   for (const button of document.querySelectorAll("[data-example]"))
     button.addEventListener("click", () => {
       state.equations = button.dataset.example;
@@ -54,6 +59,8 @@ function grow() {
 
 export function refresh() {
   if (find("equations").value !== state.equations) find("equations").value = state.equations;
+  if (find("also") !== document.activeElement) find("also").value = also().join(", ");
+  if (state.also) find("also-row").open = true;
   grow();
 }
 

@@ -63,7 +63,7 @@ export function showLeak(answer) {
     el("span", { class: answer.kept ? "really kept" : "really" }, answer.exact ? "really " : "really up to ", el("b", { id: "really" }, really)),
   );
   fill(find("pair-before"), pair(answer.curve, "What an attacker sees of ordinary noise, with and without the secret change"));
-  fill(find("odds-before"), `Whoever must tell whether the secret changed, and starts from a coin flip, guesses right `, el("b", {}, chances(answer.odds)), ` times.`);
+  fill(find("odds-before"), `Whoever must tell whether the secret changed, and starts from a coin flip, guesses right up to `, el("b", {}, chances(answer.odds)), ` times.`);
   find("verdict-leak").classList.toggle("bad", !answer.kept);
 }
 
@@ -88,7 +88,7 @@ export function showDesign(answer, changed) {
   find("error-slide").value = String(Math.round((1000 * (Math.log(answer.error / answer.independent.error) + 3)) / 6));
   find("error-slide").dataset.unit = String(answer.independent.error);
   fill(find("odds"), "An attacker who starts from a coin flip, and knows everything else, guesses right at most ", el("b", {}, chances(answer.odds)), " times. ",
-    `Nothing they conclude becomes more than ${number(Math.exp(answer.kept), 3)} times as likely (e`, el("sup", {}, "ε"), answer.delta ? `, outside an event of probability ${state.delta}).` : ").");
+    `Nothing that they can see becomes more than ${upward(answer.factor, 3)} times as likely${answer.delta ? `, plus a chance of ${state.delta}` : ""} because of the secret change.`);
   const bare = find("bare");
   if (answer.unprotected.length && bare.hidden) {
     show(bare, true);
@@ -116,7 +116,7 @@ function showLaws(answer, changed) {
       el("b", {}, law === "auto" ? "The best" : LAWS[law]), el("span", {}, words));
   });
   fill(find("laws"), el("legend", { class: "sr" }, "Law of the noise"), options);
-  const bound = answer.lower_bound ? `No noise of any law can do better than ${number(100 / answer.excess ** 0.5, 3)} % of this error. ` : "";
+  const bound = answer.lower_bound ? `No noise of any law can do better than ${Math.floor(100 * answer.least_share)} % of this error. ` : "";
   const gap = answer.gap !== null ? "Of all Gaussian noise this is the least, certified." : "";
   fill(find("least"), bound + gap);
 }
@@ -171,10 +171,10 @@ export function showFixed(answer) {
     return;
   }
   fill(find("claim-fixed"), el("span", { class: "meant" }, "claimed ", el("b", {}, `ε = ${upward(Number(state.epsilon))}`)), el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-    el("span", { class: "really kept" }, "really ", el("b", { id: "kept" }, upward(answer.kept))));
+    el("span", { class: "really kept" }, answer.exact ? "really " : "really at most ", el("b", { id: "kept" }, upward(answer.kept))));
   fill(find("pair-after"), pair(answer.curve, "What an attacker sees of the designed noise, with and without the secret change"));
   fill(find("odds-after"), "The same attacker guesses right at most ", el("b", {}, chances(answer.odds)), " times.");
-  const share = Math.round(100 * answer.saved);
+  const share = Math.floor(100 * answer.saved + 1e-6);
   fill(find("saved"), el("b", {}, `${number(answer.error, 3)} instead of ${number(answer.independent.error, 3)}`), ` typical error`,
     share > 0 ? `: ${share} % less squared error than honest independent noise` : ", as honest independent noise", answer.equations.length ? ", and the numbers still add up." : ".");
 }

@@ -47,33 +47,35 @@ export function write() {
 }
 
 // μ of single numbers, as name:size pairs; names may hold anything
-export const moves = () => (state.moves ? Object.fromEntries(JSON.parse(state.moves)) : {});
+export const moves = () => Object.fromEntries(list(state.moves).filter((one) => Array.isArray(one) && typeof one[0] === "string" && Number.isFinite(one[1])));
 
 export function setMoves(pairs) {
   const given = Object.entries(pairs);
   state.moves = given.length ? JSON.stringify(given) : "";
 }
 
-export const rejected = () => (state.no ? JSON.parse(state.no) : []);
-export const also = () => (state.also ? JSON.parse(state.also) : []);
+// what a hand-made link holds may be anything
+function list(text) {
+  try {
+    const found = JSON.parse(text || "[]");
+    return Array.isArray(found) ? found : [];
+  } catch {
+    return [];
+  }
+}
+
+export const rejected = () => list(state.no);
+export const also = () => list(state.also).filter((one) => typeof one === "string");
 
 const sized = (text, otherwise) => (text.trim() === "" || !Number.isFinite(Number(text)) ? otherwise : Number(text));
 
 export function question() {
-  let own = {};
-  let more = [];
-  try {
-    own = moves();
-    more = also();
-  } catch {
-    state.moves = state.also = "";
-  }
   return {
     equations: state.equations,
-    also: more,
+    also: also(),
     hidden: state.hidden,
     mu: sized(state.mu, 1),
-    moves: own,
+    moves: moves(),
     counted: Math.round(sized(state.counted, 1)),
     directions: state.directions,
     epsilon: sized(state.epsilon, 1),
