@@ -209,6 +209,8 @@ def solve(wish: Wish) -> dict[str, Any]:
     with Progress("the ε that this error takes") as bar:
         for step in range(MOST_STEPS):
             at = _next(last, target) if last else at
+            if step and last and at == last[0]:
+                break  # at the end of what is allowed
             question = wish.question.model_copy(update={"epsilon": float(f"{math.exp(at):.9g}")})
             bar.update(step / MOST_STEPS, f"trying ε = {question.epsilon:.4g}")
             known, mechanism = designed(question)

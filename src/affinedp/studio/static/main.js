@@ -55,7 +55,7 @@ async function update() {
   }
   const design = designed(asked);
   try {
-    noise.showLeak((await ask("leak", "/api/leak", asked)).answer);
+    noise.showLeak((await ask("leak", "/api/leak", asked, noise.waitLeak)).answer);
   } catch (error) {
     if (quiet(error)) noise.noLeak(error.message);
   }

@@ -67,6 +67,11 @@ export function showLeak(answer) {
   find("verdict-leak").classList.toggle("bad", !answer.kept);
 }
 
+export function waitLeak(progress, stop) {
+  noLeak("looking for the pair that is hardest to hide …");
+  find("claim").append(el("button", { class: "plain", onclick: stop }, "Cancel"));
+}
+
 export function noLeak(message) {
   find("fix").disabled = true;
   find("verdict-leak").classList.remove("bad");
