@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # small matrices everywhere: one BLAS thread is the fastest and the most repeatable
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test test-cluster fast kernels fuzz check lowest docs bench lock clean
+.PHONY: demo test cluster test-cluster fast kernels fuzz check lowest docs bench lock clean
 
 $(VENV)/demo.stamp: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,10 @@ $(VENV)/test.stamp: $(VENV)/demo.stamp
 
 $(VENV)/bench.stamp: $(VENV)/test.stamp
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[bench]"
+	touch $@
+
+$(VENV)/cluster.stamp: $(VENV)/test.stamp
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[cluster]"
 	touch $@
 
 $(VENV)/docs.stamp: $(VENV)/demo.stamp
@@ -47,10 +51,13 @@ check: $(VENV)/test.stamp
 test: check
 	$(BIN)/python -m pytest -n 2
 
-# engines that are too large for everyone's tests: Spark, in its local mode
-test-cluster: $(VENV)/test.stamp
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[cluster]"
-	$(BIN)/python -m pytest tests/release/test_spark.py tests/release/test_parts.py
+# engines that are too large for everyone's tests: Spark and Ray, in their local modes; make test
+# leaves them out even where they are installed
+cluster: $(VENV)/cluster.stamp
+
+test-cluster: $(VENV)/cluster.stamp
+	TEST_CLUSTER=1 $(BIN)/python -m pytest -rs tests/release/test_spark.py tests/release/test_ray.py \
+		tests/release/test_parts.py tests/tables/test_in_parts.py tests/tables/test_engine_counts.py
 
 # the rooms that every promise rests on, without the tests that take a second or more
 FAST := -m "not slow" $(addprefix tests/,equations neighbours promise files show release budget cli \
@@ -86,7 +93,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/run.py
 
 # the exact versions of the test environment, for requirements/constraints.txt
-lock: $(VENV)/bench.stamp $(VENV)/docs.stamp
+lock: $(VENV)/bench.stamp $(VENV)/docs.stamp $(VENV)/cluster.stamp
 	$(BIN)/python -m pip freeze --exclude-editable > requirements/constraints.txt
 
 clean:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,6 +19,8 @@ SECONDS = 4.0
 ROUNDS = 3
 WARM_UP = 200  # messages that are not measured
 GIVE_UP = 60.0  # seconds without an answer
+# Sources of an older version to compare with in the same run, if any.
+BEFORE = os.environ.get("AFFINEDP_BEFORE")
 
 # The far end: it answers every message at once, with the same JSON that the cloud uses.
 ECHO = """
@@ -39,6 +39,35 @@ with connection:
     threading.Event().wait()
 """
 
+# Sends as fast as it can: median and 99 % in milliseconds, steps per second.
+SENDS = """
+import statistics, sys, tempfile, time
+from affinedp.control import Gateway, design_output_noise
+from affinedp.control.stationary.certificate import start_certificate
+from affinedp.control.stationary.filters import Filter
+from affinedp.control.stationary.inputs import private_inputs
+from affinedp.control.stationary.promise import stationary_promise
+from affinedp.control.stationary.record import StationaryNoise
+
+made = Filter.of([[0.97, 0.0], [0.1, 0.7]], [[0.5], [0.1]], [[0.4, 0.3]], [[1.0]])
+room = private_inputs(([[0.99]], [[0.9]], [[1.0]]), mu=1.0)
+start = start_certificate(made.exact()).root
+promise = stationary_promise(room, made, "output", 1.5, start)
+noises = {
+    "one draw": design_output_noise(([[1, 0.1], [0, 1]], [[1, 0]]), 2000, 1, 0.01, mu=[1, 0]),
+    "stationary": StationaryNoise(room, promise, made, "output", 1.5, start),
+}
+with tempfile.TemporaryDirectory() as folder:
+    with Gateway(noises[sys.argv[1]], state=folder + "/state", resolution="exact") as gateway:
+        times = [time.perf_counter()]
+        for _ in range(2000):
+            gateway.send([0.0])
+            times.append(time.perf_counter())
+taken = [b - a for a, b in zip(times, times[1:])]
+cut = statistics.quantiles(taken, n=100)[98]
+print(1e3 * statistics.median(taken), 1e3 * cut, len(taken) / (times[-1] - times[0]))
+"""
+
 GATEWAY = """
 import sys, threading
 from affinedp.control import Gateway, TrajectoryMechanism
@@ -55,38 +84,14 @@ with Gateway(mechanism, state=sys.argv[3], resolution="exact") as gateway:
 
 
 @contextmanager
-def _broker(folder: Path) -> Iterator[str]:
-    program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if program is None:
-        raise FileNotFoundError("mosquitto is not installed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = folder / "mosquitto.conf"
-    # a queue without limit: a machine that stalls for a moment must not lose messages
-    lines = ("allow_anonymous true", "set_tcp_nodelay true", "max_queued_messages 0")
-    settings.write_text("\n".join((f"listener {port} localhost", *lines)) + "\n")
-    process = subprocess.Popen([program, "-c", str(settings)], stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(200):
-            try:
-                socket.create_connection(("localhost", port), timeout=1.0).close()
-                break
-            except OSError:
-                time.sleep(0.02)
-        yield f"localhost:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextmanager
-def _process(program: str, *arguments: object) -> Iterator[None]:
-    """A Python process; it is ready when it prints a line."""
+def _process(program: str, *arguments: object, sources: str | None = None) -> Iterator[None]:
+    """A Python process, perhaps with other sources; it is ready when it says so."""
     words = [sys.executable, "-c", program, *map(str, arguments)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, **({"PYTHONPATH": sources} if sources else {})}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
-    process.stdout.readline()
+    while not any(word in process.stdout.readline() for word in ("ready", "listening")):
+        assert process.poll() is None
     try:
         yield
     finally:
@@ -97,7 +102,8 @@ def _process(program: str, *arguments: object) -> Iterator[None]:
 def _round_trips(address: str) -> tuple[list[float], float]:
     """Seconds from sending to receiving, at a steady rate; and how many came back per second."""
     from affinedp.wire.broker import Broker
-    from affinedp.wire.connection import Connection, Message
+    from affinedp.wire.client import Message
+    from affinedp.wire.connection import Connection
 
     count = int(RATE * SECONDS)
     sent = [0.0] * count
@@ -128,11 +134,26 @@ def _shown(times: list[float]) -> tuple[float, float]:
     return 1e3 * statistics.median(times), 1e3 * cut[98]
 
 
+def _sends(noise: str, sources: str | None) -> tuple[float, float, float]:
+    environment = {**os.environ, **({"PYTHONPATH": sources} if sources else {})}
+    words = [sys.executable, "-c", SENDS, noise]
+    said = subprocess.run(words, env=environment, check=True, capture_output=True, text=True)
+    median, late, rate = map(float, said.stdout.split())
+    return median, late, rate
+
+
 def run() -> str:
     """Return the Markdown section."""
     from affinedp.control import design_output_noise
+    from affinedp.wire.local_broker import local_broker
 
-    places = {"disk": None, "memory": "/dev/shm" if Path("/dev/shm").is_dir() else None}
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    places: dict[str, tuple[str | None, str | None]] = {
+        "state on the disk": (None, None),
+        "state in memory (tmpfs)": (memory, None),
+    }
+    if BEFORE:
+        places["before, state on the disk"] = (None, BEFORE)
     results: dict[str, list[float]] = {"none": [], **{name: [] for name in places}}
     kept: dict[str, list[float]] = {name: [] for name in results}
 
@@ -147,18 +168,21 @@ def run() -> str:
             ([[1, 0.1], [0, 1]], [[1, 0]]), int(RATE * SECONDS), 1.0, 0.01, mu=[1, 0]
         )
         noise.save(folder / "m.json")
-        with _broker(folder) as address:
+        with local_broker(folder, "mosquitto") as broker:
+            address = broker.address
             for _ in range(ROUNDS):
                 with _process(ECHO, address, "plant/y"):
                     measure("none")
-                for place, root in places.items():
+                for place, (root, sources) in places.items():
                     with (
                         tempfile.TemporaryDirectory(dir=root) as states,
                         _process(ECHO, address, "cloud/y"),
-                        _process(GATEWAY, address, folder / "m.json", Path(states) / "state.db"),
-                    ):
+                        _process(GATEWAY, address, folder / "m.json", Path(states) / "state.db",
+                                 sources=sources),
+                    ):  # fmt: skip
                         measure(place)
     base = _shown(results["none"])
+    load = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     lines = [
         "## Gateway",
         "",
@@ -166,17 +190,22 @@ def run() -> str:
         "mosquitto and three processes on this machine: a sender, an echo with the messages of the",
         "cloud, and `affinedp control gateway` in between (three hops instead of two, and every",
         "step written before it is sent).  Milliseconds.  Wanted: at most twice the median.",
-        f"Fewer than {RATE} a second that come back mean that a queue grew.",
+        f"Fewer than {RATE} a second that come back mean that a queue grew.  Load average {load}.",
         "",
         "| gateway | come back per s | median | 99 % | ratio of medians | ratio at 99 % |",
         "|:---|---:|---:|---:|---:|---:|",
     ]
-    names = {"none": "none", "disk": "state on the disk", "memory": "state in memory (tmpfs)"}
     for place, times in results.items():
         median, late = _shown(times)
         ratios = f"{median / base[0]:.2f} | {late / base[1]:.2f}"
         rate = statistics.median(kept[place])
-        lines.append(f"| {names[place]} | {rate:.0f} | {median:.2f} | {late:.2f} | {ratios} |")
+        lines.append(f"| {place} | {rate:.0f} | {median:.2f} | {late:.2f} | {ratios} |")
+    lines += ["", "`Gateway.send` alone, 2,000 steps, state on the disk.", ""]
+    lines += ["| noise | median ms | 99 % ms | steps per s |", "|:---|---:|---:|---:|"]
+    for version, sources in {"": None, **({" (before)": BEFORE} if BEFORE else {})}.items():
+        for kind in ("one draw", "stationary"):
+            median, late, rate = _sends(kind, sources)
+            lines.append(f"| {kind}{version} | {median:.2f} | {late:.2f} | {rate:.0f} |")
     return "\n".join(lines)
 
 

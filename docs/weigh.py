@@ -38,7 +38,8 @@ def files_of(page: Path) -> Iterator[Path]:
     """Return the page and everything that is loaded with it."""
     yield page
     reader = Loaded()
-    reader.feed(page.read_text(encoding="utf-8"))
+    text = page.read_text(encoding="utf-8")
+    reader.feed(text)
     for address in reader.addresses - {""}:
         parts = urlsplit(address)
         if parts.scheme == "data":
@@ -47,7 +48,7 @@ def files_of(page: Path) -> Iterator[Path]:
             raise SystemExit(f"{page}: loads {address} from another host")
         path = (page.parent / unquote(parts.path)).resolve()
         yield path
-        if path.suffix == ".css":
+        if path.suffix == ".css" and "<math" in text:  # the only font there is
             named = re.findall(r"url\([\"']?([^\"')]+\.woff2)", path.read_text(encoding="utf-8"))
             yield from ((path.parent / name).resolve() for name in named)
 

@@ -2,7 +2,7 @@
 
     python examples/private_vehicle.py            # writes private_vehicle.png
 
-Starts two mosquitto brokers (the plant's own and a public one), the plant, the gateway, the
+Starts two brokers (the plant's own and a public one), the plant, the gateway, the
 cloud and an eavesdropper as separate processes, waits for the end of the run, and then attacks:
 least squares on everything that crossed the public broker.  docs/tutorials/private-vehicle.md walks
 through it.
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +27,7 @@ import numpy as np
 
 from affinedp.control import ClosedLoop, TrajectoryMechanism
 from affinedp.control.loop.loop_file import LoopFile, read_loop
+from affinedp.wire.local_broker import local_broker
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,33 +43,11 @@ BLUE, RED, GREY = "#0072B2", "#D55E00", "#777777"  # Okabe and Ito's palette
 
 @contextmanager
 def broker(folder: Path, name: str) -> Iterator[str]:
-    """Start a mosquitto for this machine only; yields host:port."""
-    program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if program is None:
-        sys.exit("mosquitto is not installed (Debian: apt install mosquitto)")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = folder / f"{name}.conf"
-    settings.write_text(f"listener {port} localhost\nallow_anonymous true\nset_tcp_nodelay true\n")
-    process = subprocess.Popen([program, "-c", str(settings)], stderr=subprocess.DEVNULL)
-    try:
-        wait_for(port)
-        yield f"localhost:{port}"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def wait_for(port: int) -> None:
-    """Return when somebody listens."""
-    for _ in range(100):
-        try:
-            socket.create_connection(("localhost", port), timeout=1.0).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    sys.exit("mosquitto does not start")
+    """Start a broker for this machine only; yields host:port."""
+    home = folder / name
+    home.mkdir()
+    with local_broker(home) as started:
+        yield started.address
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
     python examples/ten_agents.py            # writes ten_agents.png
 
-Starts a mosquitto broker, an eavesdropper, and the ten agents of section VI of the paper as
+Starts a broker, an eavesdropper, and the ten agents of section VI of the paper as
 separate processes; when they are done, it draws what was overheard, and what that says about the
 values.  docs/tutorials/private-consensus.md walks through it.
 """

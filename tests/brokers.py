@@ -1,4 +1,4 @@
-"""Private mosquitto brokers for tests, each on a free port, and commands in processes."""
+"""Private brokers for tests, each on a free port, and commands in processes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,72 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+KINDS = ("embedded", "mosquitto")
+
+
+def private_broker(folder: Path, kind: str | None = None) -> PrivateBroker:
+    """A broker without rules: of a kind, or mosquitto where it is installed."""
+    if kind is None:
+        kind = "embedded" if shutil.which("mosquitto", path=PATH) is None else "mosquitto"
+    return Embedded(folder) if kind == "embedded" else Mosquitto(folder)
+
+
 class PrivateBroker:
-    """A mosquitto of one's own, which can be killed and started again on the same port.
+    """A broker of one's own, which can be killed and started again on the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self.address = f"localhost:{self.port}"
+        self.log = folder / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def __enter__(self) -> PrivateBroker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start, and wait until it listens."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdin=subprocess.PIPE, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise AssertionError(f"the broker ended: {self.log.read_text()}")
+            try:
+                socket.create_connection(("localhost", self.port), timeout=1.0).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        raise AssertionError("the broker does not listen")
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process = None
+
+
+class Embedded(PrivateBroker):
+    """The broker for trials."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "affinedp.wire.embedded", str(self.port)]
+
+
+class Mosquitto(PrivateBroker):
+    """The broker for use.
 
     ``users`` maps names to passwords (nobody else may connect then); ``acl`` holds lines of an
     access-control file; ``tls`` is a (CA file, certificate, key).
@@ -55,11 +119,8 @@ class PrivateBroker:
         tls: tuple[Path, Path, Path] | None = None,
         persistence: bool = False,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder)
         self._program = program("mosquitto")
-        self.port = free_port()
-        self.address = f"localhost:{self.port}"
-        self.log = folder / "mosquitto.log"
         self._settings = folder / "mosquitto.conf"
         lines = [f"listener {self.port} localhost", "set_tcp_nodelay true"]
         if os.getuid() == 0:
@@ -79,38 +140,9 @@ class PrivateBroker:
         if persistence:
             lines += ["persistence true", f"persistence_location {folder}/"]
         self._settings.write_text("\n".join(lines) + "\n")
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> PrivateBroker:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def start(self) -> None:
-        """Start, and wait until it listens."""
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._program, "-c", str(self._settings)], stdout=log, stderr=log
-            )
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise AssertionError(f"mosquitto ended: {self.log.read_text()}")
-            try:
-                socket.create_connection(("localhost", self.port), timeout=1.0).close()
-                return
-            except OSError:
-                time.sleep(0.02)
-        raise AssertionError("mosquitto does not listen")
-
-    def kill(self) -> None:
-        """End it at once, as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+    def command(self) -> list[str]:
+        return [self._program, "-c", str(self._settings)]
 
 
 def certificates(folder: Path, host: str = "localhost") -> tuple[Path, Path, Path]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-COLOURS = 96
+COLOURS = 64
 # a thumbnail is shown at this many pixels; twice that is sharp on every screen
 THUMBNAIL = 320
 # and so wide is the widest picture on a page
-WIDEST = 1400
+WIDEST = 1100
 UNUSED = ("binder_badge_logo.svg", "jupyterlite_badge_logo.svg", "broken_example.png")
 
 
@@ -31,6 +31,14 @@ def with_fewer_colours(path: Path) -> None:
         smaller.unlink()
 
 
+def without_gallery_styles(app: Any, page: str, template: str, context: Any, tree: Any) -> None:
+    """Load what the gallery needs on its own pages only."""
+    if not page.startswith("generated/gallery/"):
+        for kind in ("css_files", "script_files"):
+            files = context.get(kind, [])
+            context[kind] = [file for file in files if "_static/sg" not in str(file.filename)]
+
+
 def lighten(app: Any, error: Exception | None) -> None:
     """Go through what was written; maps of minified code and badges are not for readers."""
     if error is not None or app.builder.format != "html":
@@ -43,6 +51,7 @@ def lighten(app: Any, error: Exception | None) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Look at the files when all pages are written."""
+    """Look at every page, and at the files when all are written."""
+    app.connect("html-page-context", without_gallery_styles)
     app.connect("build-finished", lighten, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -33,10 +33,19 @@ def mathml(node: nodes.Element, block: bool = False) -> str:
     if text.count("|") % 2 == 0:  # bars around something, which want no room on their inside
         text = BARS.sub(r"\\lvert \1\\rvert ", text)
     try:
-        return str(tex2mathml(text, as_block=block))
+        return close_bars(str(tex2mathml(text, as_block=block)))
     except MathError as error:
         logger.warning("formula %r: %s", node.astext(), error, location=node)
         return node.astext()
+
+
+def close_bars(written: str) -> str:
+    """Take the room of a relation off bars and double bars, which browsers cannot tell from one."""
+    return re.sub(
+        r'<mo( class="mathopen")?>([|‖])</mo>',
+        r'<mo\1 lspace="0" rspace="0" stretchy="false">\2</mo>',
+        written,
+    )
 
 
 def inline_formula(translator: Any, node: nodes.math) -> None:

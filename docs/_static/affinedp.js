@@ -10,6 +10,7 @@ function code(block) {
 }
 
 for (const block of document.querySelectorAll("div.highlight > pre")) {
+  if (block.closest(".sphx-glr-script-out")) continue; // what was printed
   const button = document.createElement("button");
   button.className = "copy";
   button.type = "button";

@@ -35,5 +35,6 @@ from .promise.guarantee import Guarantee as Guarantee
 from .promise.guarantee import compose as compose
 from .promise.pair import verify_pair as verify_pair
 from .promise.verification import verify as verify
+from .release.engines import Parts as Parts
 
 __version__: str

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense, is_sparse, real_matrix
+from affinedp.bodies.noise import BODY_LAWS
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 from affinedp.record import MechanismRecord
@@ -155,7 +156,7 @@ def _deviations(mechanism: MechanismRecord, matrix: Any) -> FloatArray:
     """Standard deviations of the combinations."""
     if matrix is None:
         return np.asarray(np.sqrt(mechanism.expected_squared_errors))
-    if mechanism.law == "knorm":
+    if mechanism.law in BODY_LAWS:
         rows = dense(matrix)
         squares = np.einsum("ij,jk,ik->i", rows, mechanism.covariance, rows, optimize=True)
         return np.asarray(np.sqrt(np.maximum(squares, 0.0)))

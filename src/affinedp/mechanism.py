@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from affinedp.arrays import Matrix
+from affinedp.bodies.noise import BODY_LAWS, noise_of
 from affinedp.budget.charges import Rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
@@ -19,11 +20,12 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.knorm import knorm_promise
 from affinedp.promise.verification import Law, promise_of
 from affinedp.record import MechanismRecord
-from affinedp.release.engines import engine_of, publish_in_parts
+from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement
 from affinedp.release.knorm_plan import KNormPlan, knorm_plan
 from affinedp.release.plan import Plan, checked_bound, plan_of
 from affinedp.release.publish import publish
+from affinedp.release.sampler import Sampler
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
@@ -46,9 +48,9 @@ class Mechanism(MechanismRecord):
     root : matrix, shape (r, p)
         What makes noise of η; square, unless more noise is drawn and then projected.  For
         K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.bodies.noise`).
-    law : {"gaussian", "laplace", "knorm"}
+    law : {"gaussian", "laplace", "knorm", "staircase"}
         Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
-        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K).
+        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K), or of independent stairs.
     guarantee : Guarantee
         What is promised.
     output_names : tuple of str
@@ -80,6 +82,7 @@ class Mechanism(MechanismRecord):
         bound: float | None = None,
         rows: Rows | None = None,
         into: str | os.PathLike[str] | None = None,
+        sampler: Sampler = "bulk",
     ) -> Any:
         """Publish ``F x`` with this noise: cryptographic randomness, safe in floating point.
 
@@ -94,8 +97,9 @@ class Mechanism(MechanismRecord):
         Parameters
         ----------
         x : array_like, shape (n,) or (rows, n), or a Series or DataFrame
-            The data; frames are matched by name.  DataFrames of Dask and Spark are released where
-            they are, part by part.
+            The data; frames, of pandas or polars, are matched by name.  DataFrames of Dask and
+            Spark, and :class:`~affinedp.Parts` of any other engine, are released where they are,
+            part by part.  A lazy table of polars is read once, or part by part with ``into``.
         ledger : Ledger, optional
             Charged before any noise is drawn.
         label : str, optional
@@ -108,8 +112,11 @@ class Mechanism(MechanismRecord):
             may move all of them (``"same"``), and once if it moves one row at most
             (``"different"``).
         into : str or Path, optional
-            For Dask and Spark: a new folder that all workers share.  Each part is written there
+            For tables in parts: a new folder that all workers share.  Each part is written there
             once, as a Parquet file, however often the engine runs it.
+        sampler : {"bulk", "opendp"}
+            Who draws: affinedp's own sampler, or OpenDP's, which is the reference and slower.
+            Both have the same law; OpenDP's knows no K-norm noise.
 
         Returns
         -------
@@ -125,13 +132,11 @@ class Mechanism(MechanismRecord):
         True
         """
         plan = self.release_plan(bound)
-        if engine_of(x) is not None:
-            return publish_in_parts(self, plan, x, into=into, ledger=ledger, label=label, rows=rows)
-        if into is not None:
-            raise AffineDPError(
-                "into= is for tables in parts (Dask, Spark); write this one yourself"
+        if in_parts(x, into):
+            return publish_rows_in_parts(
+                self, plan, x, into=into, ledger=ledger, label=label, rows=rows, sampler=sampler
             )
-        return publish(self, plan, x, ledger=ledger, label=label, rows=rows)
+        return publish(self, plan, x, ledger=ledger, label=label, rows=rows, sampler=sampler)
 
     def in_steps(
         self,
@@ -254,7 +259,7 @@ class Mechanism(MechanismRecord):
         """
         limit = checked_bound(bound)
         if limit not in self._plans:
-            make = knorm_plan if self.law == "knorm" else plan_of
+            make = knorm_plan if self.law in BODY_LAWS else plan_of
             self._plans[limit] = make(self, limit)
         return self._plans[limit]
 
@@ -294,6 +299,8 @@ class Mechanism(MechanismRecord):
                     "only mechanisms with the same law and the same neighbours are stacked; use "
                     "compose for their guarantees"
                 )
+            if self.law == "staircase" and part.rate != self.rate:
+                raise AffineDPError("staircase noise is stacked with noise of the same ε only")
             if part.integers != self.integers:
                 raise AffineDPError("noise for whole numbers is stacked with its like only")
         names = tuple(
@@ -369,7 +376,7 @@ def build(
         Whom the guarantee is about.
     query, basis, root : matrices
         F, and Λ as ``basis @ root``; for K-norm noise points of its body in place of a root.
-    law : {"gaussian", "laplace", "knorm"}
+    law : {"gaussian", "laplace", "knorm", "staircase"}
         Law of the noise.
     output_names : sequence of str
         Names of the outputs.
@@ -377,9 +384,10 @@ def build(
         Further fields of :class:`Mechanism`.
     """
     names = tuple(output_names)
-    if law == "knorm":
+    if law in BODY_LAWS:
         rate, integers = others.get("rate", 1.0), others.get("integers", False)
-        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names)
+        noise = noise_of(law, root, rate, integers)
+        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names, noise)
     else:
         guarantee = promise_of(adjacency, basis @ root, query, law, names)
     return Mechanism(adjacency, query, basis, root, law, guarantee, names, **others)

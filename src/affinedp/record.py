@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
-from affinedp.bodies.noise import KNormNoise, body_points, noise_span
+from affinedp.bodies.noise import BODY_LAWS, KNormNoise, body_points, noise_of, noise_span
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.outputs import output_equations
 from affinedp.errors import AffineDPError
@@ -39,9 +39,9 @@ class MechanismRecord:
     root : matrix, shape (r, p)
         What makes noise of η; square, unless more noise is drawn and then projected.  For
         K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.bodies.noise`).
-    law : {"gaussian", "laplace", "knorm"}
+    law : {"gaussian", "laplace", "knorm", "staircase"}
         Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
-        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K).
+        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K), or of independent stairs.
     guarantee : Guarantee
         What is promised.
     output_names : tuple of str
@@ -90,7 +90,7 @@ class MechanismRecord:
 
         For K-norm noise its columns are points of the body, in units in which the rate is 1.
         """
-        root = body_points(self.root) / self.rate if self.law == "knorm" else self.root
+        root = body_points(self.root) / self.rate if self.law in BODY_LAWS else self.root
         size = float(self.basis.shape[0]) * root.shape[1]
         if not is_sparse(self.basis) and size > MOST_NUMBERS:
             raise AffineDPError(
@@ -102,17 +102,17 @@ class MechanismRecord:
     @property
     def noise_range(self) -> Matrix:
         """Vectors that span the noise, as columns: Λ, or fewer."""
-        if self.law != "knorm":
+        if self.law not in BODY_LAWS:
             return self.noise_matrix
         span = noise_span(self.root)
         return self.basis if span is None else self.basis @ span
 
     @cached_property
     def knorm(self) -> KNormNoise:
-        """The bodies of K-norm noise."""
-        if self.law != "knorm":
+        """The bodies of K-norm noise, or the steps of a staircase."""
+        if self.law not in BODY_LAWS:
             raise AffineDPError(f"{self.law} noise has no body")
-        return KNormNoise(self.root, self.rate, self.integers)
+        return noise_of(self.law, self.root, self.rate, self.integers)
 
     @property
     def covariance(self) -> FloatArray:
@@ -133,7 +133,7 @@ class MechanismRecord:
                 f"the covariance would have {outputs:,} × {outputs:,} numbers; use basis and root, "
                 "or expected_squared_errors for the variances alone"
             )
-        if self.law == "knorm":
+        if self.law in BODY_LAWS:
             basis = self.basis[shown]
             return dense(basis @ (self.knorm.moment @ basis.T))
         noise = self.noise_matrix[shown]
@@ -150,7 +150,7 @@ class MechanismRecord:
     @property
     def expected_squared_errors(self) -> FloatArray:
         """Expected squared error of every output."""
-        if self.law == "knorm":
+        if self.law in BODY_LAWS:
             return self.knorm.errors(self.basis)
         noise = self.noise_matrix
         squares = noise.multiply(noise) if is_sparse(noise) else noise * noise
@@ -180,7 +180,7 @@ class MechanismRecord:
 
         The noise lies in the range of F on the manifold, so releases obey what F x obeys.
         """
-        basis = self.noise_range if self.law == "knorm" else self.basis
+        basis = self.noise_range if self.law in BODY_LAWS else self.basis
         return output_equations(self.manifold, self.query, basis, self.output_names)
 
     @cached_property
@@ -198,11 +198,11 @@ class MechanismRecord:
     def fingerprint(self) -> str:
         """A hash of everything that decides what is released: query, noise, law, neighbours."""
         digest = hashlib.sha256()
-        parts = (self.basis, self.root) if self.law == "knorm" else (self.noise_matrix,)
+        parts = (self.basis, self.root) if self.law in BODY_LAWS else (self.noise_matrix,)
         for matrix in (self.query, *parts):
             digest.update(dense(matrix).tobytes() + repr(matrix.shape).encode())
         digest.update(f"{self.law} {self.adjacency.key}".encode())
-        if self.law == "knorm":
+        if self.law in BODY_LAWS:
             digest.update(f"{self.rate.hex()} {self.integers}".encode())
         digest.update(self.manifold.point.tobytes())
         return digest.hexdigest()
@@ -230,7 +230,7 @@ class MechanismRecord:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise AffineDPError(f"size must be a number of draws, not {size!r}")
         generator = np.random.default_rng(seed)
-        if self.law == "knorm":
+        if self.law in BODY_LAWS:
             return np.asarray((self.basis @ self.knorm.sample(int(size), generator).T).T)
         shape = (int(size), self.root.shape[1])
         if self.law == "gaussian":

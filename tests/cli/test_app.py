@@ -190,6 +190,10 @@ def test_design_report_and_release(run, tmp_path):
     parquet = tmp_path / "out.parquet"
     assert run("release", str(saved), str(data), "-o", str(parquet))[0] == 0
     assert len(pandas.read_parquet(parquet)) == 2
+    reference = ("release", str(saved), str(data), "-o", str(tmp_path / "r.csv"), "--sampler")
+    assert run(*reference, "numpy")[0] == 2
+    assert run(*reference, "opendp")[0] == 0
+    assert len(pandas.read_csv(tmp_path / "r.csv")) == 2
     # a budget that allows one of these
     create = ("ledger", "create", str(budget), "--epsilon", "1.2", "--delta", "1e-6")
     assert run(*create)[0] == 2, "whom it protects must be said"

@@ -16,7 +16,7 @@ from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
-from brokers import PATIENCE, Command, PrivateBroker, certificates, free_port, until
+from brokers import PATIENCE, Command, Mosquitto, certificates, free_port, private_broker, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = """
@@ -254,7 +254,7 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
     with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01, protects="one vehicle"):
         pass
     (tmp_path / "password").write_text("right\n")
-    with PrivateBroker(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:
+    with Mosquitto(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:
         at = ("--broker", broker.address, "--tls", "--ca-file", ca)
         words = (
             "control", "gateway", "--mechanism", tmp_path / "m.json",
@@ -294,7 +294,7 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
 
 def test_eavesdropper_writes_what_is_no_text_too(tmp_path):
     pytest.importorskip("paho.mqtt.client")
-    with PrivateBroker(tmp_path / "b") as broker:
+    with private_broker(tmp_path / "b") as broker:
         log, at = tmp_path / "seen", ("--broker", broker.address)
         with Command(tmp_path, "control", "eavesdrop", *at, "--log", log, "--topics", "a/+") as spy:
             spy.ready()

@@ -10,7 +10,7 @@ from affinedp.cli.control import control_app
 from affinedp.cli.control_loop import load_noise
 from affinedp.control import StationaryMechanism
 from affinedp.errors import AffineDPError
-from brokers import Command, PrivateBroker
+from brokers import Command, private_broker
 
 ROOM = """
 horizon = 40
@@ -62,7 +62,7 @@ def test_a_loop_with_stationary_noise_and_a_plant_that_is_started_anew(file, tmp
     with Ledger(tmp_path / "b.db", epsilon=1.5, delta=1e-4, protects="occupancy"):
         pass
     log = tmp_path / "seen.jsonl"
-    with PrivateBroker(tmp_path / "broker") as broker:
+    with private_broker(tmp_path / "broker") as broker:
         at = ("--broker", broker.address)
         noise = ("--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
                  "--ledger", tmp_path / "b.db", "--resolution", 0.01, "--horizon", 40,

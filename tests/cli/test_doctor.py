@@ -86,7 +86,15 @@ def test_brokers():
     assert "host:port" in found["mqtt://somewhere"].detail
 
 
-def test_no_mosquitto(monkeypatch):
-    monkeypatch.setattr(doctor.shutil, "which", lambda name, path: None)
-    found = by_name(doctor.diagnose())["mosquitto"]
-    assert (found.status, "apt install" in found.detail) == ("missing", True)
+def test_brokers_on_this_machine(monkeypatch):
+    found = by_name(doctor.diagnose())["embedded"]
+    assert (found.status, "for trials" in found.detail) == ("fine", True)
+    monkeypatch.setattr("affinedp.wire.local_broker.find_mosquitto", lambda: None)
+    monkeypatch.setattr("affinedp.wire.local_broker.has_embedded", lambda: False)
+    found = by_name(doctor.diagnose())
+    assert (found["mosquitto"].status, "apt install" in found["mosquitto"].detail) == (
+        "missing",
+        True,
+    )
+    assert (found["embedded"].status, "[broker" in found["embedded"].detail) == ("missing", True)
+    assert doctor.healthy(found.values()), "a broker of one's own is no need"

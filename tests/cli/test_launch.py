@@ -1,7 +1,6 @@
 """A whole network on one machine: ``affinedp consensus launch`` and ``keys``."""
 
 import json
-import os
 import signal
 import subprocess
 
@@ -15,11 +14,9 @@ from affinedp.consensus.agents.agent import read_state
 from affinedp.consensus.agents.message import AgentMessage, encode
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker
-from affinedp.wire.client import BrokerError
 from affinedp.wire.connection import Connection
-from affinedp.wire.local_broker import find_mosquitto, local_broker
 from agents import overheard
-from brokers import Command, PrivateBroker, program, until
+from brokers import Command, private_broker, until
 
 VALUES = {"a": 1.0, "b": 20.0, "c": -3.0}
 
@@ -27,7 +24,6 @@ VALUES = {"a": 1.0, "b": 20.0, "c": -3.0}
 @pytest.fixture
 def network(tmp_path):
     pytest.importorskip("paho.mqtt.client")
-    program("mosquitto")
     made = PrivateConsensus(nx.path_graph(["a", "b", "c"]), law="laplace", epsilon=1.0)
     write_network(tmp_path / "net.toml", made, rounds=4, values=VALUES)
     return tmp_path / "net.toml"
@@ -59,7 +55,7 @@ def test_launch_poison_and_rerun(network, tmp_path):
         assert changed.wait() == 2, changed.said
     assert "the value is not the one for which" in changed.said
     network.write_text(text)
-    with PrivateBroker(tmp_path / "broker") as broker:
+    with private_broker(tmp_path / "broker") as broker:
         with (
             Connection(Broker.parse(broker.address), ["consensus/a/b"]) as attacker,
             launched(network, "--broker", broker.address, "--rounds", 10**6) as poisoned,
@@ -125,19 +121,3 @@ def test_keys(network, tmp_path):
     assert len((tmp_path / "keys" / "b.keys").read_text().splitlines()) == 2
     with pytest.raises(AffineDPError, match="no key is overwritten"):
         invoke("keys", network, "--folder", tmp_path / "keys")
-
-
-def test_without_mosquitto(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("affinedp.wire.local_broker.MORE_PLACES", ())
-    with pytest.raises(BrokerError, match="apt install mosquitto.*--broker host:port"):
-        find_mosquitto()
-
-
-def test_a_broker_that_does_not_start(monkeypatch, tmp_path):
-    false = tmp_path / "mosquitto"
-    false.write_text("#!/bin/sh\necho no such luck\nexit 3\n")
-    false.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
-    with pytest.raises(BrokerError, match="does not start: no such luck"), local_broker(tmp_path):
-        pass

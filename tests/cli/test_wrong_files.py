@@ -116,7 +116,7 @@ def test_kinds_of_files(folder):
         ("control sensor loop.toml", "loop.toml is a loop, not data"),
         (
             "control gateway --mechanism mechanism.json --state s.db --resolution 1",
-            "mechanism.json is a mechanism, not a noise of a loop",
+            "mechanism.json is a mechanism, not noise of a loop",
         ),
         ("consensus launch loop.toml", "loop.toml is a loop, not a network"),
         ("consensus keys problem.toml --folder k", "not a network"),
@@ -218,6 +218,9 @@ def test_labels_with_commas_are_labels(run, folder):
         ("design problem.toml --preview -o m.json", "leave out -o"),
         ("design problem.toml -o m.json --data data.csv", "--data goes with --preview"),
         ("design problem.toml -o m.json --method best", "algorithm1"),
+        ("design problem.toml -o m.json --law cauchy", "knorm"),
+        ("discover data.csv --law cauchy", "laplace"),
+        ("consensus agent --id a --state s.db --neighbours b:0.2 --law cauchy", "laplace"),
         ("release mechanism.json data.csv -o no/o.csv", "no such folder"),
     ],
 )

@@ -13,7 +13,7 @@ from affinedp.consensus.agents.process import Meeting, run_agent
 from affinedp.consensus.agents.refusals import AgentError
 from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
-from brokers import PATIENCE, PrivateBroker
+from brokers import PATIENCE, private_broker
 
 pytest.importorskip("paho.mqtt.client")
 
@@ -22,7 +22,7 @@ NOISE = AgentNoise(sigma=2.5)
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    with PrivateBroker(tmp_path_factory.mktemp("broker")) as broker:
+    with private_broker(tmp_path_factory.mktemp("broker")) as broker:
         yield Broker.parse(broker.address)
 
 

@@ -26,7 +26,7 @@ from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
 from affinedp.wire.eavesdropper import eavesdrop
 from agents import VALUES, WEIGHT, neighbours, overheard, transition
-from brokers import PATIENCE, Command, PrivateBroker, until
+from brokers import PATIENCE, Command, private_broker, until
 
 pytest.importorskip("paho.mqtt.client")
 
@@ -36,7 +36,7 @@ ROUNDS = 10
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    with PrivateBroker(tmp_path_factory.mktemp("broker")) as broker:
+    with private_broker(tmp_path_factory.mktemp("broker")) as broker:
         yield Broker.parse(broker.address)
 
 
@@ -357,7 +357,7 @@ def test_ten_agents_in_processes(tmp_path):
         begin(name, broker)
 
     with ExitStack() as stack:
-        broker = stack.enter_context(PrivateBroker(tmp_path / "broker"))
+        broker = stack.enter_context(private_broker(tmp_path / "broker"))
         at = ("--broker", broker.address)
         spy = stack.enter_context(
             Command(tmp_path, "consensus", "eavesdrop", *at, "--log", seen)

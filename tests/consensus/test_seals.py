@@ -16,7 +16,7 @@ from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
 from affinedp.wire.messages import MalformedMessageError
-from brokers import PATIENCE, PrivateBroker, until
+from brokers import PATIENCE, private_broker, until
 
 NOISE = AgentNoise(sigma=2.5)
 
@@ -145,7 +145,7 @@ def test_keys(keys, tmp_path):
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     pytest.importorskip("paho.mqtt.client")
-    with PrivateBroker(tmp_path_factory.mktemp("broker")) as started:
+    with private_broker(tmp_path_factory.mktemp("broker")) as started:
         yield Broker.parse(started.address)
 
 

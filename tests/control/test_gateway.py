@@ -796,13 +796,13 @@ def test_threads_take_turns(path):
 
 def test_a_system_that_died_may_have_sent_what_was_reserved(path, monkeypatch):
     """Unwritten steps that were reserved count as skipped, also after another crash."""
-    monkeypatch.setattr(drawn_state.DrawnState, "_ahead", lambda self, step: 8)
+    monkeypatch.setattr(drawn_state.DrawnState, "_ahead", lambda self, step, until: step + 8)
     gateway = Gateway(HOLD, state=path, resolution="exact")
     sent = [gateway.send([1.0]) for _ in range(3)]
     gateway._state._connection.close()  # as if killed: the reservation of 8 steps stays
     with Gateway(HOLD, state=path, resolution="exact") as again:
         assert again.next_step == 3  # the same system: everything written is there
-        again._state._reserved = 0  # keep the reservation on the disk
+        again._state._written = 0  # keep the reservation on the disk
     monkeypatch.setattr(drawn_state, "running_system", lambda: "another")
     crashed = Gateway(HOLD, state=path, resolution="exact")
     assert crashed.next_step == 9  # the first was waited for, and then 8 reserved
@@ -825,7 +825,7 @@ def killed(*_, **more):
 
 
 def test_a_clean_end_loses_nothing(path, monkeypatch):
-    monkeypatch.setattr(drawn_state.DrawnState, "_ahead", lambda self, step: 8)
+    monkeypatch.setattr(drawn_state.DrawnState, "_ahead", lambda self, step, until: step + 8)
     with Gateway(HOLD, state=path, resolution="exact") as gateway:
         gateway.send([1.0])
     monkeypatch.setattr(drawn_state, "running_system", lambda: "another")

@@ -90,7 +90,9 @@ def test_files_and_recorded_trajectories(tmp_path):
 
 def test_reports_name_the_law():
     text = str(vehicle(law="knorm").report())
-    assert text.startswith("K-norm noise on 1 output over 100 steps")
+    asked, title, *_ = text.splitlines()
+    assert asked == "Keeps ε = 1 at δ = 0, as was asked"
+    assert title.startswith("K-norm noise on 1 output over 100 steps")
     assert "triangle inequality" in text
 
 

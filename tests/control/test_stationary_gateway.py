@@ -17,7 +17,7 @@ from affinedp.control.gateway import kinds
 from affinedp.control.gateway.refusals import LateStepError
 from affinedp.control.gateway.saturation import gain_bound
 from affinedp.control.gateway.state import GatewayStateError
-from affinedp.control.gateway.stream import MOST_SKIPPED, draw_bits
+from affinedp.control.gateway.stream import AHEAD, MOST_SKIPPED, draw_bits
 from affinedp.control.stationary.certificate import start_certificate
 from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.inputs import private_inputs
@@ -50,23 +50,26 @@ def folder(tmp_path):
 
 def test_a_memory_is_never_lost_with_the_power(folder, monkeypatch):
     """Memory that is drawn again after a power cut would be a second release of what was lost."""
-    waited = []
-    record = drawn_state.DrawnState.record
+    reserved = []
+    ahead = drawn_state.DrawnState._ahead
 
-    def watched(self, step, outputs, head, *, wait=False):
-        waited.append(wait)
-        record(self, step, outputs, head, wait=wait)
+    def watched(self, step, until):
+        reserved.append((ahead(self, step, until), until))
+        return reserved[-1][0]
 
-    monkeypatch.setattr(drawn_state.DrawnState, "record", watched)
+    monkeypatch.setattr(drawn_state.DrawnState, "_ahead", watched)
     with Gateway(NOISE, state=folder / "s", resolution="exact") as gateway:
-        for _ in range(5):
+        for step in range(500):
             gateway.send([0.0])
-    assert waited == [True] * 5
+            assert len(gateway._state.head.numbers) == 2 + AHEAD, "bounded"
+            assert gateway._state._reserved <= step + 1 + AHEAD
+    assert len(reserved) > 5
+    assert all(found <= until for found, until in reserved)
     white = room_noise(Filter.static(np.eye(1)), 64.0)  # nothing to remember: lost is skipped
     with Gateway(white, state=folder / "white", resolution="exact") as gateway:
-        for _ in range(3):
-            gateway.send([0.0])
-    assert waited[5:] == [True, False, False]
+        gateway.send([0.0])
+        assert gateway._state.head.numbers == ()
+        assert gateway._noise.until(gateway._state.head) is None
 
 
 def test_what_a_memory_that_is_drawn_again_would_cost():
@@ -81,7 +84,7 @@ def test_what_a_memory_that_is_drawn_again_would_cost():
 
 
 class Known:
-    """Numbers that the test knows; counts how many were taken."""
+    """Numbers that the test knows, then zeros; counts how many were taken."""
 
     def __init__(self, numbers):
         self.numbers = list(numbers)
@@ -89,7 +92,7 @@ class Known:
 
     def take(self):
         self.taken += 1
-        return [self.numbers[self.taken - 1]]
+        return [self.numbers[self.taken - 1] if self.taken <= len(self.numbers) else 0]
 
 
 class Seen(int):
@@ -212,7 +215,7 @@ def test_sends_the_noise_of_the_definition(folder):
 
 def test_restarts_and_skipped_steps_go_on_with_the_same_noise(folder):
     rng = np.random.default_rng(3)
-    eta, zeta = integers(rng, 2), integers(rng, 30)
+    eta, zeta = integers(rng, 2), integers(rng, 30 + AHEAD)
     wanted = [0, 1, 4, 5, 17, 29]  # the steps between are skipped, and draw all the same
 
     def totals(path, reopen):
@@ -228,7 +231,7 @@ def test_restarts_and_skipped_steps_go_on_with_the_same_noise(folder):
             taken += gateway._noise._drawn.taken
             found.append(gateway._noise._fresh.totals[0])
         gateway.close()
-        assert taken == 30
+        assert taken == 30 + AHEAD
         return found
 
     assert totals(folder / "a", reopen=False) == totals(folder / "b", reopen=True)

@@ -25,7 +25,7 @@ from affinedp.wire.broker import Broker
 from affinedp.wire.claim import ClaimedError
 from affinedp.wire.connection import Connection
 from affinedp.wire.line import Place
-from brokers import PATIENCE, Command, PrivateBroker, until
+from brokers import PATIENCE, Command, private_broker, until
 from disks import MortalDisk, SmallDisk
 
 HORIZON = 25
@@ -175,7 +175,7 @@ def start():
 
 @pytest.fixture
 def broker(tmp_path):
-    with PrivateBroker(tmp_path / "broker") as broker:
+    with private_broker(tmp_path / "broker") as broker:
         yield Broker.parse(broker.address)
 
 
@@ -243,7 +243,7 @@ def test_the_claim_of_a_gateway_that_was_killed(tmp_path, broker):
 
 def test_a_broker_that_is_down_at_the_start_is_waited_for(tmp_path, start, caplog):
     caplog.set_level(logging.INFO)
-    late = PrivateBroker(tmp_path / "broker")
+    late = private_broker(tmp_path / "broker")
     broker = Broker.parse(late.address)
     with Gateway(NOISE, state=tmp_path / "s", resolution=0.01) as gateway:
         measured, noisy = Place(broker, "plant/y"), Place(broker, "cloud/y")

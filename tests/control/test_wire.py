@@ -22,7 +22,7 @@ from affinedp.wire.connection import Connection
 from affinedp.wire.eavesdropper import eavesdrop
 from affinedp.wire.line import Place
 from affinedp.wire.messages import LARGEST_PAYLOAD, MalformedMessageError
-from brokers import PATIENCE, Command, PrivateBroker, until
+from brokers import PATIENCE, Command, private_broker, until
 
 pytest.importorskip("paho.mqtt.client")
 
@@ -56,7 +56,7 @@ def mechanism():
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    with PrivateBroker(tmp_path_factory.mktemp("broker")) as broker:
+    with private_broker(tmp_path_factory.mktemp("broker")) as broker:
         yield Broker.parse(broker.address)
 
 
@@ -471,8 +471,8 @@ def test_whole_loop_in_processes_with_two_brokers(mechanism, tmp_path):
     file.write_text(VEHICLE)
     mechanism.save(tmp_path / "m.json")
     with (
-        PrivateBroker(tmp_path / "plant") as own,
-        PrivateBroker(tmp_path / "public") as public,
+        private_broker(tmp_path / "plant") as own,
+        private_broker(tmp_path / "public") as public,
     ):
         at = ("--broker", public.address)
         noise = (
@@ -510,8 +510,8 @@ def test_brokers_die_and_come_back(mechanism, tmp_path, start, caplog):
     caplog.set_level(logging.INFO)
     seen, log = tmp_path / "seen.jsonl", tmp_path / "plant.jsonl"
     with (
-        PrivateBroker(tmp_path / "plant") as own,
-        PrivateBroker(tmp_path / "public") as public,
+        private_broker(tmp_path / "plant") as own,
+        private_broker(tmp_path / "public") as public,
         Gateway(mechanism, state=tmp_path / "secret.db", resolution="exact") as opened,
     ):
         inside, outside = Broker.parse(own.address), Broker.parse(public.address)

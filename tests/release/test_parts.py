@@ -11,6 +11,7 @@ import pytest
 
 import affinedp as adp
 from affinedp.release.parts import HIDDEN, PartError, ReleaseInParts
+from affinedp.release.publish import MechanismRows
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -33,7 +34,7 @@ def rows(count: int, seed: int = 0):
 
 
 def job(mechanism, folder):
-    return ReleaseInParts.start(mechanism, mechanism.release_plan(), folder)
+    return ReleaseInParts.start(MechanismRows(mechanism, mechanism.release_plan()), folder)
 
 
 def test_a_dask_table_is_released_once(mechanism, tmp_path):

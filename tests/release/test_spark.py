@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.tables import TableRelease, count_people
 
+pandas = pytest.importorskip("pandas")
 pyspark = pytest.importorskip("pyspark", reason="Spark is tested by make test-cluster")
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.skipif(os.environ.get("TEST_CLUSTER") != "1", reason="run by make test-cluster"),
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java"),
 ]
 
@@ -35,8 +39,6 @@ def spark():
 
 
 def test_a_spark_table_is_released_once(spark, tmp_path):
-    import pandas
-
     manifold = adp.AffineManifold.from_equations(["a + b = c"])
     mechanism = adp.design_gaussian(manifold, epsilon=0.5, delta=1e-6)
     rng = np.random.default_rng(0)
@@ -52,6 +54,79 @@ def test_a_spark_table_is_released_once(spark, tmp_path):
     assert np.array_equal(np.sort(first["a"]), np.sort(again["a"]))
     assert np.abs(first["a"] + first["b"] - first["c"]).max() < 1e-9
     assert len(list((tmp_path / "out").glob("part-*"))) == 5
+
+
+def test_a_worker_that_is_killed_publishes_nothing_twice(spark, tmp_path):
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    mechanism = adp.design_gaussian(manifold, epsilon=0.5, delta=1e-6)
+    marker, drawn = str(tmp_path / "killed"), str(tmp_path / "out")
+
+    def once(batches):
+        from pyspark import TaskContext
+
+        yield from batches
+        # while parts are drawn: others of this run are published already, or will be
+        started = os.path.isdir(drawn) and any(n.startswith("part") for n in os.listdir(drawn))
+        if TaskContext.get().partitionId() == 3 and started and not os.path.exists(marker):
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    table = spark.createDataFrame([(i, i, 2 * i) for i in range(400)], "a long, b long, c long")
+    flaky = table.repartition(4, "a").mapInPandas(once, table.schema)
+    out = mechanism.release(flaky, into=drawn)
+    assert os.path.exists(marker)
+    assert out.count() == 400
+    assert len([name for name in os.listdir(drawn) if name.startswith("part")]) == 4
+
+
+def test_rows_that_change_between_two_looks_are_refused(spark, tmp_path):
+    from pyspark.sql import functions
+
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    mechanism = adp.design_gaussian(manifold, epsilon=0.5, delta=1e-6)
+    look = functions.udf(lambda a: a + int.from_bytes(os.urandom(2), "big"), "long")
+    table = spark.range(100).select(look.asNondeterministic()("id").alias("a"))
+    moving = table.select("a", functions.lit(0).alias("b"), functions.col("a").alias("c"))
+    with (
+        adp.Ledger(tmp_path / "l.db", **CAP) as ledger,
+        pytest.raises(Exception, match="other rows"),
+    ):
+        mechanism.release(moving, ledger=ledger, rows="different", into=tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == ["_incomplete"]
+
+
+def test_a_table_of_rows_is_released_on_spark(spark, tmp_path):
+    rng = np.random.default_rng(0)
+    women, men = rng.integers(0, 1000, (2, 600))
+    given = pandas.DataFrame({"women": women, "men": men, "all": women + men})
+    given["place"] = [f"p{i}" for i in range(600)]
+    given.to_parquet(tmp_path / "data.parquet")
+    table = spark.read.parquet(str(tmp_path / "data.parquet")).repartition(3, "place")
+    release = TableRelease(
+        totals={"all": ["women", "men"]}, public=["place"], rows="separate",
+        epsilon=0.5, delta=1e-6, round_to=1,
+    )  # fmt: skip
+    with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
+        out = release.release(table, ledger=ledger, into=tmp_path / "out")
+        assert [entry.releases for entry in ledger.history()] == [1]
+    found = out.table.toPandas()
+    assert sorted(found["place"]) == sorted(given["place"])
+    assert (found["all"] == found["women"] + found["men"]).all()
+
+
+def test_people_are_counted_on_spark(spark):
+    rng = np.random.default_rng(0)
+    visits = pandas.DataFrame(
+        {"who": rng.integers(0, 60, 500), "ward": rng.choice(list("ab"), 500)}
+    )
+    there = spark.createDataFrame(visits)
+    cells = {"ward": ["a", "b", "c"]}
+    counts = count_people(there, ["ward"], cells=cells)["count"]
+    assert counts.tolist() == [*visits["ward"].value_counts().sort_index(), 0]
+    first = visits.sort_values(["who", "ward"])
+    first = first[first.groupby("who").cumcount() < 3]
+    limited = count_people(there, ["ward"], cells=cells, person="who", at_most=3)["count"]
+    assert limited.tolist() == [*first["ward"].value_counts().sort_index(), 0]
 
 
 def test_a_task_that_fails_is_run_again_and_published_once(spark, tmp_path):

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from fractions import Fraction
 from html.parser import HTMLParser
 
 import mpmath
@@ -462,7 +463,8 @@ def test_odds_of_the_best_guess_by_hand(gaussian, laplace):
 
 @pytest.mark.parametrize("share", [0.5, 0.60501, 0.7310585, 0.99999, 1.0])
 def test_percent_is_never_below(share):
-    assert share <= float(percent(share).split()[0]) / 100 + 1e-12 <= share + 0.00101
+    written = Fraction(percent(share).split()[0]) / 100
+    assert Fraction(share) <= written < Fraction(share) + Fraction(1, 1000)
 
 
 def test_the_page_opens_with_the_promise_and_a_paragraph(gaussian, laplace, leak):
@@ -478,6 +480,17 @@ def test_the_page_opens_with_the_promise_and_a_paragraph(gaussian, laplace, leak
     assert "nobody is surer than 73.2 %" in report(laplace).page()
     assert "There is no promise" in report(leak).page()
     assert str(report(gaussian)).startswith("Keeps ε = 1 at δ = 1e-06, as was asked\nGaussian")
+
+
+def test_odds_of_one_of_several_releases_are_called_that():
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    for law in ("gaussian", "laplace"):
+        m = adp.design(M, epsilon=1.0, delta=1e-6, law=law, releases=12)
+        odds = dict(m.report().opening)["What an attacker gets"]
+        assert "of guesses are right after one release:" in odds
+        assert "allows 73.2 %, after all 12 releases" in odds
+        assert dict(m.report().promise)["promise"].endswith("(one release)")
+    assert odds.endswith("after one release")
 
 
 def test_hundreds_of_names_are_folded_under_groups(many):

@@ -10,16 +10,16 @@ import pytest
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.wire import connection as mqtt
 from affinedp.wire.broker import Broker, password_from
-from affinedp.wire.client import BrokerError
-from affinedp.wire.connection import Connection, Message
-from brokers import PATIENCE, PrivateBroker, certificates, free_port, until
+from affinedp.wire.client import BrokerError, Message
+from affinedp.wire.connection import Connection
+from brokers import KINDS, PATIENCE, Mosquitto, certificates, free_port, private_broker, until
 
 pytest.importorskip("paho.mqtt.client")
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with PrivateBroker(tmp_path_factory.mktemp("broker")) as started:
+@pytest.fixture(scope="module", params=KINDS)
+def broker(request, tmp_path_factory):
+    with private_broker(tmp_path_factory.mktemp("broker"), request.param) as started:
         yield started
 
 
@@ -143,7 +143,7 @@ def test_messages_that_nobody_takes_are_dropped_and_counted(broker, monkeypatch,
 def test_comes_back_after_the_broker_died(tmp_path, caplog):
     caplog.set_level(logging.WARNING, "affinedp.wire.connection")
     with (
-        PrivateBroker(tmp_path) as mortal,
+        private_broker(tmp_path) as mortal,
         Connection(Broker.parse(mortal.address), ["a"]) as connection,
     ):
         for _ in range(2):
@@ -160,7 +160,7 @@ def test_comes_back_after_the_broker_died(tmp_path, caplog):
 
 
 def test_closes_while_the_broker_is_away(tmp_path):
-    with PrivateBroker(tmp_path) as mortal, Connection(Broker.parse(mortal.address)) as connection:
+    with private_broker(tmp_path) as mortal, Connection(Broker.parse(mortal.address)) as connection:
         mortal.kill()
         until(lambda: not connection.connected)
     assert not connection._thread.is_alive()
@@ -203,7 +203,7 @@ def test_somebody_else_listens():
 
 
 def test_wrong_password(tmp_path):
-    with PrivateBroker(tmp_path, users={"plant": "right"}) as guarded:
+    with Mosquitto(tmp_path, users={"plant": "right"}) as guarded:
         right = Broker.parse(guarded.address, username="plant", password="right")
         with Connection(right) as connection:
             assert connection.connected
@@ -216,7 +216,7 @@ def test_wrong_password(tmp_path):
 
 def test_access_is_denied(tmp_path, caplog):
     rules = "user plant\ntopic write plant/y\n"
-    with PrivateBroker(tmp_path, users={"plant": "right"}, acl=rules) as guarded:
+    with Mosquitto(tmp_path, users={"plant": "right"}, acl=rules) as guarded:
         plant = Broker.parse(guarded.address, username="plant", password="right")
         with Connection(plant) as connection:
             assert connection.publish("cloud/u", b"forged")
@@ -237,7 +237,7 @@ def test_subscription_is_denied(broker):
 def test_tls(tmp_path):
     ca, certificate, key = certificates(tmp_path / "made")
     other_ca, *_ = certificates(tmp_path / "other")
-    with PrivateBroker(tmp_path / "broker", tls=(ca, certificate, key)) as secure:
+    with Mosquitto(tmp_path / "broker", tls=(ca, certificate, key)) as secure:
         address = secure.address
         with Connection(Broker.parse(address, tls=True, ca_file=ca), ["a"]) as connection:
             connection.publish("a", b"x" * 50_000)

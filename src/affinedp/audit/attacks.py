@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array
 from affinedp.bodies.lattice import whole_kernel
-from affinedp.bodies.noise import KNormNoise
+from affinedp.bodies.noise import BODY_LAWS, KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
@@ -105,7 +105,7 @@ class Target:
                 "that is to be attacked"
             )
         identity = sparse.csr_array(sparse.eye_array(mechanism.query.shape[0]))
-        if mechanism.law == "knorm":
+        if mechanism.law in BODY_LAWS:
             inverse = Coordinates.of(identity, mechanism.basis, mechanism.knorm).matrix
         else:
             inverse = whiten(mechanism.noise_matrix, identity).query
@@ -172,8 +172,8 @@ class _LikelihoodRatio:
         a = self.shift
         if self.body is not None:
             z = np.asarray((published - self.origin) @ self.inverse.T).T
-            ahead = self.body.gauges(z - a[:, None])
-            score = (self.body.gauges(z) - ahead) / self.body.gauges(a[:, None])[0]
+            ahead = self.body.depths(z - a[:, None])
+            score = (self.body.depths(z) - ahead) / self.body.gauges(a[:, None])[0]
         elif self.law == "gaussian":
             score = (published - self.origin) @ (self.inverse.T @ a) / (a @ a)
         else:
@@ -200,7 +200,7 @@ def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
         direction = _worst_for_laplace(target.neighbours, whitened, epsilon)
     elif target.neighbours is mechanism.adjacency:
         direction = mechanism.guarantee.worst_direction
-    if direction is None and mechanism.law == "knorm":
+    if direction is None and mechanism.law in BODY_LAWS:
         direction = _worst_for_body(target, whitened)
     if direction is None:
         direction = target.worst_direction(whitened, 1 if mechanism.law == "laplace" else 2)
@@ -208,9 +208,9 @@ def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
     if not shift.any():
         raise AffineDPError("neighbours do not differ in the outputs: there is nothing to attack")
     origin = dense(mechanism.query @ target.start).ravel()
-    body = mechanism.knorm if mechanism.law == "knorm" else None
+    body = mechanism.knorm if mechanism.law in BODY_LAWS else None
     score = _LikelihoodRatio(mechanism.law, target.inverse, origin, shift, body)
-    law = "K-norm" if body is not None else mechanism.law.capitalize()
+    law = "K-norm" if mechanism.law == "knorm" else mechanism.law.capitalize()
     words = f"the likelihood ratio of {law} noise"
     return Attack(target.start, direction, score, words)
 

@@ -24,6 +24,7 @@ from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.exact import readable
 from affinedp.bodies.polytope import Gauges, Polytope, polytope_of
+from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
 
 
@@ -154,7 +155,9 @@ class SumPart:
         return np.asarray(drawn * self.signs)
 
 
-Part = HullPart | SumPart | AxesPart
+Part = HullPart | SumPart | AxesPart | StairsPart
+# Laws whose noise is drawn in coordinates, from a body or from stairs.
+BODY_LAWS = ("knorm", "staircase")
 
 
 class KNormNoise:
@@ -216,6 +219,16 @@ class KNormNoise:
         order = np.argsort(np.concatenate([part.rows for part in self.parts]))
         return blocks[order][:, order]
 
+    def depths(self, points: FloatArray) -> FloatArray:
+        """Return how far the logarithm of the density has fallen, in units of the rate.
+
+        Parameters
+        ----------
+        points : array, shape (r, K)
+            One per column.
+        """
+        return self.gauges(points)
+
     def errors(self, basis: Matrix) -> FloatArray:
         """Return the variance of every row of ``basis @ z``.
 
@@ -258,6 +271,61 @@ class KNormNoise:
         for part in self.parts:
             drawn[:, part.rows] = part.sample(size, generator)
         return drawn
+
+
+class StairsNoise(KNormNoise):
+    """Independent staircase noise in every coordinate.
+
+    Parameters
+    ----------
+    root : matrix, shape (r, 2r)
+        In row i the width of a step and that of the first one, and nothing else but zeros.
+    rate : float
+        By how much the logarithm of the density falls at every step.
+    integers : bool
+        Whether z has whole coordinates.
+
+    Examples
+    --------
+    >>> round(float(StairsNoise(np.array([[1.0, 0.4]]), 1.0).moment[0, 0]), 4)
+    1.9184
+    """
+
+    def __init__(self, root: Matrix, rate: float = 1.0, integers: bool = False) -> None:
+        self.size = int(root.shape[0])
+        self.rate, self.integers = float(rate), bool(integers)
+        steps = np.sort(np.abs(dense(root)), axis=1)[:, -2:]
+        if root.shape[1] < 2 or np.any(steps <= 0) or (dense(root) != 0).sum() != 2 * self.size:
+            raise AffineDPError("stairs need the width of a step and of the first one")
+        if self.integers and np.any(steps != np.rint(steps)):
+            raise AffineDPError("stairs on whole numbers have whole widths")
+        firsts, widths = steps.T
+        rows = np.arange(self.size)
+        self.stairs = StairsPart(rows, widths, firsts, self.rate, self.integers)
+        self.parts = [self.stairs]
+
+    def depths(self, points: FloatArray) -> FloatArray:
+        """Return how many steps down the columns are.
+
+        Parameters
+        ----------
+        points : array, shape (r, K)
+            One per column.
+        """
+        return self.stairs.depths(points)
+
+
+def noise_of(law: str, root: Matrix, rate: float, integers: bool) -> KNormNoise:
+    """Return the noise of a law in coordinates.
+
+    Parameters
+    ----------
+    law : {"knorm", "staircase"}
+        Which.
+    root, rate, integers
+        As for :class:`KNormNoise` or :class:`StairsNoise`.
+    """
+    return (StairsNoise if law == "staircase" else KNormNoise)(root, rate, integers)
 
 
 def noise_span(root: Matrix) -> Matrix | None:

@@ -8,7 +8,7 @@ import os
 import stat
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -63,7 +63,9 @@ def agent(
         Path | None, typer.Option(help="One number, secret; needed until the state exists.")
     ] = None,
     weight: Annotated[float | None, typer.Option(help="Weight of links without one.")] = None,
-    law: Annotated[str | None, typer.Option(help="gaussian (default) or laplace.")] = None,
+    law: Annotated[
+        Literal["gaussian", "laplace"] | None, typer.Option(help="Gaussian by default.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="ε to keep.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ to keep, for Gaussian noise.")] = None,
     mu: Annotated[

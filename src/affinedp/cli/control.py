@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from affinedp.cli.control_design import design_loop
 from affinedp.cli.control_loop import Loop, cloud, gateway, plant
+from affinedp.cli.control_trial import broker, trial
 from affinedp.cli.eavesdrop import eavesdrop
 from affinedp.cli.file_kinds import expect
 from affinedp.cli.help import add
 from affinedp.cli.options import AsJson
 from affinedp.cli.output import say, say_json
 from affinedp.cli.sensor import sensor
-from affinedp.errors import AffineDPError
-
-if TYPE_CHECKING:
-    from affinedp.control.loop.loop_file import LoopFile
 
 # Over longer horizons the report leaves out what the loop pays.
 MOST_TRACKED = 20_000
@@ -55,47 +53,6 @@ def design(
         say(report)
 
 
-def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> Any:
-    """Design the noise that a loop file asks for.
-
-    Parameters
-    ----------
-    read : LoopFile
-        What the file says.
-    epsilon, delta : float or None
-        Instead of the file's.
-
-    Returns
-    -------
-    TrajectoryMechanism or StationaryMechanism
-    """
-    from affinedp.cli.problems import check_promise
-    from affinedp.control.stationary.design import design_input_noise
-    from affinedp.control.stationary.output_noise import design_output_noise
-
-    epsilon = read.epsilon if epsilon is None else epsilon
-    delta = read.delta if delta is None else delta
-    if epsilon is None:
-        raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
-    check_promise(epsilon, delta or 0.0)
-    if not delta:
-        raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
-    cost = read.loop if read.cost == "tracking" else None
-    if read.neighbours == "input":
-        return design_input_noise(
-            read.private, epsilon, delta, mu=read.mu, window=read.window, cost=cost
-        )
-    return design_output_noise(
-        read.dynamics,
-        read.horizon,
-        epsilon,
-        delta,
-        mu=read.mu,
-        neighbours=read.neighbours,
-        cost=cost,
-    )
-
-
 _GATEWAY = "affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1"
 add(control_app, design, "affinedp control design loop.toml -o noise.json --epsilon 1 --delta 0.01")
 add(
@@ -108,5 +65,12 @@ add(control_app, cloud, "affinedp control cloud loop.toml --broker localhost:188
 add(
     control_app, plant, "affinedp control plant loop.toml --broker localhost:1883 --log plant.jsonl"
 )
+add(
+    control_app,
+    trial,
+    "affinedp control trial loop.toml",
+    "affinedp control trial loop.toml --broker localhost:1883 --period 0.1",
+)
+add(control_app, broker, "affinedp control broker --port 1883")
 add(control_app, sensor, "affinedp control sensor recording.csv")
 add(control_app, eavesdrop, "affinedp control eavesdrop --log seen.jsonl --topics 'cloud/#'")

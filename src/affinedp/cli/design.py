@@ -20,11 +20,9 @@ def design(
         Path | None, typer.Option("--output", "-o", help="Mechanism file to write.")
     ] = None,
     law: Annotated[
-        str,
-        typer.Option(
-            help="gaussian, laplace, knorm or auto: the least error (default: problem's, or auto)."
-        ),
-    ] = "",
+        Literal["auto", "gaussian", "laplace", "knorm"] | None,
+        typer.Option(help="Law of the noise; auto: the least error (default: problem's, or auto)."),
+    ] = None,
     epsilon: KeptEpsilon = None,
     delta: KeptDelta = None,
     method: Annotated[
@@ -91,7 +89,7 @@ def design(
         raise AffineDPError("--preview writes nothing: leave out -o")
     read = read_problem(problem)
     say_forgotten(read, check_against)
-    chosen = algorithm_of(method, law, basis, covariance)
+    chosen = algorithm_of(method, law or "", basis, covariance)
     plan = Plan(releases, objective, integers, confined)
     mechanism = design_problem(read, law or chosen.law or read.law, epsilon, delta, chosen, plan)
     if output is not None:

@@ -19,7 +19,10 @@ def discover(
         list[str] | None, typer.Option(help="An equation that is known already; repeatable.")
     ] = None,
     design: Annotated[Path | None, typer.Option(help="Saved mechanism whose loss is told.")] = None,
-    law: Annotated[str, typer.Option(help="gaussian or laplace (default: by δ).")] = "",
+    law: Annotated[
+        Literal["gaussian", "laplace"] | None,
+        typer.Option(help="Of the noise (default: by δ)."),
+    ] = None,
     epsilon: Annotated[float, typer.Option(help="What independent noise was meant for.")] = 1.0,
     delta: Annotated[float, typer.Option(help="δ that goes with it.")] = 0.0,
     mu: Annotated[float, typer.Option(help="How far one number may move.")] = 1.0,
@@ -52,7 +55,7 @@ def discover(
         read_table(data, long_numbers="text"),
         given=given or (),
         design=None if design is None else Mechanism.load(design),
-        law=_law(law),
+        law=law,
         epsilon=epsilon,
         delta=delta,
         mu=mu,
@@ -79,9 +82,3 @@ def discover(
         say_table(headings, found.table(), right=headings[2:])
     for line in found.summary():
         say(line)
-
-
-def _law(law: str) -> Literal["gaussian", "laplace"] | None:
-    if law not in ("", "gaussian", "laplace"):
-        raise AffineDPError(f"law must be gaussian or laplace, not {law!r}")
-    return law or None  # type: ignore[return-value]

@@ -5,9 +5,7 @@ For the command ``affinedp doctor``.  Nothing is installed, sent or changed.
 
 from __future__ import annotations
 
-import os
 import platform
-import shutil
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -37,13 +35,14 @@ CORE = (
 EXTRAS = {
     "control": ("control",),
     "network": ("networkx", "paho-mqtt"),
-    "tables": ("pandas", "pyarrow", "openpyxl"),
+    "tables": ("narwhals", "pandas", "pyarrow", "openpyxl"),
     "flows": ("networkx", "pandapower"),
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),
     "postgres": ("psycopg", "psycopg-binary"),
+    "broker": ("amqtt",),
     "studio": ("fastapi", "openpyxl", "pandas", "pyarrow", "pydantic", "uvicorn"),
-    "cluster": ("dask", "distributed", "pyspark"),
+    "cluster": ("dask", "distributed", "pyspark", "ray"),
 }
 BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings
 SECONDS_FOR_A_BROKER = 3.0
@@ -203,9 +202,14 @@ def _parallel() -> Iterable[Finding]:
 
 
 def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
-    # Debian puts it where only administrators look
-    program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    advice = "only to run a broker of your own (Debian: apt install mosquitto)"
+    from affinedp.wire.local_broker import find_mosquitto, has_embedded
+
+    embedded = has_embedded() and _version("paho-mqtt") is not None
+    advice = 'for trials on this machine: pip install "affinedp[broker,network]"'
+    detail = f"amqtt {_version('amqtt')}, for trials on this machine" if embedded else advice
+    yield Finding("brokers", "embedded", "fine" if embedded else "missing", detail)
+    program = find_mosquitto()
+    advice = "only to run a broker for use (Debian: apt install mosquitto)"
     yield Finding("brokers", "mosquitto", "fine" if program else "missing", program or advice)
     for address in addresses:
         yield _reach(address)

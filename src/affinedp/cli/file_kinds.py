@@ -107,17 +107,18 @@ def expect(path: Path, *wanted: Kind) -> Kind:
     if not path.exists():
         raise AffineDPError(f"{file} does not exist")
     if path.is_dir():
-        raise AffineDPError(f"{file} is a folder, not a {wanted[0]}")
-    if path.is_file() and path.stat().st_size == 0:
-        raise AffineDPError(f"{file} is empty")
+        raise AffineDPError(f"{file} is a folder, not {_article(wanted[0])}")
+    if path.is_file() and path.stat().st_size == 0 and path.suffix.lower() != ".toml":
+        raise AffineDPError(f"{file} is empty")  # of TOML the reader says what is missing
     found = kind_of(path)
     if found and found not in wanted:
-        a = "" if found in ("data", "noise of a loop", "structured noise") else "a "
-        article = "" if wanted[0] == "data" else "a "
-        raise AffineDPError(
-            f"{file} is {a}{found}, not {article}{wanted[0]}: {USES[found].format(file=file)}"
-        )
+        use = USES[found].format(file=file)
+        raise AffineDPError(f"{file} is {_article(found)}, not {_article(wanted[0])}: {use}")
     return found
+
+
+def _article(kind: Kind) -> str:
+    return kind if kind in ("data", "noise of a loop", "structured noise") else f"a {kind}"
 
 
 @contextmanager

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,16 +17,15 @@ from affinedp.cli.broker_options import attended
 from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson
 from affinedp.cli.output import say_json
+from affinedp.cli.trials import end_all, folder_for_owner, last_words, named_or_own, start
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
 if TYPE_CHECKING:
     from affinedp.consensus.agents.monitor import Monitor
     from affinedp.consensus.network_file import NetworkFile
-    from affinedp.wire.broker import Broker
 
 LOOK = 0.1  # seconds between two looks at the processes
-PATIENCE = 20.0  # seconds for an agent to end when it is asked to
 
 NetworkPath = Annotated[Path, typer.Argument(help="Network file, .toml or .json.")]
 
@@ -39,7 +37,7 @@ def launch(
         typer.Option(help="States and logs, secret (default: beside the file, NAME-run)."),
     ] = None,
     broker: Annotated[
-        str | None, typer.Option(help="Broker, host:port (default: start mosquitto).")
+        str | None, typer.Option(help="Broker, host:port (default: start one).")
     ] = None,
     topic: Annotated[str, typer.Option(help="Where the agents meet.")] = "consensus",
     rounds: Annotated[
@@ -71,7 +69,7 @@ def launch(
     goal = found.rounds if rounds is None else rounds
     if goal is None:
         raise AffineDPError("say how many rounds: rounds in the network file, or --rounds")
-    home = _folder(network if folder is None else None, folder)
+    home = folder_for_owner(network.with_name(f"{network.stem}-run") if folder is None else folder)
     values = _value_files(found, home)
     if sealed:
         _make_keys(found, home)
@@ -79,7 +77,7 @@ def launch(
     words += ["--linger", str(linger), "--run", str(_run(home, names, rerun))]
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
-        place = stack.enter_context(_broker(broker, home))
+        place = stack.enter_context(named_or_own(broker, home))
         monitor = stack.enter_context(Monitor(Meeting(place, topic), names, home / "seen.jsonl"))
         typer.echo(
             f"{len(names)} agents meet under {topic} at {place.address}; see {home}", err=True
@@ -87,21 +85,20 @@ def launch(
         bar = stack.enter_context(Progress(f"{len(names)} agents"))
         agents: dict[str, subprocess.Popen[bytes]] = {}
         stack.callback(_remove, values, home)
-        stack.callback(_end, agents)
+        stack.callback(lambda: end_all(agents.values()))
         for name in names:
             own = ["--id", name, "--state", str(home / f"{name}.db"), "--broker", place.address]
             if name in values:
                 own += ["--value-file", str(values[name])]
             if sealed:
                 own += ["--keys", str(home / f"{name}.keys")]
-            agents[name] = _start(home / f"{name}.log", own + words)
+            agents[name] = start(home / f"{name}.log", ["consensus", "agent", *own, *words])
         failed = _watch(agents, monitor, bar, goal, stop)
         if failed is not None:
-            _end(agents)
+            end_all(agents.values())
             code = agents[failed].returncode
-            said = (home / f"{failed}.log").read_text(encoding="utf-8", errors="replace")
-            last = said.strip().splitlines()[-1:] or ["it said nothing"]
-            typer.echo(f"agent {failed} ended with exit code {code}: {last[0]}", err=True)
+            last = last_words(home / f"{failed}.log")
+            typer.echo(f"agent {failed} ended with exit code {code}: {last}", err=True)
             typer.echo("its draw is kept: launch again, with --rerun to begin anew", err=True)
             raise typer.Exit(code if 0 < code < 126 else 4)
         if not stop.is_set():
@@ -122,25 +119,13 @@ def keys(
 
     expect(network, "network")
     found = read_network(network)
-    home = _folder(None, folder)
+    home = folder_for_owner(folder)
     files = [str(home / f"{name}.keys") for name in write_keys(home, _links(found))]
     if as_json:
         say_json(files)
         return
     for file in files:
         typer.echo(file)
-
-
-def _folder(network: Path | None, folder: Path | None) -> Path:
-    """The folder, for its owner only."""
-    if folder is None:
-        assert network is not None
-        folder = network.with_name(f"{network.stem}-run")
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise AffineDPError(f"{folder} cannot be made: {error.strerror}") from None
-    return folder
 
 
 def _run(home: Path, names: tuple[str, ...], rerun: bool) -> int:
@@ -196,25 +181,6 @@ def _make_keys(found: NetworkFile, home: Path) -> None:
         write_keys(home, _links(found))
 
 
-@contextmanager
-def _broker(address: str | None, home: Path) -> Iterator[Broker]:
-    from affinedp.wire.broker import Broker
-    from affinedp.wire.local_broker import local_broker
-
-    if address is not None:
-        yield Broker.parse(address)
-        return
-    with local_broker(home) as started:
-        yield started
-
-
-def _start(log: Path, words: list[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "affinedp", "consensus", "agent", *words]
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
-        # a group of its own: Ctrl-C comes to us, and we end them
-        return subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
-
-
 def _watch(
     agents: Mapping[str, subprocess.Popen[bytes]],
     monitor: Monitor,
@@ -233,20 +199,6 @@ def _watch(
         bar.update(reached / max(goal, 1), f"round {reached}")
         time.sleep(LOOK)
     return None
-
-
-def _end(agents: Mapping[str, subprocess.Popen[bytes]]) -> None:
-    """Ask those that still run to end; what does not is killed, and its draw is on the disk."""
-    for process in agents.values():
-        if process.poll() is None:
-            process.terminate()
-    deadline = time.monotonic() + PATIENCE
-    for process in agents.values():
-        try:
-            process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _show(home: Path, names: tuple[str, ...], as_json: bool) -> None:

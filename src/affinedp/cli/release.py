@@ -33,6 +33,10 @@ def release(
         ),
     ] = None,
     same_secret: SameSecret = False,
+    sampler: Annotated[
+        str,
+        typer.Option(metavar="bulk|opendp", help="Who draws the noise; both have the same law."),
+    ] = "bulk",
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -43,16 +47,20 @@ def release(
     the equations is refused, and nothing is charged then.  A description of a table says by names
     of columns what must add up; its noise is designed here.
     """
+    from affinedp.release.sampler import checked_sampler
+
+    draws = checked_sampler(sampler)
     kind = expect(mechanism, "mechanism", "table description")
+    described = kind == "table description" or mechanism.suffix.lower() == ".toml"
+    if described and rows is not None:
+        raise AffineDPError(
+            f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
+        )
     expect(data, "data")
     refuse_to_overwrite(output, force)
-    if kind == "table description" or mechanism.suffix.lower() == ".toml":
+    if described:
         from affinedp.cli.tables import release_file
 
-        if rows is not None:
-            raise AffineDPError(
-                f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
-            )
         answer = release_file(
             mechanism,
             data,
@@ -61,11 +69,14 @@ def release(
             label=label,
             bound=bound,
             same_secret=same_secret,
+            sampler=draws,
             force=force,
             say=(lambda text: None) if as_json else say,
         )
     else:
-        answer = _with_mechanism(mechanism, data, output, ledger, label, bound, rows, same_secret)
+        answer = _with_mechanism(
+            mechanism, data, output, ledger, label, bound, rows, same_secret, draws
+        )
         if not as_json:
             say(f"released {answer['rows']:,} rows to {output}")
     if as_json:
@@ -85,6 +96,7 @@ def _with_mechanism(
     bound: float | None,
     rows: Literal["same", "different"] | None,
     same_secret: bool,
+    sampler: Literal["bulk", "opendp"],
 ) -> dict[str, Any]:
     from affinedp.cli.answers import promise_as_json
     from affinedp.cli.pending import settled_in_the_end
@@ -99,7 +111,9 @@ def _with_mechanism(
     left = cap = None
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):
-            published = loaded.release(table, ledger=budget, label=label, bound=bound, rows=rows)
+            published = loaded.release(
+                table, ledger=budget, label=label, bound=bound, rows=rows, sampler=sampler
+            )
         write_table(published, output)
         if budget is not None:
             left, cap = budget.remaining, budget.delta

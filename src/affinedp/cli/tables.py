@@ -12,6 +12,7 @@ from affinedp.cli.pending import settled_in_the_end
 from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
+from affinedp.release.sampler import Sampler
 from affinedp.tables.refusals import closest
 from affinedp.tables.released_table import ReleasedTable
 from affinedp.tables.table_file import TableFile, read_table_release
@@ -26,6 +27,7 @@ def release_file(
     label: str | None = None,
     bound: float | None = None,
     same_secret: bool = False,
+    sampler: Sampler = "bulk",
     force: bool = False,
     say: Callable[[str], object] = print,
 ) -> dict[str, Any]:
@@ -47,6 +49,8 @@ def release_file(
         Public bound on the numbers, in place of the one in the file.
     same_secret : bool
         Whether a change of the ledger's secret is one of these neighbours, whatever their unit.
+    sampler : {"bulk", "opendp"}
+        Who draws.
     force : bool
         Whether the noise and the report may replace files that exist.
     say : callable
@@ -71,7 +75,9 @@ def release_file(
     limit = read.bound if bound is None else bound
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):
-            released = read.release.release(table, ledger=budget, label=label, bound=limit)
+            released = read.release.release(
+                table, ledger=budget, label=label, bound=limit, sampler=sampler
+            )
         write_table(released.table.reset_index() if read.index else released.table, output)
         left, cap = (None, None) if budget is None else (budget.remaining, budget.delta)
     say(f"released {len(table):,} rows to {output}")

@@ -60,13 +60,22 @@ def best_axes(moves: FloatArray, cost: FloatArray, limit: float) -> Axes:
     ([1.0, 1.0], 7.3654)
     """
     found = [
-        _axes(basis, np.abs(moves @ back.T), cost, limit) for basis, back in _bases(moves, cost)
+        _axes(basis, np.abs(moves @ back.T), cost, limit)
+        for basis, back in lattice_bases(moves, cost)
     ]
     return min(found, key=lambda one: one.error)
 
 
-def _bases(moves: FloatArray, cost: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Bases of the lattice with their inverses."""
+def lattice_bases(moves: FloatArray, cost: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield bases of the lattice as columns, with their inverses.
+
+    Parameters
+    ----------
+    moves : array, shape (K, r)
+        Whole moves, one per row.
+    cost : array, shape (r, r)
+        Cost of noise.
+    """
     size = moves.shape[1]
     unit = np.eye(size)
     yield unit, unit

@@ -5,26 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, real_array, within_range, yes_or_no
-from affinedp.designs.bounds import dual_value, moves_are_whole, weighted_error, with_least
-from affinedp.designs.gaussian import largest_sensitivity, least_gaussian
-from affinedp.designs.knorm import MOST_COMPARED, least_knorm
-from affinedp.designs.laplace import design_laplace
+from affinedp.arrays import FloatArray, Matrix, real_array, within_range
+from affinedp.designs.bounds import dual_value, moves_are_whole, with_least
+from affinedp.designs.gaussian import least_gaussian
 from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum
 from affinedp.designs.largest import least_largest
-from affinedp.designs.separate import checked_weights, split
+from affinedp.designs.problem import Problem, checked_problem
+from affinedp.designs.pure import PureDesigns
+from affinedp.designs.separate import split
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.guarantee import keeping
-from affinedp.promise.least_error import Data, least_variance
+from affinedp.promise.least_error import least_variance
 from affinedp.promise.least_possible import Alternative, Objective
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
@@ -32,11 +31,18 @@ from affinedp.relations.forgotten import warn_of_forgotten
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-AnyLaw = Literal["auto", "gaussian", "laplace", "knorm"]
-LAW_NAMES = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
+AnyLaw = Literal["auto", "gaussian", "laplace", "knorm", "staircase"]
+LAW_NAMES = {
+    "gaussian": "Gaussian",
+    "laplace": "Laplace",
+    "knorm": "K-norm",
+    "staircase": "Staircase",
+}
 LAWS = tuple(LAW_NAMES)
-PURE = LAWS[1:]
-MOST_RELEASES = 10**9
+# In this order: where they are equal the first is taken.
+PURE = ("knorm", "staircase", "laplace")
+# Errors that are the same up to the accuracy of a design.
+SAME = 1e-6
 
 
 @within_range
@@ -60,9 +66,10 @@ def design(
 ) -> Mechanism:
     """Return the mechanism of least error that keeps (ε, δ) over the planned releases.
 
-    The least Gaussian noise, Laplace strategies and K-norm noise are compared; the notes say in
-    one sentence which law won and why, and ``alternatives`` what the others cost.
-    ``lower_bound`` is what no mechanism of any law can go below.
+    The least Gaussian noise, Laplace strategies, K-norm noise and, where every move is along an
+    axis of its own, staircase noise are compared; the notes say in one sentence which law won and
+    why, and ``alternatives`` what the others cost.  ``lower_bound`` is what no mechanism of any
+    law can go below.
 
     With several releases the mechanism is for one of them, and all together keep (ε, δ): Gaussian
     noise has the sensitivity ``s/√releases``, and noise of a pure law promises ``ε/releases``
@@ -76,7 +83,7 @@ def design(
         The public equations.
     epsilon, delta : float
         The promise that all releases keep together.  With δ = 0 Gaussian noise is out.
-    law : {"auto", "gaussian", "laplace", "knorm"}
+    law : {"auto", "gaussian", "laplace", "knorm", "staircase"}
         The law, or the best of them.
     releases : int
         How many releases about the same secret are planned.
@@ -119,7 +126,7 @@ def design(
     >>> m.law, m.guarantee.holds(1.0, 1e-6)
     ('gaussian', True)
     """
-    problem = _problem(
+    problem = checked_problem(
         resolve_adjacency(manifold, mu, adjacency), resolve_query(manifold, query), weights,
         float(real_array(epsilon, "epsilon", 0)), float(real_array(delta, "delta", 0)),
         releases, objective, integers, confined, imbalance,
@@ -131,81 +138,7 @@ def design(
     if law in PURE and not problem.epsilon:
         raise AffineDPError(f"{LAW_NAMES[law]} noise needs ε > 0: take a Gaussian law")
     warn_of_forgotten(manifold, check_against)
-    return _least(problem, law, seed)
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """What is to be designed, checked."""
-
-    adjacency: Adjacency
-    query: Matrix
-    names: tuple[str, ...]
-    weights: Matrix
-    epsilon: float
-    delta: float
-    releases: int
-    objective: Objective
-    integers: bool
-    confined: bool
-    imbalance: float | None
-
-    @property
-    def data(self) -> Data:
-        """Which numbers the bound is about."""
-        return "integer" if self.integers else "real"
-
-    @property
-    def pure_epsilon(self) -> float:
-        """What one release of a pure law promises: they add up to ε, rounding included."""
-        if self.releases == 1:
-            return self.epsilon
-        return self.epsilon / self.releases * (1 - 2e-15)
-
-    @property
-    def sensitivity(self) -> float:
-        """What one Gaussian release may have: squares add up, rounding included."""
-        whole = largest_sensitivity(self.epsilon, self.delta)
-        return whole if self.releases == 1 else whole / math.sqrt(self.releases) * (1 - 2e-15)
-
-    def error(self, mechanism: Mechanism) -> float:
-        """What is to be least."""
-        if self.objective == "largest":
-            return float(mechanism.expected_squared_errors.max())
-        return weighted_error(mechanism, self.weights)
-
-
-def _problem(
-    adjacency: Adjacency,
-    asked: tuple[Matrix, tuple[str, ...]],
-    weights: Any,
-    epsilon: float,
-    delta: float,
-    releases: int,
-    objective: Objective,
-    integers: bool,
-    confined: bool,
-    imbalance: float | None,
-) -> _Problem:
-    if isinstance(releases, bool) or not isinstance(releases, int | np.integer):
-        raise AffineDPError(f"releases must be a whole number, not {releases!r}")
-    if not 1 <= releases <= MOST_RELEASES:
-        raise AffineDPError(f"releases must be 1 to {MOST_RELEASES:,}, not {releases}")
-    if objective not in ("sum", "largest"):
-        raise AffineDPError(f"objective must be 'sum' or 'largest', not {objective!r}")
-    if objective == "largest" and weights is not None:
-        raise AffineDPError(
-            "weights go with objective='sum'; scale the outputs in the query instead, so that "
-            "their largest variance is what matters"
-        )
-    if not 0.0 <= delta < 1.0 or not 0.0 <= epsilon < math.inf or epsilon == delta == 0.0:
-        raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {epsilon}, {delta}")
-    query, names = asked
-    return _Problem(
-        adjacency, query, names, checked_weights(weights, query.shape[0]), epsilon, delta,
-        int(releases), objective, yes_or_no(integers, "integers"),
-        yes_or_no(confined, "confined"), imbalance,
-    )  # fmt: skip
+    return least_noise(problem, LAWS if law == "auto" else (law,), seed)
 
 
 @dataclass(frozen=True)
@@ -217,7 +150,7 @@ class _Start:
     weights: FloatArray | Matrix
 
 
-def _start(problem: _Problem, law: str) -> _Start:
+def _start(problem: Problem, laws: Sequence[str]) -> _Start:
     """Design Gaussian noise where it is asked for, and the bound in any case."""
     limit = problem.sensitivity if problem.delta else 1.0
     if problem.objective == "largest":
@@ -225,112 +158,103 @@ def _start(problem: _Problem, law: str) -> _Start:
         found = least_largest(problem.adjacency, problem.query, problem.names, limit, blocks)
         made = found.found.mechanism if problem.delta else None
         return _Start(made, found.found.dual, found.weights)
-    if problem.delta and law in ("auto", "gaussian"):
+    if problem.delta and "gaussian" in laws:
         least = least_gaussian(
             problem.adjacency, problem.query, problem.names, limit, problem.weights,
             imbalance=problem.imbalance,
         )  # fmt: skip
         return _Start(least.mechanism, least.dual, problem.weights)
+    if not laws:
+        return _Start(None, None, problem.weights)
     blocks = list(split(problem.adjacency, problem.query, problem.weights))
     return _Start(None, dual_value(blocks), problem.weights)
 
 
-def _least(problem: _Problem, law: str, seed: int | np.random.Generator) -> Mechanism:
-    if law == "auto" and (large := _large_sum(problem, seed)) is not None:
+def least_noise(
+    problem: Problem,
+    laws: Sequence[str],
+    seed: int | np.random.Generator = 0,
+    *,
+    practice: Sequence[tuple[str, Mechanism]] = (),
+    quick: bool = False,
+) -> Mechanism:
+    """Return the noise of least error: of all these laws, and of given mechanisms.
+
+    This is the one place where noise is compared.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is to be designed.
+    laws : sequence of str
+        The laws that are designed.
+    seed : int or Generator
+        For searches that start at random.
+    practice : sequence of (str, Mechanism)
+        Further mechanisms that keep the promise, by name: standard practice.
+    quick : bool
+        Whether Laplace strategies are searched from one start only: standard practice is close.
+    """
+    alone = len(laws) == 1 and not practice
+    if not alone and not practice and (large := _large_sum(problem, seed)) is not None:
         return large
-    start = _start(problem, law)
-    if problem.integers and not moves_are_whole(problem.adjacency):
+    start = _start(problem, laws)
+    if problem.integers and start.dual and not moves_are_whole(problem.adjacency):
         start = replace(start, dual=None)
-    if start.gaussian is not None and law == "gaussian":
-        return _explained(problem, start.gaussian, start.dual, (), law)
-    designed = [start.gaussian] if start.gaussian and law == "auto" else []
+    if alone and start.gaussian is not None and laws[0] == "gaussian":
+        return _explained(problem, start.gaussian, start.dual, (), alone)
+    designed = [("", start.gaussian)] if start.gaussian and "gaussian" in laws else []
+    designed += practice
     below = _least_pure(problem, start.dual)
-    reason = _of_no_use(problem, designed, below)
+    reason = _of_no_use(problem, [one for _, one in designed], below)
+    pure = [name for name in PURE if name in laws]
     if reason:
-        skipped = [Alternative(name, below, False, reason) for name in PURE]
+        skipped = [Alternative(name, below, False, reason) for name in pure]
     else:
-        pure = _Pure(problem, start.weights, seed, searches_all=law != "auto" or not designed)
-        skipped = pure.designs(law, designed, below)
-    best = min(designed, key=problem.error)
-    others = tuple(Alternative(m.law, problem.error(m)) for m in designed if m is not best)
-    return _explained(problem, best, start.dual, (*others, *skipped), law)
+        made = PureDesigns(
+            problem, start.weights, seed, quick=quick, searches_all=alone or quick or not designed
+        )
+        skipped = made.add(pure, designed, below, alone)
+    name, best = _simplest(problem, designed)
+    others = tuple(
+        Alternative(m.law, problem.error(m), True, own) for own, m in designed if m is not best
+    )
+    if name:
+        best = replace(best, notes=(*best.notes, f"the best of what was compared: {name}"))
+    return _explained(problem, best, start.dual, (*others, *skipped), alone)
 
 
-def _large_sum(problem: _Problem, seed: int | np.random.Generator) -> Mechanism | None:
+def _simplest(problem: Problem, designed: list[tuple[str, Mechanism]]) -> tuple[str, Mechanism]:
+    """The least error; of equal ones that with a certificate, else the first."""
+    errors = [problem.error(one) for _, one in designed]
+    equal = [pair for pair, error in zip(designed, errors) if error <= min(errors) * (1 + SAME)]
+    certified = next((pair for pair in equal if pair[1].gap is not None), None)
+    return certified or designed[int(np.argmin(errors))]
+
+
+def _large_sum(problem: Problem, seed: int | np.random.Generator) -> Mechanism | None:
     """One sum of very many entries: both costs are known, and only K-norm noise is made."""
     if len(problem.names) <= MOST_LISTED_SUM or not is_one_sum(problem.adjacency, problem.query):
         return None
     dual = dual_of_sum(problem.adjacency, problem.weights, problem.integers)
     if problem.objective != "sum" or dual is None or not problem.epsilon:
         return None
-    made = _Pure(problem, problem.weights, seed).knorm()
+    made = PureDesigns(problem, problem.weights, seed).knorm()
     gaussian = dual / problem.sensitivity**2 if problem.delta else math.inf
     if gaussian < problem.error(made):
         return None
     other = Alternative("gaussian", gaussian, False, "(in closed form; not designed)")
-    return _explained(problem, made, dual, (other,) if problem.delta else (), "auto")
+    return _explained(problem, made, dual, (other,) if problem.delta else (), False)
 
 
-@dataclass(frozen=True, eq=False)
-class _Pure:
-    """Designs of pure laws; Laplace strategies are searched once, if at all."""
-
-    problem: _Problem
-    weights: FloatArray | Matrix
-    seed: int | np.random.Generator
-    searches_all: bool = True
-
-    @cached_property
-    def laplace(self) -> Mechanism:
-        rank = self.problem.adjacency.manifold.dim
-        if not self.searches_all and rank > MOST_COMPARED:
-            raise AffineDPError(
-                f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
-            )
-        made = design_laplace(
-            self.problem.adjacency.manifold, epsilon=self.problem.pure_epsilon,
-            query=self.problem.query, adjacency=self.problem.adjacency, weights=self.weights,
-            seed=self.seed,
-        )  # fmt: skip
-        names = self.problem.names  # which a query that is a matrix does not carry
-        guarantee = made.guarantee.with_output_names(names)
-        return replace(made, guarantee=guarantee, output_names=names)
-
-    def knorm(self) -> Mechanism:
-        problem = self.problem
-        weights = checked_weights(self.weights, problem.query.shape[0])
-        return least_knorm(
-            problem.adjacency, problem.query, problem.names, problem.pure_epsilon, weights,
-            lambda: self.laplace, integers=problem.integers, seed=self.seed,
-        ).mechanism  # fmt: skip
-
-    def designs(self, law: str, designed: list[Mechanism], below: float) -> list[Alternative]:
-        """Add the designs that are asked for, and say which could not be made."""
-        skipped = []
-        for name, make in (("knorm", self.knorm), ("laplace", lambda: self.laplace)):
-            if law not in ("auto", name) or any(one.law == name for one in designed):
-                continue
-            try:
-                made = make()
-            except AffineDPError as error:
-                if law == name or (name == "laplace" and not designed):
-                    raise
-                skipped.append(Alternative(name, below, False, f"(not designed: {error})"))
-                continue
-            designed.append(made)
-            if made.law != name:
-                skipped.append(Alternative(name, below, False, f"({made.notes[-1]})"))
-        return skipped
-
-
-def _least_pure(problem: _Problem, dual: float | None) -> float:
+def _least_pure(problem: Problem, dual: float | None) -> float:
     """What no pure law can go below, or 0."""
     if not problem.epsilon or dual is None:
         return 0.0
     return least_variance(problem.pure_epsilon, 0.0, problem.data) * dual
 
 
-def _of_no_use(problem: _Problem, designed: list[Mechanism], below: float) -> str:
+def _of_no_use(problem: Problem, designed: list[Mechanism], below: float) -> str:
     """Why a pure law need not be designed, if so."""
     if not problem.epsilon:
         return "(not possible at ε = 0)"
@@ -342,19 +266,19 @@ def _of_no_use(problem: _Problem, designed: list[Mechanism], below: float) -> st
 
 
 def _explained(
-    problem: _Problem,
+    problem: Problem,
     best: Mechanism,
     dual: float | None,
     others: tuple[Alternative, ...],
-    law: str,
+    alone: bool,
 ) -> Mechanism:
     """Say why this law, what the releases promise together, and what nobody can go below."""
     notes = list(best.notes)
     if problem.releases > 1:
         notes.insert(0, _together(problem, best))
-    if law == "auto":
+    if not alone:
         notes.insert(0, _reason(problem, best, others))
-    if problem.integers and best.law != "knorm":
+    if problem.integers and not best.integers:
         notes.append(f"{best.law} noise is real: what is published is not whole")
     chosen = replace(best, notes=tuple(notes), alternatives=others, least=None)
     if problem.releases == 1:
@@ -370,20 +294,20 @@ def _explained(
     )  # fmt: skip
 
 
-def _reason(problem: _Problem, best: Mechanism, others: tuple[Alternative, ...]) -> str:
+def _reason(problem: Problem, best: Mechanism, others: tuple[Alternative, ...]) -> str:
     what = "squared error" if problem.objective == "sum" else "largest variance"
     least = f"{best.law} noise has the least {what}, {problem.error(best):.4g}"
     if not others:
         return f"{least}: at δ = 0 no other law was compared"
     listed = ", ".join(
-        f"{one.law} {one.error:.4g}" if one.designed else f"{one.law} at least {one.error:.4g}"
+        f"{one.words} {one.error:.4g}" if one.designed else f"{one.law} at least {one.error:.4g}"
         for one in others
         if one.designed or one.error
     )
     return f"{least}, of the laws compared: {listed}" if listed else least
 
 
-def _together(problem: _Problem, best: Mechanism) -> str:
+def _together(problem: Problem, best: Mechanism) -> str:
     count = f"{problem.releases:,}"
     if best.law == "gaussian":
         return (

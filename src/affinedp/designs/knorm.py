@@ -211,7 +211,7 @@ def _assembled(
     integers: bool,
 ) -> Mechanism:
     parts = [(one.outputs, one.basis, one.points) for one in chosen]
-    basis, root = _together(parts, query.shape[0])
+    basis, root = together(parts, query.shape[0])
     words = {one.words for one in chosen}
     notes = tuple(note for note in (SEARCHED, HULL, AXES) if note in words)
     found = build(
@@ -220,9 +220,18 @@ def _assembled(
     return at_the_rate(found, limit)
 
 
-def _together(
+def together(
     parts: list[tuple[IntArray, FloatArray, FloatArray]], outputs: int
 ) -> tuple[Matrix, Matrix]:
+    """Return basis and root of all blocks.
+
+    Parameters
+    ----------
+    parts : list of (outputs, basis, root)
+        One per block.
+    outputs : int
+        How many outputs there are.
+    """
     import scipy.sparse as sparse
 
     if len(parts) == 1:
@@ -245,7 +254,7 @@ def at_the_rate(mechanism: Mechanism, limit: float) -> Mechanism:
     Parameters
     ----------
     mechanism : Mechanism
-        K-norm noise.
+        K-norm or staircase noise.
     limit : float
         ε.
     """
@@ -262,7 +271,7 @@ def at_the_rate(mechanism: Mechanism, limit: float) -> Mechanism:
         if found > limit:
             rate = min(rate, mechanism.rate) * (1 - 4e-16)
         mechanism = build(
-            mechanism.adjacency, mechanism.query, mechanism.basis, mechanism.root, "knorm",
+            mechanism.adjacency, mechanism.query, mechanism.basis, mechanism.root, mechanism.law,
             mechanism.output_names, notes=mechanism.notes, rate=rate, integers=mechanism.integers,
         )  # fmt: skip
     raise AffineDPError(

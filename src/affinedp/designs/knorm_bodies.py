@@ -22,6 +22,8 @@ from affinedp.record import MechanismRecord
 
 # Extra points of a body have so many digits of the moves' size.
 DIGITS = 4
+# Hulls of whole moves are listed in so many dimensions: they have 2^r facets and more.
+MOST_DIMENSIONS = 9
 # Which body was chosen, in words.
 HULL = "the hull of the moves"
 SEARCHED = "a local optimum: a body found by search around the hull of the moves"
@@ -104,7 +106,8 @@ def _body(
         return _hull_or_better(cell, known, limit, starts, integers, generator).chosen
     axes = best_axes(cell.moves, cell.cost, limit)
     alone = Chosen(cell.outputs, cell.basis @ axes.basis, np.diag(axes.widths), AXES)
-    if cell.moves.shape[1] == 1:
+    size = cell.moves.shape[1]
+    if size == 1 or (size > MOST_DIMENSIONS and as_one_sum(cell.moves) is None):
         return alone
     try:
         best = _hull_or_better(cell, known, limit, starts, integers, generator)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
+from affinedp.bodies.noise import BODY_LAWS
 from affinedp.errors import AffineDPError
 from affinedp.feedback.follow import Following, followings
 from affinedp.files.packing import packed, unpacked
@@ -142,9 +143,10 @@ def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | N
         A public bound on |x|, as for :meth:`affinedp.Mechanism.release`.
     """
     guarantee, law = mechanism.guarantee, mechanism.law
-    if law == "knorm":
+    if law in BODY_LAWS:
+        name = "K-norm" if law == "knorm" else law
         raise AffineDPError(
-            "K-norm noise is not released in steps: later steps would depend on the noise of "
+            f"{name} noise is not released in steps: later steps would depend on the noise of "
             "earlier ones. Use Gaussian or Laplace noise, or release all at once"
         )
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:

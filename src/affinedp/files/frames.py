@@ -8,7 +8,7 @@ of a published label follows from the labels themselves.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def fresh_index(index: Any) -> Any:
     import pandas
 
     names = list(index.names)
-    levels = [fresh_labels(index.get_level_values(i).tolist()) for i in range(index.nlevels)]
+    levels = [fresh_labels(index.get_level_values(i)) for i in range(index.nlevels)]
     if index.nlevels > 1:
         return pandas.MultiIndex.from_arrays(levels, names=names)
     labels = levels[0]
@@ -53,7 +53,7 @@ def fresh_index(index: Any) -> Any:
     return pandas.Index(labels, name=names[0])
 
 
-def fresh_labels(labels: Sequence[Any]) -> Any:
+def fresh_labels(labels: Any) -> Any:
     """Return public labels as an array whose type follows from them.
 
     Whole numbers are int64, other numbers float64, points in time datetime64; everything else
@@ -61,7 +61,7 @@ def fresh_labels(labels: Sequence[Any]) -> Any:
 
     Parameters
     ----------
-    labels : sequence
+    labels : sequence, or pandas Index or Series
         Texts, numbers, dates or anything else.
 
     Examples
@@ -73,7 +73,11 @@ def fresh_labels(labels: Sequence[Any]) -> Any:
     """
     import pandas
 
-    given = [_plain(label) for label in labels]
+    kind = getattr(labels, "dtype", None)
+    if isinstance(kind, np.dtype) and kind.kind == "i":  # the common case, without a look at each
+        return np.array(labels, dtype=np.int64)
+    listed = labels.tolist() if hasattr(labels, "tolist") else labels
+    given = [_plain(label) for label in listed]
     missing = [bool(pandas.api.types.is_scalar(label) and pandas.isna(label)) for label in given]
     present = [label for label, gap in zip(given, missing) if not gap]
     if present and all(type(label) in (int, float) for label in present):

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from affinedp.arrays import is_sparse
+from affinedp.bodies.noise import BODY_LAWS, noise_of
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import AffineDPError
@@ -92,7 +93,7 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
             "asked": asked_record(guarantee),
         },
     }
-    if mechanism.law == "knorm":
+    if mechanism.law in BODY_LAWS:
         document |= {"rate": mechanism.rate, "integers": mechanism.integers}
     write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
 
@@ -138,9 +139,9 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     most = max(len(names), manifold.n)
     query, basis, root = (unpacked(document[key], most) for key in ("query", "basis", "root"))
     law = document["law"]
-    if law not in ("gaussian", "laplace", "knorm"):
+    if law not in ("gaussian", "laplace", *BODY_LAWS):
         raise StorageError(f"the law {law!r} is not known")
-    rate, integers = _rate(document) if law == "knorm" else (1.0, False)
+    rate, integers = _rate(document) if law in BODY_LAWS else (1.0, False)
     outputs = len(names)
     if query.shape != (outputs, manifold.n) or basis.shape[0] != outputs:
         raise StorageError("the query and the noise do not fit the names of the outputs")
@@ -156,8 +157,9 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
         if law != "gaussian":
             raise StorageError("a certificate proves Gaussian noise only")
         guarantee = certified_promise(adjacency, product(basis, root), query, names, certificate)
-    elif law == "knorm":
-        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names)
+    elif law in BODY_LAWS:
+        noise = noise_of(law, root, rate, integers)
+        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names, noise)
     else:
         guarantee = promise_of(adjacency, product(basis, root), query, law, names)
     check_stated(sensitivity, guarantee)
@@ -248,6 +250,8 @@ def promise_on_trust(
         curve = LaplaceCurve(sensitivity)
     elif law == "knorm":
         curve = LatticeCurve(sensitivity) if integers else KNormCurve(sensitivity)
+    elif law == "staircase":
+        curve = LatticeCurve(sensitivity)
     guarantee = Guarantee(
         law=law,
         sensitivity=sensitivity,

@@ -71,7 +71,8 @@ class Owner:
             journal="wal",  # one sync per step; a rollback journal takes four
             exclusive=True,
             secret=True,
-            settings=("locking_mode=EXCLUSIVE", "synchronous=FULL"),
+            # the log is copied into the file seldom, since who sends waits for that
+            settings=("locking_mode=EXCLUSIVE", "synchronous=FULL", "wal_autocheckpoint=4000"),
             busy_seconds=BUSY_SECONDS,
             error=self.error,
             damaged=self.damaged,

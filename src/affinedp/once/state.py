@@ -1,17 +1,19 @@
 """The state of one draw: a SQLite file that holds the secret draw and all that was sent with it.
 
 A step is written before it is sent, so none can come out twice with different values.  The file is
-for its owner only and locked while it is open.  While it is open, and after a crash, the last steps
-lie in a log beside it (``…-wal``), which belongs to it.
+its owner's only, locked while it is open; the last steps may lie in a log beside it (``…-wal``).
 
 Waiting for the disk at every step would be slow.  So a few steps are *reserved* on the disk ahead
 of time, with the name of the running system, and are then written without waiting: if only the
 process dies, the system still has them.  If the system died (the name differs), the reserved
 steps of which nothing is known may have been sent, and count as skipped.  Who cannot go on after
-skipped steps waits for the disk at every step instead.
+skipped steps waits for the disk at each, or draws for them ahead (``until``).
 
-The draw is committed to by a hash; the path of what is drawn from it and every step sent are sealed
-with the salt as key.  A bit that changed by accident is noticed before anything depends on it.
+The next steps are reserved while half of them are left, in one transaction with all that was drawn
+for them.  It counts once another thread has put the log onto the disk.
+
+The draw is committed to by a hash; its path and every step sent are sealed with the salt as key.  A
+bit that changed by accident is noticed before anything depends on it.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from pathlib import Path
 
 from affinedp.files.sqlite import check_content, open_existing, refusals, write_whole
 from affinedp.once.owner import Owner
+from affinedp.once.syncing import BackgroundSync
 
 # Twice the length of the hash: then also unlimited computing learns next to nothing from it.
 SALT_BYTES = 64
@@ -105,7 +108,10 @@ class DrawnState:
         self.path = path
         self._process = os.getpid()
         self._file = _identity(path)
-        self._reserved = 0  # nothing yet, by this process
+        self._reserved = self._due = self._written = (
+            0  # what counts, when more is due, what is said
+        )
+        self._sync = BackgroundSync(log_of(path))
         self._connection: sqlite3.Connection | None = open_existing(owner.kind, path)
         try:
             with refusals(owner.kind, path):
@@ -161,7 +167,9 @@ class DrawnState:
         with self._use() as connection:
             connection.execute("DELETE FROM sent WHERE step < ?", (before,))
 
-    def record(self, step: int, outputs: bytes, head: Head, *, wait: bool = False) -> None:
+    def record(
+        self, step: int, outputs: bytes, head: Head, *, wait: bool = False, until: int | None = None
+    ) -> None:
         """Put a step on the disk; send it only afterwards.
 
         Parameters
@@ -174,19 +182,25 @@ class DrawnState:
             How far the owner has come with it.
         wait : bool
             Wait until it is on the disk; otherwise a power cut may turn it into a skipped step.
+        until : int, optional
+            The first step for which ``head`` does not hold what must be on the disk before it is
+            sent; at least the next one.  By default there is no such step.
         """
-        numbers = to_text(head.numbers)
-        moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
         with self._use() as connection:
-            if wait:
-                connection.execute("PRAGMA synchronous=FULL")
-            elif step >= self._reserved:
-                self._reserve(connection, step + self._ahead(step))
+            self._sync.done(wait=step >= self._reserved)
+            ahead, at_once = 0, wait or step >= self._reserved
+            if not wait and not self._sync.busy and step >= self._due:
+                ahead = self._ahead(step, until)
+            connection.execute(f"PRAGMA synchronous={'FULL' if at_once else 'NORMAL'}")
             connection.execute("BEGIN IMMEDIATE")
-            seal = self._seal("sent", step, outputs)
-            connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
-            connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
+            self._write(connection, step, outputs, head)
+            if ahead:
+                self._reserve(connection, ahead)
             connection.execute("COMMIT")
+            if ahead and at_once:
+                self._is_reserved(step, ahead)
+            elif ahead:
+                self._sync.begin(lambda: self._is_reserved(step, ahead))
         self.head = head
 
     def restart(self, head: Head, outputs: bytes) -> None:
@@ -204,42 +218,48 @@ class DrawnState:
                 f"{self.path}: a {self.owner.name} does not begin again with the same draw, since "
                 "two runs would give its noise away"
             )
-        numbers = to_text(head.numbers)
-        moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
         with self._use() as connection:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM sent")
-            seal = self._seal("sent", 0, outputs)
-            connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (0, outputs, seal))
-            connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
+            self._write(connection, 0, outputs, head)
             connection.execute("COMMIT")
         self.head = head
 
-    def _ahead(self, step: int) -> int:
-        """How many steps to reserve: what about a quarter of a second takes at this rate."""
-        first, begun = self._since
-        self._since = (step, time.monotonic())
+    def _write(self, connection: sqlite3.Connection, step: int, outputs: bytes, head: Head) -> None:
+        numbers, seal = to_text(head.numbers), self._seal("sent", step, outputs)
+        moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
+        connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
+        connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
+
+    def _ahead(self, step: int, until: int | None) -> int:
+        """Up to which step to reserve: what about a quarter of a second takes at this rate."""
+        (first, begun), self._since = self._since, (step, time.monotonic())
         rate = (step - first) / max(self._since[1] - begun, 1e-6)
-        return min(MOST_RESERVED, max(1, int(RESERVED_SECONDS * rate)))
+        ahead = step + min(MOST_RESERVED, max(1, int(RESERVED_SECONDS * rate)))
+        return max(self._reserved, step + 1, ahead if until is None else min(ahead, until))
 
     def _reserve(self, connection: sqlite3.Connection, step: int) -> None:
-        """Put on the disk, and wait for it, that steps below this one may be sent."""
+        """Write that steps below this one may be sent."""
         system = running_system()
         seal = self._seal("reserved", step, f"{self._lost} {system}".encode())
         row = (step, self._lost, system, seal)
-        connection.execute("PRAGMA synchronous=FULL")
         connection.execute("UPDATE reserved SET step = ?, lost = ?, system = ?, seal = ?", row)
-        connection.execute("PRAGMA synchronous=NORMAL")
-        self._reserved = step
+        self._written = step
+
+    def _is_reserved(self, step: int, ahead: int) -> None:
+        """It is on the disk that steps below ``ahead`` may be sent; the next are due half way."""
+        self._reserved, self._due = ahead, (step + ahead) // 2
 
     def close(self) -> None:
         """Close the file and let others open it."""
         if os.getpid() != self._process:
             return  # after a fork the file, its locks and its log belong to the parent
+        self._sync.close()
         if self._connection is not None:
             with suppress(sqlite3.Error):  # then the reservation stays, which is safe
-                if self._reserved and self._reserved > self.head.next_step:
+                if self._written and self._written > self.head.next_step:
+                    self._connection.execute("PRAGMA synchronous=FULL")
                     self._reserve(self._connection, self.next_step)
             self._connection.close()
             self._connection = None
@@ -257,6 +277,10 @@ class DrawnState:
         try:
             with refusals(self.owner.kind, self.path):
                 yield self._connection
+        except OSError as error:
+            self.close()
+            why = f"cannot be put onto the disk: {error.strerror}; {self.owner.kind.otherwise}"
+            raise self.owner.error(f"{self.path} {why}") from None
         except BaseException:
             self.close()
             raise
@@ -348,11 +372,10 @@ def _read_draw(owner: Owner, path: Path, connection: sqlite3.Connection) -> Draw
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """Device and inode; None if there is no such file."""
-    try:
+    with suppress(OSError):
         found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino
+    return None
 
 
 def running_system() -> str:

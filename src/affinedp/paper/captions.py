@@ -58,7 +58,8 @@ CAPTIONS: dict[str, tuple[str, str]] = {
     ),
     "consensus_large": (
         "Not in the paper. A hundred thousand agents in a square agree: messages at five times, "
-        "and the squared error of one run with its exact limits (dotted).",
+        "and the squared error of one run with its exact limits (dotted); red: state, blue: "
+        "message, green: corrected.",
         "Five coloured squares, from noise to one even colour as time passes, and falling curves "
         "of squared errors of three read-outs.",
     ),

@@ -33,7 +33,7 @@ class Guarantee:
     Attributes
     ----------
     law : str
-        ``"gaussian"``, ``"laplace"``, ``"knorm"`` or ``"composed"``.
+        ``"gaussian"``, ``"laplace"``, ``"knorm"``, ``"staircase"`` or ``"composed"``.
     sensitivity : float
         How far neighbours are apart at most, in units of the noise: the 2-norm for
         Gaussian noise, the 1-norm (which is ε at δ = 0) for Laplace noise, the gauge of the
@@ -234,7 +234,8 @@ class Guarantee:
             rows.append(
                 ("sensitivity", f"{_up(self.sensitivity, 6)} in units of the noise ({method})")
             )
-            rows.append(("promise", self._promise()))
+            several = self.asked is not None and self.asked.releases > 1
+            rows.append(("promise", self._promise() + (" (one release)" if several else "")))
         if self.worst_direction is not None:
             moves = _combination(self.worst_direction, self.names, "moves")
             rows.append(("worst pair", f"x and x' that differ by {moves}"))
@@ -277,6 +278,7 @@ _LAWS = {
     "gaussian": "Gaussian",
     "laplace": "Laplace",
     "knorm": "K-norm",
+    "staircase": "staircase",
     "composed": "several releases with independent noise",
 }
 

@@ -18,7 +18,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.exact import common_denominator, inverse, primitive, readable
-from affinedp.bodies.noise import KNormNoise, SumPart, connected_parts, noise_span
+from affinedp.bodies.noise import KNormNoise, StairsNoise, SumPart, connected_parts, noise_span
 from affinedp.bodies.one_sum import largest_loss_probability
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
@@ -35,6 +35,9 @@ MOST_EXACT = 5_000
 MOST_WHOLE_MOVES = 200_000
 # Whole moves under sums of so many entries are listed.
 FEW_ENTRIES = 100
+# The law on a grid has this much more of the largest loss, at most; releases check it.
+ROUNDING = 1e-9
+STEPS = "every move crosses so many steps of the staircase at most, and some points cross them"
 BASIS = "the triangle inequality of the gauge, with equality on the cones over its facets"
 
 
@@ -67,14 +70,14 @@ def knorm_promise(
         The body of ``root``, if it is known already.
     """
     shared: dict[str, Any] = {
-        "law": "knorm",
+        "law": "staircase" if isinstance(noise, StairsNoise) else "knorm",
         "neighbours": neighbours_of(adjacency, integers),
         "neighbours_key": neighbours_key_of(adjacency, integers),
         "unit": adjacency.unit,
         "names": adjacency.manifold.names,
         "output_names": output_names,
     }
-    span = noise_span(root)
+    span = None if isinstance(noise, StairsNoise) else noise_span(root)
     leak = combination_without_noise(adjacency, basis if span is None else basis @ span, query)
     if leak is not None:
         return Guarantee(
@@ -89,8 +92,8 @@ def knorm_promise(
         sensitivity=upper,
         sensitivity_lower=max(0.0, min(lower, upper)),
         exact=True,
-        basis=BASIS,
-        curve=_curve(body, upper, found) if integers else KNormCurve(upper),
+        basis=STEPS if isinstance(body, StairsNoise) else BASIS,
+        curve=_curve(body, upper, found, integers),
         worst_direction=found.direction,
         method=found.method,
         **shared,
@@ -107,8 +110,14 @@ def neighbours_key_of(adjacency: Adjacency, integers: bool) -> str:
     return adjacency.key + (" integers" if integers else "")
 
 
-def _curve(body: KNormNoise, upper: float, found: _Found) -> Curve:
-    """The curve on whole numbers."""
+def _curve(body: KNormNoise, upper: float, found: _Found, integers: bool) -> Curve:
+    """The curve below ε."""
+    if isinstance(body, StairsNoise):
+        # within one step the loss is ε, 0 or −ε; a move by all of a width is the worst
+        one = found.upper <= 1
+        return ThreeAtoms(upper, float(body.stairs.tops.max()) * (1 + ROUNDING) if one else None)
+    if not integers:
+        return KNormCurve(upper)
     sums = [part for part in body.parts if isinstance(part, SumPart)]
     if len(sums) == len(body.parts) and found.upper <= 1 and all(p.width == 1 for p in sums):
         # a whole move of gauge 1 takes 1 from one entry and gives it to another
@@ -369,7 +378,7 @@ def _whole_moves(
         step, times = whole_steps(coordinates.exact(move))
         if times == 0:
             continue
-        gauge = times * _gauge([Fraction(c) for c in step], body)
+        gauge = _gauge([Fraction(times * c) for c in step], body)
         steps[times] = max(steps.get(times, 0.0), _rounded_up(gauge, body.rate))
         moved = [i for i, c in enumerate(step) if c]
         along = len(moved) == 1 and moved[0] in single

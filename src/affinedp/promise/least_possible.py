@@ -111,20 +111,25 @@ class Alternative:
     Attributes
     ----------
     law : str
-        ``"gaussian"``, ``"laplace"`` or ``"knorm"``.
+        ``"gaussian"``, ``"laplace"``, ``"knorm"`` or ``"staircase"``.
     error : float
         Weighted expected squared error, or largest variance, of one release; where the law was
         not designed, what it costs at least.
     designed : bool
         Whether it was designed; if not, ``reason`` says why.
     reason : str
-        Why it was not designed; empty where it was.
+        Why it was not designed; otherwise which way to add noise it is, if that has a name.
     """
 
     law: str
     error: float
     designed: bool = True
     reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """The law, and which way to add noise it is."""
+        return f"{self.reason} ({self.law})" if self.designed and self.reason else self.law
 
 
 def _rounded_up(value: float) -> str:

@@ -40,7 +40,7 @@ from affinedp.relations.forgotten import warn_of_forgotten
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-Law = Literal["gaussian", "laplace", "knorm"]
+Law = Literal["gaussian", "laplace", "knorm", "staircase"]
 
 # Up to this many directions the Laplace curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000

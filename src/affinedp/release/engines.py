@@ -1,10 +1,16 @@
-"""Tables that engines keep in parts: Dask and Spark, each asked in its own words."""
+"""Tables that engines keep in parts: Dask, Spark, lazy polars and any other, each in its own words.
+
+Whatever the engine: all parts are checked and counted, the ledger is charged, and then the rows
+that were counted are drawn, each part once.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from affinedp.budget.charges import Rows, charged_releases, checked_rows
@@ -12,10 +18,50 @@ from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
-from affinedp.release.parts import ReleaseInParts
+from affinedp.release.parts import ReleaseInParts, RowsToPublish
 from affinedp.release.plan import Plan
+from affinedp.release.publish import MechanismRows
+from affinedp.release.sampler import Sampler
 
 Task = Callable[[int, Any], Any]
+
+# Where the tables of an engine come from, and what they are called.
+ENGINES = {
+    ("dask", "DataFrame"): "dask",
+    ("dask_expr", "DataFrame"): "dask",
+    ("pyspark", "DataFrame"): "spark",
+    ("polars", "LazyFrame"): "polars",
+}
+# Rows of a lazy table that are in memory at once.
+AT_ONCE = 100_000
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A table in parts that any engine keeps: how a task is run on each of them.
+
+    Attributes
+    ----------
+    run : callable
+        Gets a task, runs ``task(number, frame)`` for every part, where the part is, and returns
+        the answers in the order of the numbers 0, 1, ….  Frames are pandas DataFrames.  It is
+        called twice; a task may run more often, and on the same rows of a part each time.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> import affinedp as adp
+    >>> frames = [pd.DataFrame({"a": [1, 2], "b": [1, 2]}), pd.DataFrame({"a": [3], "b": [3]})]
+    >>> table = adp.Parts(lambda task: [task(i, frame) for i, frame in enumerate(frames)])
+    >>> m = adp.design_gaussian(adp.AffineManifold.from_equations(["a = b"]), epsilon=1, delta=1e-6)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     out = m.release(table, into=f"{folder}/published")
+    ...     len(pd.read_parquet(out))
+    3
+    """
+
+    run: Callable[[Task], Sequence[Any]]
 
 
 def engine_of(data: Any) -> str | None:
@@ -26,14 +72,36 @@ def engine_of(data: Any) -> str | None:
     data : object
         Anything.
     """
+    if isinstance(data, Parts):
+        return "parts"
     for kind in type(data).__mro__:
-        module = kind.__module__.partition(".")[0]
-        if kind.__name__ == "DataFrame" and module in ("dask", "dask_expr", "pyspark"):
-            return "spark" if module == "pyspark" else "dask"
+        found = ENGINES.get((kind.__module__.partition(".")[0], kind.__name__))
+        if found is not None:
+            return found
     return None
 
 
-def publish_in_parts(
+def in_parts(data: Any, into: str | os.PathLike[str] | None) -> bool:
+    """Whether a table is released part by part.
+
+    A lazy table of polars is read once, as a whole, unless a folder is given.
+
+    Parameters
+    ----------
+    data : object
+        A table.
+    into : str or Path or None
+        The folder that was given.
+    """
+    engine = engine_of(data)
+    if engine is None and into is not None:
+        raise AffineDPError(
+            "into= is for tables in parts (Dask, Spark, lazy polars); write this one yourself"
+        )
+    return engine is not None and not (engine == "polars" and into is None)
+
+
+def publish_rows_in_parts(
     mechanism: MechanismRecord,
     plan: Plan | KNormPlan,
     data: Any,
@@ -42,6 +110,7 @@ def publish_in_parts(
     ledger: Ledger | None = None,
     label: str | None = None,
     rows: Rows | None = None,
+    sampler: Sampler = "bulk",
 ) -> Any:
     """Publish a table part by part; see :meth:`affinedp.Mechanism.release`.
 
@@ -51,7 +120,7 @@ def publish_in_parts(
         What is published, with which noise.
     plan : Plan or KNormPlan
         The public part of its releases.
-    data : Dask or Spark DataFrame
+    data : Dask, Spark or lazy polars DataFrame, or Parts
         The data.
     into : str or Path
         A new folder that all workers share.
@@ -61,10 +130,56 @@ def publish_in_parts(
         For the ledger.
     rows : {"same", "different"}, optional
         Whom the rows are about; needed with a ledger.
+    sampler : {"bulk", "opendp"}
+        Who draws.
 
     Returns
     -------
     The published table, of the same engine, read from ``into``.
+    """
+    checked_rows(rows)
+
+    def charge(budget: Ledger, count: int) -> Any:
+        return budget.charge(
+            mechanism.guarantee,
+            fingerprint=mechanism.fingerprint,
+            label=label,
+            releases=charged_releases(count, rows),
+        )
+
+    work = MechanismRows(mechanism, plan, sampler)
+    return publish_in_parts(work, data, into=into, ledger=ledger, charge=charge)
+
+
+def publish_in_parts(
+    work: RowsToPublish,
+    data: Any,
+    *,
+    into: str | os.PathLike[str] | None,
+    ledger: Ledger | None,
+    charge: Callable[[Ledger, int], Any],
+    counted: Callable[[int], None] = lambda count: None,
+) -> Any:
+    """Check all parts, charge once, draw each part once, and return the published table.
+
+    Parameters
+    ----------
+    work : RowsToPublish
+        What is published of some rows, and how.
+    data : Dask, Spark or lazy polars DataFrame, or Parts
+        The data.
+    into : str or Path
+        A new folder that all workers share.
+    ledger : Ledger or None
+        Charged once, before any part is drawn.
+    charge : callable
+        Charges the ledger for so many rows, or refuses, and returns the entry.
+    counted : callable
+        Refuses a table of so many rows, where their number matters.
+
+    Returns
+    -------
+    The published table, of the same engine, read from ``into``; for :class:`Parts` the folder.
     """
     if into is None:
         raise AffineDPError(
@@ -74,36 +189,33 @@ def publish_in_parts(
         )
     if ledger is not None and not hasattr(ledger, "charge"):
         raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
-    if not hasattr(data, "mapInPandas") and not hasattr(data, "to_delayed"):
+    engine = engine_of(data) or ""
+    if engine == "spark" and not hasattr(data, "mapInPandas"):
         raise AffineDPError("give a Spark DataFrame: to_spark() makes one of pandas on Spark")
-    checked_rows(rows)
-    run = _on_spark if engine_of(data) == "spark" else _on_dask
-    job: ReleaseInParts = ReleaseInParts.start(mechanism, plan, into)
+    run = _RUNS[engine]
+    # the rows of Spark and polars have no labels, only places, which the parts do not know
+    job = ReleaseInParts.start(work, into, labels=engine in ("dask", "parts"))
     entry = None
     try:
-        counts = run(data, job.check)
-        if not sum(counts):
-            raise AffineDPError("there are no rows to release")
+        answers = [(int(count), str(types)) for count, types in run(data, job.check)]
+        drawn = job.checked(answers)
+        count = sum(count for count, _ in answers)
+        counted(count)
         if ledger is not None:
-            entry = ledger.charge(
-                mechanism.guarantee,
-                fingerprint=mechanism.fingerprint,
-                label=label,
-                releases=charged_releases(sum(counts), rows),
-            )
+            entry = charge(ledger, count)
     except BaseException:
         job.close()
         raise
     try:
         # the rows that were checked and counted, and no others
-        run(data, job.checked(len(counts)).part)
-        job.finish(len(counts))
+        run(data, drawn.part)
+        drawn.finish(len(answers))
     except BaseException:
         job.abandon()
         raise
     if ledger is not None and entry is not None:
         ledger.settle(entry)
-    return _read(data, str(job.folder))
+    return _read(engine, data, drawn.folder)
 
 
 def _on_dask(data: Any, task: Task) -> list[Any]:
@@ -130,9 +242,32 @@ def _on_spark(data: Any, task: Task) -> list[Any]:
     return [json.loads(row["answer"]) for row in sorted(answers, key=lambda row: row["number"])]
 
 
-def _read(data: Any, folder: str) -> Any:
-    if engine_of(data) == "spark":
-        return data.sparkSession.read.parquet(f"file://{folder}")  # not the cluster's own store
-    import dask.dataframe
+def _on_polars(data: Any, task: Task) -> list[Any]:
+    """Some rows at a time: a lazy table may be larger than memory."""
+    answers: list[Any] = []
+    while True:
+        rows = data.slice(len(answers) * AT_ONCE, AT_ONCE).collect()
+        answers.append(task(len(answers), rows.to_pandas()))
+        if len(rows) < AT_ONCE:
+            return answers
 
-    return dask.dataframe.read_parquet(folder)
+
+def _on_parts(data: Parts, task: Task) -> list[Any]:
+    return list(data.run(task))
+
+
+_RUNS = {"dask": _on_dask, "spark": _on_spark, "polars": _on_polars, "parts": _on_parts}
+
+
+def _read(engine: str, data: Any, folder: Path) -> Any:
+    if engine == "spark":
+        return data.sparkSession.read.parquet(f"file://{folder}")  # not the cluster's own store
+    if engine == "polars":
+        import polars
+
+        return polars.scan_parquet(folder / "*.parquet")
+    if engine == "dask":
+        import dask.dataframe
+
+        return dask.dataframe.read_parquet(str(folder))
+    return folder

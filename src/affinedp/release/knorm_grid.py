@@ -14,10 +14,12 @@ from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.exact import readable
 from affinedp.bodies.noise import HullPart, Part, SumPart
 from affinedp.bodies.polytope import Polytope
+from affinedp.bodies.stairs import StairsPart
 from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise
+from affinedp.release.sampler.stairs import StairsNoise
 
 # A step in every coordinate has about this share of the largest gauge of a move.
 GRID_BITS = 42
@@ -36,14 +38,14 @@ class PartNoise:
     ----------
     rows : array of int
         Its coordinates.
-    sampler : ConeNoise, OneSumNoise or AxesNoise
+    sampler : ConeNoise, OneSumNoise, AxesNoise or StairsNoise
         What draws it.
     signs : array of int or None
         Under a public sum, the signs of the entries.
     """
 
     rows: IntArray
-    sampler: ConeNoise | OneSumNoise | AxesNoise
+    sampler: ConeNoise | OneSumNoise | AxesNoise | StairsNoise
     signs: IntArray | None = None
 
     def draw(self, count: int) -> BigIntegers:
@@ -51,6 +53,31 @@ class PartNoise:
         batch = max(count, -(-BATCH_NUMBERS // len(self.rows)))
         drawn: BigIntegers = self.sampler.draw(batch)[:count].T
         return drawn if self.signs is None else drawn * self.signs.astype(object)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Grids of the coordinates, what draws noise on them, and the charge for reading on them.
+
+    Attributes
+    ----------
+    exponents : array of int
+        Coordinate i is read in steps of ``2**exponents[i]``.
+    parts : list of PartNoise
+        The noise.
+    charge : Fraction
+        The largest gauge of a move between what is read of neighbours.
+    rate : Fraction
+        The rate of the noise that is drawn.
+    noise_factor : float
+        How much larger than stated the noise is.
+    """
+
+    exponents: IntArray
+    parts: list[PartNoise]
+    charge: Fraction
+    rate: Fraction
+    noise_factor: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +153,7 @@ def exponents_of(part: Part, largest: float) -> IntArray:
     count = len(part.rows)
     if isinstance(part, SumPart):
         gauges = np.full(count, 1 / part.width)
-    elif isinstance(part, AxesPart):
+    elif isinstance(part, AxesPart | StairsPart):
         gauges = 1 / part.widths
     else:
         gauges = np.abs(part.body.normals).max(axis=0)

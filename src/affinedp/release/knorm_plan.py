@@ -20,15 +20,18 @@ from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.exact import readable
 from affinedp.bodies.lattice import whole_solution
 from affinedp.bodies.noise import SumPart
+from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
 from affinedp.promise.knorm import Coordinates
 from affinedp.promise.shared import SharedPart, shared_part
 from affinedp.record import MechanismRecord
 from affinedp.release.fixed_point import BigIntegers
-from affinedp.release.knorm_grid import GridBody, GridSum, PartNoise, exponents_of, on_grid
+from affinedp.release.knorm_grid import Grid, GridBody, GridSum, PartNoise, exponents_of, on_grid
 from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise
+from affinedp.release.sampler.stairs import StairsNoise
+from affinedp.release.stairs_grid import stairs_grid
 
 Row = dict[int, Fraction]
 
@@ -118,6 +121,10 @@ class KNormPlan:
         if self.start is not None and np.any(entries != np.rint(entries)):
             raise AffineDPError("this noise is for whole numbers, and x is not whole")
         steps: BigIntegers = np.zeros((len(self.exponents), len(points)), dtype=object)
+        if self.start is not None and len(points) > 1:
+            whole = self._whole_steps(entries)
+            if whole is not None:
+                return whole
         for i, (row, exponent) in enumerate(zip(self.rows, self.exponents.tolist())):
             if self.start is None and list(row.values()) == [1]:
                 ((j, _),) = row.items()
@@ -125,6 +132,26 @@ class KNormPlan:
                 steps[i] = [int(value) for value in near.tolist()]
             elif row:
                 steps[i] = [self._step(i, point) for point in entries]
+        return self._with_sums(steps)
+
+    def _whole_steps(self, entries: FloatArray) -> BigIntegers | None:
+        """All coordinates of whole data at once, where 64-bit integers hold every sum."""
+        assert self.start is not None
+        reach = float(np.abs(entries).max(initial=1.0)) + 1.0
+        total = np.zeros((len(self.rows), len(entries)), dtype=np.int64)
+        columns = entries.T.astype(np.int64)
+        for i, (row, start) in enumerate(zip(self.rows, self.start)):
+            size = sum(abs(c) for c in row.values()) * Fraction(reach) + abs(start)
+            if start.denominator != 1 or size >= 2**62:
+                return None
+            for j, c in row.items():
+                if c.denominator != 1:
+                    return None
+                total[i] += int(c) * columns[j]
+            total[i] -= int(start)
+        return self._with_sums(total.astype(object))
+
+    def _with_sums(self, steps: BigIntegers) -> BigIntegers:
         for rows, signs in self.sums:
             others = (steps[rows[:-1]] * signs[:-1].astype(object)[:, None]).sum(axis=0)
             steps[rows[-1]] = -int(signs[-1]) * others
@@ -192,7 +219,12 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
     rows = _rows_on_free(mechanism, coordinates)
     if shared is not None:
         rows = _hidden_rows(rows, shared)
-    grid = _Grid.of(mechanism, rows, hidden, bound)
+    if mechanism.law == "staircase":
+        if shared is not None:
+            raise AffineDPError("staircase noise must hide all that the query reveals")
+        grid = stairs_grid(mechanism, coordinates, rows, bound)
+    else:
+        grid = _body_grid(mechanism, rows, hidden, bound)
     finest = int(min(grid.exponents.tolist()))
     return KNormPlan(
         read=hidden, rows=rows, exponents=grid.exponents, parts=grid.parts, sums=_sums(mechanism),
@@ -201,7 +233,7 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
         if shared is not None else np.zeros((0, 0)), start=None,
         largest=math.ldexp(1.0, min(1000, 1000 + finest)), bound=bound, charge=grid.charge,
         rate=grid.rate,
-        noise_factor=mechanism.rate / float(grid.rate) * (1 + 2.0**-30),
+        noise_factor=grid.noise_factor,
     )  # fmt: skip
 
 
@@ -230,6 +262,9 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
         if isinstance(part, SumPart):
             sampler: Any = OneSumNoise(len(part.rows), rate / readable(part.width))
             parts.append(PartNoise(part.rows, sampler, part.signs.astype(int)))
+        elif isinstance(part, StairsPart):
+            steps = (part.widths.astype(int).tolist(), part.firsts.astype(int).tolist())
+            parts.append(PartNoise(part.rows, StairsNoise(*steps, rate)))
         elif isinstance(part, AxesPart):
             scales = [readable(width) / rate for width in part.widths.tolist()]
             parts.append(PartNoise(part.rows, AxesNoise(scales)))
@@ -288,52 +323,44 @@ def _hidden_rows(rows: list[Row], shared: SharedPart) -> list[Row]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """Grids of the coordinates, bodies on them, and the charge for reading on them."""
-
-    exponents: IntArray
-    parts: list[PartNoise]
-    charge: Fraction
-    rate: Fraction
-
-    @classmethod
-    def of(
-        cls, mechanism: MechanismRecord, rows: list[Row], hidden: IntArray, bound: float | None
-    ) -> _Grid:
-        noise, sensitivity = mechanism.knorm, mechanism.guarantee.sensitivity
-        largest = sensitivity / mechanism.rate  # gauge of the longest move
-        exponents = np.zeros(noise.size, dtype=np.intp)
-        for part in noise.parts:
-            exponents[part.rows] = exponents_of(part, largest)
-        # how far every coordinate may be off, in steps: one for two roundings, and the data's own
-        widths = [Fraction(1)] * len(rows)
-        if bound is not None:
-            for i, row in enumerate(rows):
-                off = sum((abs(c) for c in row.values()), Fraction(0)) * Fraction(2 * bound * EPS)
-                widths[i] += off / Fraction(2) ** int(exponents[i])
-        bodies = [on_grid(part, exponents[part.rows]) for part in noise.parts]
-        moved = _moved(mechanism, rows, hidden, exponents, bodies)
-        cell = sum((b.box([widths[i] for i in b.rows.tolist()]) for b in bodies), Fraction(0))
-        half = sum((b.box([Fraction(1, 2)] * len(b.rows)) for b in bodies), Fraction(0))
-        # one release needs the first two; the last makes the law on the grid a law that scalar
-        # Laplace noise dominates, for compositions
-        charge = moved + cell + 4 * half
-        rate = Fraction(sensitivity) / charge
-        unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
-        rate = math.floor(rate / unit) * unit
-        if charge > Fraction(largest) * (1 + NOTICED):
-            if bound is not None and cell > 1000 * half:
-                raise AffineDPError(
-                    f"numbers up to bound={bound:g} are off by so much of a neighbour's move that "
-                    "K-norm noise would have to grow: give a smaller bound, whole numbers or "
-                    "decimals that are exact without bound=, or release with Gaussian noise"
-                )
+def _body_grid(
+    mechanism: MechanismRecord, rows: list[Row], hidden: IntArray, bound: float | None
+) -> Grid:
+    """Bodies on grids, and a rate that pays for reading on them."""
+    noise, sensitivity = mechanism.knorm, mechanism.guarantee.sensitivity
+    largest = sensitivity / mechanism.rate  # gauge of the longest move
+    exponents = np.zeros(noise.size, dtype=np.intp)
+    for part in noise.parts:
+        exponents[part.rows] = exponents_of(part, largest)
+    # how far every coordinate may be off, in steps: one for two roundings, and the data's own
+    widths = [Fraction(1)] * len(rows)
+    if bound is not None:
+        for i, row in enumerate(rows):
+            off = sum((abs(c) for c in row.values()), Fraction(0)) * Fraction(2 * bound * EPS)
+            widths[i] += off / Fraction(2) ** int(exponents[i])
+    bodies = [on_grid(part, exponents[part.rows]) for part in noise.parts]
+    moved = _moved(mechanism, rows, hidden, exponents, bodies)
+    cell = sum((b.box([widths[i] for i in b.rows.tolist()]) for b in bodies), Fraction(0))
+    half = sum((b.box([Fraction(1, 2)] * len(b.rows)) for b in bodies), Fraction(0))
+    # one release needs the first two; the last makes the law on the grid a law that scalar
+    # Laplace noise dominates, for compositions
+    charge = moved + cell + 4 * half
+    rate = Fraction(sensitivity) / charge
+    unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
+    rate = math.floor(rate / unit) * unit
+    if charge > Fraction(largest) * (1 + NOTICED):
+        if bound is not None and cell > 1000 * half:
             raise AffineDPError(
-                "the body is too flat for the grid of releases: some outputs have far more noise "
-                "than others. Rescale the outputs, or release them apart"
+                f"numbers up to bound={bound:g} are off by so much of a neighbour's move that "
+                "K-norm noise would have to grow: give a smaller bound, whole numbers or "
+                "decimals that are exact without bound=, or release with Gaussian noise"
             )
-        return cls(exponents, [body.sampler(rate) for body in bodies], charge, rate)
+        raise AffineDPError(
+            "the body is too flat for the grid of releases: some outputs have far more noise "
+            "than others. Rescale the outputs, or release them apart"
+        )
+    factor = mechanism.rate / float(rate) * (1 + 2.0**-30)
+    return Grid(exponents, [body.sampler(rate) for body in bodies], charge, rate, factor)
 
 
 def _moved(

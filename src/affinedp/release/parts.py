@@ -11,25 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import io
 import os
 import secrets
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from affinedp.errors import AffineDPError
-from affinedp.record import MechanismRecord
-from affinedp.release.knorm_plan import KNormPlan
-from affinedp.release.plan import Plan
-from affinedp.release.publish import check_points, publish
-from affinedp.release.reading import read_points
 
 # Files that are not part of what is published.
 HIDDEN = ".affinedp"
@@ -51,6 +45,32 @@ class PartError(AffineDPError):
         super().__init__(message)
 
 
+class RowsToPublish(Protocol):
+    """What is published of some rows, and how; it is sent to workers by pickling."""
+
+    def check(self, frame: Any) -> Any:
+        """Refuse rows that cannot be released; nothing is drawn.
+
+        Parameters
+        ----------
+        frame : pandas DataFrame
+            Some rows.
+
+        Returns
+        -------
+        What will be published, with zeros in place of numbers.
+        """
+
+    def publish(self, frame: Any) -> Any:
+        """Return rows with noise.
+
+        Parameters
+        ----------
+        frame : pandas DataFrame
+            Some rows, checked before.
+        """
+
+
 @dataclass(frozen=True)
 class ReleaseInParts:
     """A release that was charged and may now be drawn, part by part, anywhere.
@@ -59,37 +79,40 @@ class ReleaseInParts:
 
     Attributes
     ----------
-    mechanism : MechanismRecord
+    rows : RowsToPublish
         What is published, with which noise.
-    plan : Plan or KNormPlan
-        The public part of the release.
     folder : Path
         Where parts are written, as Parquet files.
+    labels : bool
+        Whether the index of the rows is written, too.
     parts : int or None
         How many there are, once all were checked.
+    schema : str or None
+        The types of the columns, once all parts were checked: the same in every file.
     """
 
-    mechanism: MechanismRecord
-    plan: Plan | KNormPlan = field(repr=False)
+    rows: RowsToPublish = field(repr=False)
     folder: Path
     _key: bytes = field(repr=False)
     _run: str
+    labels: bool = True
     parts: int | None = None
+    schema: str | None = field(default=None, repr=False)
 
     @classmethod
     def start(
-        cls, mechanism: MechanismRecord, plan: Plan | KNormPlan, folder: str | os.PathLike[str]
-    ) -> Any:
+        cls, rows: RowsToPublish, folder: str | os.PathLike[str], *, labels: bool = True
+    ) -> ReleaseInParts:
         """Make the folder; one that holds anything is refused.
 
         Parameters
         ----------
-        mechanism : MechanismRecord
+        rows : RowsToPublish
             What is published, with which noise.
-        plan : Plan or KNormPlan
-            The public part of the release.
         folder : str or Path
             A folder that all workers share.
+        labels : bool
+            Whether the index of the rows is written, too.
         """
         if "://" in os.fspath(folder):
             raise AffineDPError(f"into must be a folder, and {os.fspath(folder)!r} is an address")
@@ -106,10 +129,10 @@ class ReleaseInParts:
             (place / HIDDEN / run).mkdir(mode=0o700)
         except OSError as error:
             raise AffineDPError(f"{place} cannot be used: {error.strerror}") from None
-        return cls(mechanism, plan, place, secrets.token_bytes(32), run)
+        return cls(rows, place, secrets.token_bytes(32), run, labels)
 
-    def check(self, number: int, frame: Any) -> int:
-        """Refuse rows that cannot be released, and return how many there are; nothing is drawn.
+    def check(self, number: int, frame: Any) -> tuple[int, str]:
+        """Refuse rows that cannot be released; nothing is drawn.
 
         From now on the part has these rows and no others.
 
@@ -119,23 +142,29 @@ class ReleaseInParts:
             Which part.
         frame : pandas DataFrame
             Its rows.
-        """
-        if len(frame):
-            points, wrap = read_points(self.mechanism, frame)
-            check_points(self.mechanism, self.plan, points)
-            _check_labels(wrap(np.zeros((len(frame), len(self.mechanism.output_names)))))
-        self._recognise(number, frame)
-        return len(frame)
 
-    def checked(self, parts: int) -> ReleaseInParts:
+        Returns
+        -------
+        pair
+            How many rows there are, and the types of what will be published of them.
+        """
+        schema = ""
+        if len(frame):
+            schema = _written(self._arrow(self.rows.check(frame)).schema)
+        self._recognise(number, frame)
+        return len(frame), schema
+
+    def checked(self, answers: Sequence[tuple[int, str]]) -> ReleaseInParts:
         """Return the release with all parts checked: it has no others.
 
         Parameters
         ----------
-        parts : int
-            How many there are.
+        answers : sequence
+            What :meth:`check` returned for each of them.
         """
-        return replace(self, parts=parts)
+        if not sum(count for count, _ in answers):
+            raise AffineDPError("there are no rows to release")
+        return replace(self, parts=len(answers), schema=_common([s for _, s in answers if s]))
 
     def part(self, number: int, frame: Any) -> str:
         """Publish a part, unless it was published before, and return the name of its file.
@@ -149,13 +178,11 @@ class ReleaseInParts:
         """
         name = f"part-{number:05d}.parquet"
         target = self.folder / name
-        if self.parts is not None and not 0 <= number < self.parts:
-            raise PartError(f"part {number} was not there when {self.parts} were checked", number)
         self._recognise(number, frame)
         if target.exists() or not len(frame):
             return name
         with self._temporary(number) as written:
-            publish(self.mechanism, self.plan, frame).to_parquet(written)
+            self._write(self.rows.publish(frame), written)
             _link(written, target, number)
         return name
 
@@ -200,10 +227,31 @@ class ReleaseInParts:
             ) from None
         shutil.rmtree(removed, ignore_errors=True)
 
+    def _arrow(self, frame: Any) -> Any:
+        """A table as Parquet holds it."""
+        import pyarrow
+
+        try:
+            return pyarrow.Table.from_pandas(frame, preserve_index=self.labels)
+        except (TypeError, ValueError) as error:  # Arrow's are among them
+            raise AffineDPError(
+                f"the labels of the rows cannot be written as Parquet: {error}"
+            ) from None
+
+    def _write(self, frame: Any, place: Path) -> None:
+        from pyarrow import parquet
+
+        table = self._arrow(frame)
+        if self.schema is not None and table.schema != (schema := _read(self.schema)):
+            table = self._arrow(table.cast(schema).to_pandas())
+        parquet.write_table(table, place)
+
     def _recognise(self, number: int, frame: Any) -> None:
         """Refuse other rows than those that the part had before."""
         seen = self._trace(_bytes_of(frame))
         place = self._hidden / f"rows-{number:05d}"
+        if self.parts is not None and not place.exists():
+            raise PartError(f"part {number} was not there when {self.parts} were checked", number)
         with self._temporary(number) as written:
             written.write_text(seen)
             _link(written, place, number)
@@ -265,11 +313,32 @@ def _bytes_of(frame: Any) -> bytes:
     return names + np.sort(np.asarray(hash_pandas_object(frame, index=labels))).tobytes()
 
 
-def _check_labels(frame: Any) -> None:
-    """Refuse labels that Parquet does not hold, before anything is charged."""
+def _written(schema: Any) -> str:
+    """Types as a text, which every engine brings back."""
+    return bytes(schema.serialize()).hex()
+
+
+def _read(text: str) -> Any:
+    import pyarrow
+
+    return pyarrow.ipc.read_schema(pyarrow.py_buffer(bytes.fromhex(text)))
+
+
+def _common(schemas: Sequence[str]) -> str:
+    """Types that hold what all parts have: whole numbers may be other numbers elsewhere.
+
+    The types of public labels follow from the labels of a part, but readers want one type.
+    """
+    import pyarrow
+
+    if len(set(schemas)) == 1:
+        return schemas[0]
     try:
-        frame.to_parquet(io.BytesIO())
-    except (TypeError, ValueError) as error:  # Arrow's are among them
+        found = pyarrow.unify_schemas(
+            [_read(text) for text in dict.fromkeys(schemas)], promote_options="permissive"
+        )
+    except pyarrow.ArrowException as error:
         raise AffineDPError(
-            f"the labels of the rows cannot be written as Parquet: {error}"
+            f"the labels of the rows are of other types in other parts: {error}"
         ) from None
+    return _written(found)

@@ -8,6 +8,7 @@ the noisy integers alone.  docs/explanation/floating-point.md gives the argument
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
-from affinedp.release.reading import read_points
-from affinedp.release.sampler import draw_integers
+from affinedp.release.reading import held, read_points
+from affinedp.release.sampler import Sampler, checked_sampler, draw_integers
+from affinedp.release.sampler.opendp import check_opendp_scale, opendp_integers
 
 
 class OffManifoldError(AffineDPError):
@@ -46,6 +48,7 @@ def publish(
     ledger: Ledger | None = None,
     label: str | None = None,
     rows: Rows | None = None,
+    sampler: Sampler = "bulk",
 ) -> Any:
     """Publish the query of ``x`` with the mechanism's noise; see :meth:`Mechanism.release`.
 
@@ -63,12 +66,16 @@ def publish(
         For the ledger.
     rows : {"same", "different"}, optional
         Whom the rows are about; needed for several rows and a ledger.
+    sampler : {"bulk", "opendp"}
+        Who draws.
     """
+    check_sampler(plan, sampler)
     if ledger is not None and not hasattr(ledger, "charge"):
         raise AffineDPError(
             f"ledger must be a Ledger, not {type(ledger).__name__}: open it with "
             "affinedp.Ledger(path)"
         )
+    x = held(x)
     early = None
     if isinstance(plan, KNormPlan):
         # how long it takes to draw tells about it: it is there before data is looked at
@@ -89,12 +96,73 @@ def publish(
         )
     if isinstance(plan, KNormPlan):
         noisy = steps + early
+    elif sampler == "opendp":
+        noisy = steps + opendp_integers(plan.law, plan.scale, steps.shape)
     else:
         noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
     published = shared + plan.publish(noisy)
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return wrap(published)
+
+
+@dataclass(frozen=True)
+class MechanismRows:
+    """Rows that a mechanism publishes, each with noise of its own: what a worker is sent.
+
+    Attributes
+    ----------
+    mechanism : MechanismRecord
+        What is published, with which noise.
+    plan : Plan or KNormPlan
+        The public part of its releases.
+    sampler : {"bulk", "opendp"}
+        Who draws.
+    """
+
+    mechanism: MechanismRecord
+    plan: Plan | KNormPlan
+    sampler: Sampler = "bulk"
+
+    def check(self, frame: Any) -> Any:
+        """Refuse rows that cannot be released, and return them with zeros in place of numbers.
+
+        Parameters
+        ----------
+        frame : pandas DataFrame
+            Some rows.
+        """
+        check_sampler(self.plan, self.sampler)
+        points, wrap = read_points(self.mechanism, frame)
+        check_points(self.mechanism, self.plan, points)
+        return wrap(np.zeros((len(frame), len(self.mechanism.output_names))))
+
+    def publish(self, frame: Any) -> Any:
+        """Return rows with noise.
+
+        Parameters
+        ----------
+        frame : pandas DataFrame
+            Some rows.
+        """
+        return publish(self.mechanism, self.plan, frame, sampler=self.sampler)
+
+
+def check_sampler(plan: Plan | KNormPlan, sampler: str) -> None:
+    """Refuse a sampler that does not know the noise, before anything is charged.
+
+    Parameters
+    ----------
+    plan : Plan or KNormPlan
+        The public part of a release.
+    sampler : str
+        Its name.
+    """
+    if checked_sampler(sampler) == "bulk":
+        return
+    if isinstance(plan, KNormPlan):
+        raise AffineDPError("OpenDP has no sampler for K-norm noise: leave out sampler")
+    check_opendp_scale(plan.scale)
 
 
 def _count(x: Any) -> int:

@@ -1,4 +1,4 @@
-"""Data in, results out: arrays and pandas objects as rows of doubles, and back.
+"""Data in, results out: arrays, pandas and polars objects as rows of doubles, and back.
 
 Data that doubles do not hold is refused.  Of a pandas object only the labels come back, which are
 public: not its types, attributes or class.
@@ -6,6 +6,7 @@ public: not its types, attributes or class.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ def read_points(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
     names = mechanism.manifold.names
     outputs = mechanism.output_names
     if hasattr(x, "columns") and hasattr(x, "index"):  # a pandas DataFrame
-        values = _by_name(x, list(x.columns), names)
+        values = _by_name(lambda name: _pandas_column(x[name]), list(x.columns), names)
         data = [name for name in x.index.names if name in names]
         if data:
             raise AffineDPError(
@@ -29,8 +30,12 @@ def read_points(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
                 "published as they are: use reset_index(drop=True), or other labels"
             )
         return values, lambda y: _frame(y, x.index, outputs)
+    if _is_polars(x):
+        values = _by_name(lambda name: _polars_column(x[name]), list(x.columns), names)
+        return values, lambda y: type(x)(dict(zip(outputs, y.T.copy())))
     if hasattr(x, "index") and hasattr(x, "to_frame"):  # a pandas Series
-        values = _by_name(x.to_frame().T, list(x.index), names)
+        row = x.to_frame().T
+        values = _by_name(lambda name: _pandas_column(row[name]), list(x.index), names)
         return values, lambda y: _series(y[0], outputs, x.name)
     array = exact_doubles(x, "x")
     if array.ndim not in (1, 2) or array.shape[-1] != len(names):
@@ -42,7 +47,7 @@ def read_points(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
     return array, lambda y: y
 
 
-def _by_name(frame: Any, given: list[Any], names: tuple[str, ...]) -> FloatArray:
+def _by_name(column: Callable[[str], Any], given: list[Any], names: tuple[str, ...]) -> FloatArray:
     """Columns in the manifold's order, matched by name."""
     if len(set(given)) < len(given):
         raise AffineDPError("a column name occurs twice in the data")
@@ -50,15 +55,42 @@ def _by_name(frame: Any, given: list[Any], names: tuple[str, ...]) -> FloatArray
     unknown = [str(name) for name in given if name not in names]
     if missing or unknown:
         raise AffineDPError(_other_columns(missing, unknown))
-    columns = frame[list(names)]
-    for name in names:
-        kind = columns[name].dtype.kind if hasattr(columns[name].dtype, "kind") else "O"
-        if kind not in "iufO" or bool(columns[name].isna().any()):
-            what = "missing values" if kind in "iufO" else f"values of type {columns[name].dtype}"
-            raise AffineDPError(f"column {name!r} has {what}")
-    return np.column_stack(
-        [exact_doubles(columns[name], f"column {name!r}, row") for name in names]
-    )
+    return np.column_stack([exact_doubles(column(name), f"column {name!r}, row") for name in names])
+
+
+def _pandas_column(column: Any) -> Any:
+    kind = column.dtype.kind if hasattr(column.dtype, "kind") else "O"
+    if kind not in "iufO" or bool(column.isna().any()):
+        what = "missing values" if kind in "iufO" else f"values of type {column.dtype}"
+        raise AffineDPError(f"column {column.name!r} has {what}")
+    return column
+
+
+def _polars_column(column: Any) -> Any:
+    """The numbers as they are: decimals one by one, since an array of them would be doubles."""
+    if not column.dtype.is_numeric() or column.null_count():
+        what = "missing values" if column.dtype.is_numeric() else f"values of type {column.dtype}"
+        raise AffineDPError(f"column {column.name!r} has {what}")
+    if column.dtype.is_decimal():
+        return np.array(column.to_list(), dtype=object)
+    return column.to_numpy()
+
+
+def _is_polars(x: Any) -> bool:
+    return type(x).__module__.partition(".")[0] == "polars" and hasattr(x, "columns")
+
+
+def held(x: Any) -> Any:
+    """Return data as it is in memory: a lazy table of polars is computed here, once.
+
+    So what is checked and charged is what is released, whatever becomes of its sources.
+
+    Parameters
+    ----------
+    x : array_like or a table
+        The data.
+    """
+    return x.collect() if _is_polars(x) and hasattr(x, "collect") else x
 
 
 def _other_columns(missing: list[str], unknown: list[str]) -> str:

@@ -46,9 +46,10 @@ def groups_of(names: Sequence[str], deviations: Sequence[float]) -> tuple[LevelR
 
     Examples
     --------
-    >>> groups_of(["a", "b", "c"], [1.0, 2.0, 1.0])
-    (LevelRow(name='a, c', numbers=2, deviation=1.0, relative=None),
-     LevelRow(name='b', numbers=1, deviation=2.0, relative=None))
+    >>> for row in groups_of(["a", "b", "c"], [1.0, 2.0, 1.0]):
+    ...     print(row.name, row.numbers, row.deviation)
+    a, c 2 1.0
+    b 1 2.0
     """
     # by what is shown of the numbers, so that rounding does not split equal noise
     shown = np.array([float(f"{size:.4g}") for size in deviations])

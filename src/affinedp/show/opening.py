@@ -55,7 +55,7 @@ def paragraph(
     >>> import affinedp as adp
     >>> g = adp.verify(adp.AffineManifold([[1, -4]]), 5.0, law="laplace")
     >>> print(paragraph(g, [7.07])[2][1].split(":")[0])
-    at most 69.7 % of guesses are right
+    at most 66.7 % of guesses are right
     """
     if guarantee.leak is not None:
         return (("There is no promise", "a combination of the numbers comes out without noise"),)
@@ -97,7 +97,7 @@ def allowed_guess(epsilon: float, delta: float = 0.0) -> float:
     Examples
     --------
     >>> round(allowed_guess(1.0, 0.01), 4), allowed_guess(0.0)
-    (0.7338, 0.5)
+    (0.7337, 0.5)
     """
     return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
 
@@ -115,7 +115,7 @@ def percent(share: float) -> str:
     >>> percent(0.6051), percent(0.5), percent(0.9999999)
     ('60.6 %', '50 %', '100 %')
     """
-    tenths = Decimal(1000 * share * (1 - 1e-12)).to_integral_value(ROUND_CEILING)
+    tenths = (1000 * Decimal(share)).to_integral_value(ROUND_CEILING)
     return f"{min(float(tenths), 1000.0) / 10:g} %"
 
 
@@ -138,14 +138,17 @@ def _odds(guarantee: Guarantee) -> str:
         "an attacker who must only tell one data set from such a neighbour, both equally likely "
         "beforehand, does no better; 50 % is a coin toss"
     )
-    text = f"at most {percent(guess)} of guesses are right: {who}"
+    several = asked is not None and asked.releases > 1
+    after = " after one release" if several else ""
+    text = f"at most {percent(guess)} of guesses are right{after}: {who}"
     if asked is not None:
         allowed = percent(allowed_guess(asked.epsilon, asked.delta))
-        together = f", for {asked.releases:,} releases together" if asked.releases > 1 else ""
-        text += f", and what was asked for allows {allowed}{together}"
+        text += f", and what was asked for allows {allowed}"
+        text += f", after all {asked.releases:,} releases" if several else ""
     pure = guarantee.epsilon(0.0)
     if math.isfinite(pure):
-        text += f". Whatever comes out, nobody is surer than {percent(allowed_guess(pure))}"
+        sure = percent(allowed_guess(pure))
+        text += f". Whatever comes out, nobody is surer than {sure}{after}"
     return text
 
 

@@ -211,7 +211,7 @@ def strongest(matrix: FloatArray, cells: int) -> FloatArray:
     Examples
     --------
     >>> strongest(np.array([[1, -0.5, 0], [-0.5, 1, 0], [0, 0, 1]]), 2).tolist()
-    [[1.0, -0.5], [-0.5, 1.0]]
+    [[-0.5, 0.0], [0.0, 1.0]]
     """
     n = len(matrix)
     if cells >= n:

@@ -17,7 +17,12 @@ from affinedp.show.plot import draw
 SHOWN_GIVEN = 4
 # An error so close to the bound below all mechanisms is it, up to rounding.
 ROUNDING = 1e-9
-LAWS = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
+LAWS = {
+    "gaussian": "Gaussian",
+    "laplace": "Laplace",
+    "knorm": "K-norm",
+    "staircase": "Staircase",
+}
 
 
 def report(mechanism: MechanismRecord) -> Report:
@@ -146,7 +151,7 @@ def _optimality(mechanism: MechanismRecord) -> str:
 
 def _alternative(other: Alternative) -> str:
     if other.designed:
-        return f"{other.law} {other.error:.6g}"
+        return f"{other.words} {other.error:.6g}"
     least = f"at least {other.error:.6g}, " if other.error > 0.0 else ""
     return f"{other.law} {least}{other.reason}"
 

@@ -1,4 +1,5 @@
 from .crosstab import from_crosstab as from_crosstab
+from .in_parts import ReleasedInParts as ReleasedInParts
 from .margin_release import MarginDesign as MarginDesign
 from .margin_release import MarginRelease as MarginRelease
 from .margin_release import ReleasedMarginTables as ReleasedMarginTables
@@ -10,7 +11,7 @@ from .released_table import ReleasedTable as ReleasedTable
 from .row_groups import with_total_rows as with_total_rows
 from .several import SeveralDesigns as SeveralDesigns
 from .several import SeveralTables as SeveralTables
+from .table_design import TableDesign as TableDesign
 from .table_file import read_table_release as read_table_release
 from .table_file import table_toml as table_toml
-from .table_release import TableDesign as TableDesign
 from .table_release import TableRelease as TableRelease

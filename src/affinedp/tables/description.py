@@ -47,6 +47,7 @@ class TableDescription:
     unknown: Sequence[str] | Literal["totals"] = ()
     round_to: float | None = None
     nonnegative: bool = False
+    whole: bool | None = None
 
     def __post_init__(self) -> None:
         self._check_promise()
@@ -61,6 +62,22 @@ class TableDescription:
         if self.delta == 0:
             return ("laplace",)
         return ("gaussian", "laplace") if self.epsilon > 0 else ("gaussian",)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the numbers count people, so that they are whole; the equations decide, too."""
+        if self.law is not None or self.epsilon == 0:
+            return False
+        if self.whole is not None:
+            return self.whole
+        sizes = self.mu.values() if isinstance(self.mu, Mapping) else (self.mu,)
+        step = 1.0 if self.round_to is None else self.round_to
+        return (
+            self.neighbours != "circuits"
+            and not self.adjust
+            and not self.unknown
+            and all(float(size).is_integer() for size in (*sizes, step))
+        )
 
     @property
     def row_mode(self) -> Rows:
@@ -150,6 +167,8 @@ class TableDescription:
             raise AffineDPError(
                 "public margins are sums of what is recorded: leave out adjust and unknown"
             )
+        if self.whole not in (None, True, False):
+            raise AffineDPError(f"whole must be True or False, not {self.whole!r}")
         if not isinstance(self.nonnegative, bool):
             raise AffineDPError(f"nonnegative must be True or False, not {self.nonnegative!r}")
         if self.round_to is not None and not 0 < number(self.round_to, "round_to") < math.inf:

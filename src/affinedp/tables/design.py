@@ -11,7 +11,7 @@ from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.layout import Layout, layout_of
-from affinedp.tables.least_noise import least_noise
+from affinedp.tables.least_noise import table_noise
 from affinedp.tables.multiples import multiples_of
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.promise import table_guarantee
@@ -36,7 +36,7 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
     manifold = manifold_of(layout)
     who = neighbours_of(description, layout, manifold)
     releases = len(table) if description.row_mode == "composed" else 1
-    least = least_noise(description, layout, who.adjacency, weights, releases)
+    least = table_noise(description, layout, who.adjacency, weights, releases)
     mechanism = least.mechanism
     multiples = None
     if description.round_to is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
+from affinedp.bodies.noise import BODY_LAWS
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.intervals import checked_level, half_widths
 from affinedp.mechanism import Mechanism
@@ -18,7 +20,7 @@ from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.multiples import Multiples
 from affinedp.tables.never_worse import Compared
-from affinedp.tables.promise import charge_words
+from affinedp.tables.promise import charge_words, whole_words
 from affinedp.tables.tree_tables import tree_reach
 
 # Rounding to a whole number at random adds at most this to a variance, where nothing is above it.
@@ -70,7 +72,8 @@ class DesignedNoise:
             return self.guarantee
         return replace(
             self.mechanism.guarantee,
-            neighbours=charge_words(self.description, self.layout, self.move),
+            neighbours=charge_words(self.description, self.layout, self.move)
+            + whole_words(self.mechanism.guarantee),
         )
 
     @property
@@ -88,9 +91,16 @@ class DesignedNoise:
             squares = self.mechanism.expected_squared_errors[self.layout.private]
             return np.sqrt(squares + WHOLE * (squares > 0) * whole)
         squares = self.mechanism.expected_squared_errors * self.enlargement**2
-        if self.multiples is not None:
+        if self.multiples is not None and not self.already_multiples:
             squares = squares + self.multiples.variances
         return np.sqrt(squares)
+
+    @property
+    def already_multiples(self) -> bool:
+        """Whether the noise is whole, and so what it is added to needs no rounding."""
+        step = self.description.round_to
+        whole = not isinstance(self.mechanism, TreeMechanism) and self.mechanism.integers
+        return whole and step is not None and (1 / Fraction(str(step))).denominator == 1
 
     @property
     def weighted_error(self) -> float:
@@ -109,7 +119,9 @@ class DesignedNoise:
     def half_width(self, level: float = 0.95, rounded: bool = True) -> Any:
         """Return how far published numbers are from the true ones with this probability.
 
-        Exact for Gaussian noise; never too small for Laplace noise and for rounded numbers.
+        Exact for Gaussian noise; never too small for Laplace noise and for rounded numbers.  For
+        K-norm and staircase noise the rank of simulated releases, which holds with at least
+        ``level``.
 
         Parameters
         ----------
@@ -127,10 +139,13 @@ class DesignedNoise:
             if rounded and self.description.round_to is not None:
                 reach = reach + self.mechanism.rounding_reach * (reach > 0)
             return self.shaped(reach)
-        noise = dense(self.mechanism.noise_matrix)
-        reach = half_widths(noise, self.mechanism.law, level)
-        reach = reach * self.enlargement
-        if rounded and self.multiples is not None:
+        if self.mechanism.law in BODY_LAWS:
+            zero = np.zeros(len(self.mechanism.output_names))
+            reach = np.asarray(self.mechanism.interval(zero, level=level, bound=self.bound).high)
+        else:
+            noise = dense(self.mechanism.noise_matrix)
+            reach = half_widths(noise, self.mechanism.law, level) * self.enlargement
+        if rounded and self.multiples is not None and not self.already_multiples:
             reach = reach + self.multiples.farthest
         return self.shaped(reach)
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
-from affinedp.designs.gaussian import design_gaussian, largest_sensitivity
+from affinedp.arrays import FloatArray, is_sparse
+from affinedp.designs.bounds import moves_are_whole
+from affinedp.designs.choose import least_noise
+from affinedp.designs.gaussian import at_the_limit, design_gaussian
 from affinedp.designs.laplace import design_laplace
+from affinedp.designs.problem import Problem, checked_problem
+from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import TooManyCircuitsError
-from affinedp.mechanism import Mechanism, build
+from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.joint import JointAdjacency
-from affinedp.promise.verification import Law
-from affinedp.promise.without_list import certified_promise
+from affinedp.promise.verification import Law, resolve_query
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.level_weights import symmetric_noise
@@ -27,21 +30,22 @@ from affinedp.tables.never_worse import (
     LEVELS,
     Compared,
     baseline_mechanisms,
+    geometric_cells,
     independent_error,
     shared_out,
-    weighted_error,
 )
 from affinedp.tables.refusals import TableError
 
 # Directions times dimensions up to which noise is designed for every direction by itself.
 MOST_LISTED = {"gaussian": 2e5, "laplace": 5e4}
 MOST_INDEPENDENT = {"gaussian": 2e6, "laplace": 260}
-# Errors that are the same up to the accuracy of a design.
-SAME = 1e-6
+# The same for bodies of K-norm noise on whole numbers, and dimensions for those on real ones.
+MOST_WHOLE = 1.1e3
+MOST_DIMENSIONS = 6
 # Up to this many, standard practice is compared, and one weight per level too.
 MOST_COMPARED = 4e6
 MOST_LEVELS = 4e5
-MARGIN = 1e-12
+BEST = "the best of what was compared: "
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class LeastNoise:
     compared: tuple[Compared, ...]
 
 
-def least_noise(
+def table_noise(
     description: TableDescription,
     layout: Layout,
     adjacency: Adjacency,
@@ -68,6 +72,9 @@ def least_noise(
     releases: int,
 ) -> LeastNoise:
     """Return noise of small expected squared error that keeps the promise.
+
+    Standard practice is put beside the designs, and :func:`affinedp.designs.choose.least_noise`
+    compares.
 
     Parameters
     ----------
@@ -82,50 +89,94 @@ def least_noise(
     releases : int
         How many data sets one promise is about.
     """
-    tried: list[tuple[Compared, Mechanism]] = []
+    manifold = adjacency.manifold
+    whole = counts_are_whole(description, adjacency)
+    problem = checked_problem(
+        adjacency, resolve_query(manifold, None), weights, description.epsilon, description.delta,
+        releases, "sum", whole, bool(layout.sums), None,
+    )  # fmt: skip
+    count = _count(adjacency) * manifold.dim
+    practice: list[tuple[str, Mechanism]] = []
     compared: list[Compared] = []
-    count = _count(adjacency) * adjacency.manifold.dim
+    laws = []
     for law in description.laws:
-        limit = description.epsilon
-        if law == "gaussian":
-            limit = largest_sensitivity(description.epsilon, description.delta)
-        growth = float(releases if law == "gaussian" else releases**2)
-
-        def note(name: str, mechanism: Mechanism, law: Law = law, growth: float = growth) -> None:
-            error = weighted_error(mechanism, weights) * growth
-            tried.append((Compared(name, law, error), mechanism))
-
+        limit = problem.sensitivity if law == "gaussian" else problem.pure_epsilon
         if count <= MOST_COMPARED:
-            for name, mechanism in baseline_mechanisms(adjacency, law, limit, _cells(layout)):
-                note(name, mechanism)
+            practice += baseline_mechanisms(adjacency, law, limit, _cells(layout))
             levels = _levels(layout, adjacency, weights)
             alike = len(set(levels)) < len(levels) and count <= MOST_LEVELS
             if alike and not isinstance(adjacency, JointAdjacency):
-                note(LEVELS, symmetric_noise(adjacency, law, limit, levels, weights))
-            error = independent_error(adjacency, law, limit, weights) * growth
+                practice.append((LEVELS, symmetric_noise(adjacency, law, limit, levels, weights)))
+            error = independent_error(adjacency, law, limit, weights)
             compared.append(Compared(INDEPENDENT, law, error))
+        if law == "laplace" and description.law is None:
+            if whole and count <= MOST_COMPARED:
+                practice += geometric_cells(adjacency, limit, _cells(layout), weights)
+            # draws of real K-norm noise and of stairs take their time: not for many rows
+            few = layout.row_names is not None
+            small = count <= MOST_WHOLE if whole else few and manifold.dim <= MOST_DIMENSIONS
+            if small and not isinstance(adjacency, JointAdjacency):
+                laws.append("knorm")
+            if few and _one_at_a_time(description, adjacency) and count <= MOST_WHOLE:
+                laws.append("staircase")
         # a Laplace design is worth its time only where that law is the better one
-        if law == description.laws[0] or min(tried, key=_cost)[0].law == law:
-            note(DESIGNED, _designed(description, layout, adjacency, weights, law, limit, count))
-    best, mechanism = _simplest(tried)
-    if best.name != DESIGNED:
-        mechanism = replace(
-            mechanism, notes=(*mechanism.notes, f"the best of what was compared: {best.name}")
+        if law == description.laws[0] or _best_law(problem, practice) == law:
+            if isinstance(adjacency, JointAdjacency) or _level_by_level(adjacency, law, count):
+                made = _designed(description, layout, adjacency, weights, law, limit, count)
+                practice.append((DESIGNED, made))
+            else:
+                laws.append(law)
+    try:
+        found = least_noise(problem, laws, practice=practice, quick=True)
+    except TooManyCircuitsError:
+        raise _too_many(layout, manifold, description.laws[0]) from None
+    own = Compared(_name(found), found.law, problem.error(found))
+    others = [
+        Compared(a.reason or DESIGNED, a.law, a.error) for a in found.alternatives if a.designed
+    ]
+    return LeastNoise(found, (own, *others, *compared))
+
+
+def _one_at_a_time(description: TableDescription, adjacency: Adjacency) -> bool:
+    """Whether listed moves are all there are: several people may be in several cells at once."""
+    people = description.household * (description.at_most or 1)
+    return people == 1 and not isinstance(adjacency, JointAdjacency)
+
+
+def _name(found: Mechanism) -> str:
+    """Which way to add noise was chosen."""
+    told = [note.removeprefix(BEST) for note in found.notes if note.startswith(BEST)]
+    return told[0] if told else DESIGNED
+
+
+def _best_law(problem: Problem, practice: list[tuple[str, Mechanism]]) -> str:
+    return min((one for _, one in practice), key=problem.error).law if practice else ""
+
+
+def counts_are_whole(description: TableDescription, adjacency: Adjacency) -> bool:
+    """Whether the noise may be whole: the numbers count people, and so are whole.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was said.
+    adjacency : Adjacency
+        The neighbours: all that they move must be whole.
+    """
+    if not description.counts:
+        return False
+    kernel = adjacency.manifold.kernel
+    entries = kernel.data if is_sparse(kernel) else kernel
+    exact = adjacency.manifold.kernel_error == 0 and bool(np.all(entries == np.rint(entries)))
+    parts = adjacency.parts if isinstance(adjacency, JointAdjacency) else (adjacency,)
+    if exact and all(moves_are_whole(part) for part in parts):
+        return True
+    if description.whole:
+        raise TableError(
+            "whole=True, but the equations or moves of one person are no whole numbers: choose a "
+            "whole mu, or leave out whole"
         )
-    if releases > 1:
-        mechanism = with_more_noise(mechanism, releases)
-    return LeastNoise(mechanism, (*(one for one, _ in tried), *compared))
-
-
-def _cost(pair: tuple[Compared, Mechanism]) -> float:
-    return pair[0].error
-
-
-def _simplest(tried: list[tuple[Compared, Mechanism]]) -> tuple[Compared, Mechanism]:
-    """The least error; of equal ones that with a certificate, else standard practice."""
-    least = min(tried, key=_cost)[0].error
-    equal = [pair for pair in tried if pair[0].error <= least * (1 + SAME)]
-    return next((pair for pair in equal if pair[1].gap is not None), equal[0])
+    return False
 
 
 def _cells(layout: Layout) -> FloatArray:
@@ -152,27 +203,37 @@ def _designed(
             ),
         )  # fmt: skip
     wanted: dict[str, Any] = {"adjacency": adjacency, "weights": weights}
-    limits = MOST_LISTED if isinstance(adjacency, CircuitAdjacency) else MOST_INDEPENDENT
     manifold = adjacency.manifold
     try:
-        if limits[law] < count < math.inf:
+        if _level_by_level(adjacency, law, count):
             levels = _levels(layout, adjacency, weights)
             return symmetric_noise(adjacency, law, limit, levels, weights)
         if law == "laplace":
             # more starts take seconds, and standard practice, which is compared too, is close
-            return design_laplace(manifold, epsilon=description.epsilon, starts=1, **wanted)
-        return design_gaussian(
+            return design_laplace(manifold, epsilon=limit, starts=1, **wanted)
+        made = design_gaussian(
             manifold, epsilon=description.epsilon, delta=description.delta, **wanted
         )
+        return at_the_limit(made, limit)
     except TooManyCircuitsError:
-        ways = "neighbours='swaps' (two people exchange places)" if layout.sums else ""
-        ways = ways or "neighbours='person' (one person more or less, totals follow)"
-        gaussian = "" if law == "gaussian" else ", law='gaussian' with a δ"
-        raise TableError(
-            f"{manifold.n} numbers under {manifold.n - manifold.dim} equations have too "
-            f"many ways to move for neighbours='circuits'. Ways out: {ways}{gaussian}, or fewer "
-            "rows or columns at a time"
-        ) from None
+        raise _too_many(layout, manifold, law) from None
+
+
+def _level_by_level(adjacency: Adjacency, law: Law, count: float) -> bool:
+    """Whether there are too many directions to design for every one by itself."""
+    limits = MOST_LISTED if isinstance(adjacency, CircuitAdjacency) else MOST_INDEPENDENT
+    return limits[law] < count < math.inf
+
+
+def _too_many(layout: Layout, manifold: AffineManifold, law: Law) -> TableError:
+    ways = "neighbours='swaps' (two people exchange places)" if layout.sums else ""
+    ways = ways or "neighbours='person' (one person more or less, totals follow)"
+    gaussian = "" if law == "gaussian" else ", law='gaussian' with a δ"
+    return TableError(
+        f"{manifold.n} numbers under {manifold.n - manifold.dim} equations have too "
+        f"many ways to move for neighbours='circuits'. Ways out: {ways}{gaussian}, or fewer "
+        "rows or columns at a time"
+    )
 
 
 def _count(adjacency: Adjacency) -> float:
@@ -193,32 +254,3 @@ def _levels(layout: Layout, adjacency: Adjacency, weights: FloatArray | None) ->
     cost = np.ones(len(mu)) if weights is None else weights
     level = (layout.levels[entry] for entry in layout.private.tolist())
     return list(zip(level, mu.tolist(), cost.tolist()))
-
-
-def with_more_noise(mechanism: Mechanism, releases: int) -> Mechanism:
-    """Return a mechanism so much noisier that all of these releases keep the promise together.
-
-    Sensitivities of Gaussian releases add up as √(Σ s²), those of Laplace releases as Σ s.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        Keeps the promise for one release.
-    releases : int
-        How many there are.
-    """
-    factor = math.sqrt(releases) if mechanism.law == "gaussian" else float(releases)
-    factor *= 1 + MARGIN
-    root = mechanism.root * factor
-    if mechanism.certificate is None:
-        return build(
-            mechanism.adjacency, mechanism.query, mechanism.basis, root, mechanism.law,
-            mechanism.output_names, gap=mechanism.gap, notes=mechanism.notes,
-        )  # fmt: skip
-    certificate = mechanism.certificate.copy()
-    certificate[1:] /= factor**2
-    guarantee = certified_promise(
-        mechanism.adjacency, mechanism.basis @ root, mechanism.query, mechanism.output_names,
-        certificate,
-    )  # fmt: skip
-    return replace(mechanism, root=root, guarantee=guarantee, certificate=certificate)

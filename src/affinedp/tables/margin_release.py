@@ -25,7 +25,9 @@ from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
+from affinedp.release.engines import engine_of
 from affinedp.tables.description import TableDescription, counted_less_often
+from affinedp.tables.engine_counts import COUNTED, counted_on_engine
 from affinedp.tables.frames import given_table
 from affinedp.tables.refusals import TableError, closest
 
@@ -133,7 +135,8 @@ class MarginRelease:
         Parameters
         ----------
         people : DataFrame of pandas or polars
-            One row per person, or one per cell with a column of counts.
+            One row per person, or one per cell with a column of counts.  People in tables of Dask
+            and Spark, and in lazy ones of polars, are counted where they are.
         count : str, optional
             The column of counts.
         ledger : Ledger, optional
@@ -229,9 +232,9 @@ class MarginDesign:
         label : str, optional
             For the ledger; put no data in it.
         """
-        given = given_table(ANY, people)
-        records = _records(self.description, given.frame)
-        weights = None if count is None else _weights(given.frame, count)
+        frame, count, back = _read(self.description, people, count)
+        records = _records(self.description, frame)
+        weights = None if count is None else _weights(frame, count)
         entry = None
         if ledger is not None:
             entry = ledger.charge(
@@ -242,8 +245,7 @@ class MarginDesign:
         released = self.mechanism.release(counts, most=most)
         if ledger is not None and entry is not None:
             ledger.settle(entry)
-        polars = type(people).__module__.startswith("polars")
-        return ReleasedMarginTables(self, released, given.back if polars else None)
+        return ReleasedMarginTables(self, released, back)
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,6 +322,23 @@ class ReleasedMarginTables:
         table = pandas.DataFrame(cells, columns=names, index=range(len(cells)))
         table = table.assign(**{key: np.ravel(value) for key, value in numbers.items()})
         return table if self.back is None else self.back(table)
+
+
+def _read(
+    description: MarginRelease, people: Any, count: str | None
+) -> tuple[Any, str | None, Any]:
+    """People or counts in one place, the column of counts, and the way back for polars."""
+    engine = engine_of(people)
+    if count is not None or engine not in ("dask", "spark", "polars"):
+        given = given_table(ANY, people)
+        polars = type(people).__module__.startswith("polars")
+        return given.frame, count, given.back if polars else None
+    import pandas
+
+    names = list(description.attributes)
+    found = counted_on_engine(people, names)
+    frame = pandas.DataFrame(list(found), columns=names).assign(**{COUNTED: list(found.values())})
+    return frame, COUNTED, given_table(ANY, people.head(0)).back if engine == "polars" else None
 
 
 def _records(description: MarginRelease, frame: Any) -> IntArray:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from affinedp.release.engines import engine_of
+from affinedp.tables.engine_counts import counted_on_engine
 from affinedp.tables.frames import given_table
 from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.table_release import TableRelease
@@ -28,7 +31,8 @@ def count_people(
     Parameters
     ----------
     people : DataFrame
-        One row per person, or several with a column that says whose they are.
+        One row per person, or several with a column that says whose they are.  Tables of Dask and
+        Spark, and lazy ones of polars, are counted where they are.
     by : sequence of str
         The label columns, from the top to the bottom of a hierarchy.
     cells : mapping or DataFrame, optional
@@ -36,8 +40,9 @@ def count_people(
     person : str, optional
         The column that says whose row it is.
     at_most : int, optional
-        How many rows of one person are counted: the first ones.  Give the same number to
-        :class:`TableRelease`, whose promise then covers all rows of a person.
+        How many rows of one person are counted: the first ones, on an engine in the order of
+        their labels.  Give the same number to :class:`TableRelease`, whose promise then covers
+        all rows of a person.
     name : str
         The column of counts.
 
@@ -57,30 +62,43 @@ def count_people(
     import pandas
 
     labels = list(by)
-    frame = given_table(TableRelease(epsilon=1.0, equations=[]), people).frame
-    for column in (*labels, *([] if person is None else [person])):
-        if column not in frame:
-            raise TableError(f"there is no column {column!r}", "", column)
     if (person is None) != (at_most is None):
         raise TableError("person and at_most go together: whose rows, and how many are counted")
-    if person is not None and at_most is not None:
-        if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
-            raise TableError(f"at_most must be a whole number of at least 1, not {at_most!r}")
-        if frame[person].isna().any():
-            raise TableError(f"rows without {person!r} belong to nobody: fill it in", "", person)
-        frame = frame[frame.groupby(person, sort=False).cumcount() < at_most]
-    every = _cells(frame, labels, cells)
-    places = {cell: place for place, cell in enumerate(every)}
-    counts = [0] * len(every)
-    for found in zip(*(frame[label] for label in labels)):
-        if found not in places:
+    if at_most is not None and (
+        isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1
+    ):
+        raise TableError(f"at_most must be a whole number of at least 1, not {at_most!r}")
+    if engine_of(people) not in (None, "parts"):
+        every = _cells({}, labels, cells)
+        found = counted_on_engine(people, labels, person, at_most)
+    else:
+        frame = given_table(TableRelease(epsilon=1.0, equations=[]), people).frame
+        found = _counted(frame, labels, person, at_most)
+        every = _cells(frame, labels, cells)
+    counts = dict.fromkeys(every, 0)
+    for cell, count in found.items():
+        if cell not in counts:
             raise TableError(
                 f"a row has labels in {listed(labels)} that are no cell. Add the cell, or leave "
                 "the row out"
             )
-        counts[places[found]] += 1
+        counts[cell] += count
     table = pandas.DataFrame(every, columns=labels)
-    return table.assign(**{name: counts})
+    return table.assign(**{name: list(counts.values())})
+
+
+def _counted(
+    frame: Any, labels: list[str], person: str | None, at_most: int | None
+) -> Counter[tuple[Any, ...]]:
+    """How many rows have each combination of labels that occurs."""
+    for column in (*labels, *([] if person is None else [person])):
+        if column not in frame:
+            raise TableError(f"there is no column {column!r}", "", column)
+    if person is not None:
+        if frame[person].isna().any():
+            raise TableError(f"rows without {person!r} belong to nobody: fill it in", "", person)
+        frame = frame[frame.groupby(person, sort=False).cumcount() < at_most]
+    return Counter(zip(*(frame[label] for label in labels)))
 
 
 def _cells(frame: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
@@ -98,7 +116,7 @@ def _cells(frame: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
     for label in labels:
         if cells is not None and label in cells:
             every.append(list(dict.fromkeys(cells[label])))
-        elif hasattr(frame[label].dtype, "categories"):
+        elif label in frame and hasattr(frame[label].dtype, "categories"):
             every.append(frame[label].dtype.categories.tolist())
         else:
             raise TableError(

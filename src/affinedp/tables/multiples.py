@@ -20,6 +20,8 @@ from affinedp.tables.refusals import TableError
 
 # Larger multiples than this are not exact in doubles: they are found in whole numbers of any size.
 MOST_STEPS = 2.0**50
+# Sums of whole numbers below this are exact in doubles.
+EXACT = 2.0**53
 # Noise beyond this many standard deviations does not happen.
 FAR = 1e3
 # Each pass leaves 10⁻¹⁰ or less of a large number, so a few are enough for any double.
@@ -76,11 +78,13 @@ class Multiples:
         """The nearest plane for many points at once, none of them large."""
         basis = self.lattice.basis
         target = points / float(self.step) - origin.astype(float)
-        chosen = np.zeros((basis.shape[1], len(points)), dtype=np.int64)
-        # twice: what is left after the first time is small, and so is its rounding
-        for _ in range(2):
-            chosen += self._times(target - (basis @ chosen).T).astype(np.int64)
-        return np.asarray(origin.astype(np.int64) + (basis @ chosen).T)
+        times = self._times(target)
+        moved = _exact_product(basis, times)
+        # once more: what is left after the first time is small, and so is its rounding
+        again = self._times(target - moved.T)
+        if again.any():
+            moved = _exact_product(basis, times + again)
+        return np.asarray(origin.astype(np.int64) + moved.T)
 
     def _in_whole_numbers(self, point: FloatArray, origin: Integers) -> Integers:
         """The nearest plane for one point of any size: what is left is computed exactly."""
@@ -164,6 +168,8 @@ class Multiples:
                 f"{name!r} is public but no multiple of round_to = {float(self.step):g}, so no "
                 "such multiples obey the equations"
             )
+        if not len(entries):  # nothing public: one point serves all
+            public = public[:1]
         amount = {
             int(entry): np.array([int(one) for one in whole[:, i]], dtype=object)
             for i, entry in enumerate(entries)
@@ -185,7 +191,17 @@ class Multiples:
                 f"no multiples of round_to = {float(self.step):g} obey the equations with these "
                 "public numbers"
             )
+        if not len(entries):
+            kind = np.int64 if np.abs(found).max(initial=0) < MOST_STEPS else object
+            return np.repeat(found.astype(kind), len(in_steps), axis=0)
         return found
+
+
+def _exact_product(basis: Integers, times: FloatArray) -> Integers:
+    """``basis @ times`` for whole numbers, in doubles where no partial sum rounds."""
+    if float(np.abs(basis).sum(axis=1).max()) * float(np.abs(times).max(initial=0.0)) < EXACT:
+        return np.asarray((basis.astype(float) @ times).astype(np.int64))
+    return np.asarray(basis @ times.astype(np.int64))
 
 
 def multiples_of(step: float, layout: Layout) -> Multiples:

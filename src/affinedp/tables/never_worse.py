@@ -15,6 +15,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, dense
 from affinedp.designs.gaussian import at_the_limit
+from affinedp.designs.knorm import at_the_rate
 from affinedp.designs.separate import range_basis
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
@@ -24,10 +25,12 @@ from affinedp.promise.verification import Law
 
 # Moves times entries up to which a baseline is computed.
 MOST_NUMBERS = 4e7
+MOST_MOVES = 20_000
 
 INDEPENDENT = "independent noise on every number"
 PROJECTED = "independent noise on every number, made to add up"
 CELLS = "noise on the cells, added up"
+GEOMETRIC = "geometric noise on the cells, added up"
 LEVELS = "one weight per level"
 DESIGNED = "the design"
 
@@ -40,14 +43,14 @@ class Compared:
     ----------
     name : str
         Which way.
-    law : {"gaussian", "laplace"}
+    law : {"gaussian", "laplace", "knorm"}
         Law of its noise.
     error : float
-        Weighted expected squared error of a release of the whole table.
+        Weighted expected squared error of one data set, with noise for all releases.
     """
 
     name: str
-    law: Law
+    law: str
     error: float
 
 
@@ -108,6 +111,65 @@ def baseline_mechanisms(
             yield name, diagonal_noise(adjacency, law, limit, y)
         except (AffineDPError, np.linalg.LinAlgError):
             continue  # noise on these entries does not cover the rest
+
+
+def geometric_cells(
+    adjacency: Adjacency, limit: float, cells: FloatArray, weights: FloatArray | None
+) -> Iterator[tuple[str, Mechanism]]:
+    """Yield discrete Laplace (geometric) noise on whole cells, added up, if persons are in one.
+
+    This is what general libraries do with counts.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whom the promise is about; its moves are whole.
+    limit : float
+        ε.
+    cells : array of bool
+        Which entries are no totals.
+    weights : array or None
+        One per entry; 1 by default.
+    """
+    parts = adjacency.parts if isinstance(adjacency, JointAdjacency) else (adjacency,)
+    listed = [dense(part.directions(MOST_MOVES)) for part in parts]
+    # one move in each part: all choices are verified
+    if math.prod(2 * moves.shape[1] + 1 for moves in listed) > 2 * MOST_MOVES:
+        return
+    bases, widths, costs = [], [], []
+    price = np.ones(len(cells)) if weights is None else weights
+    for moves in listed:
+        own = moves[cells]
+        if np.any((own != 0).sum(axis=0) != 1):
+            return
+        size = own.sum(axis=0)
+        basis, longest = _by_cell(moves / size, np.abs(size))
+        bases.append(basis)
+        widths.append(longest)
+        costs.append(float(price @ (basis**2 @ longest**2)))
+    import scipy.sparse as sparse
+
+    sizes = np.maximum(costs, 1e-300) ** (1 / 3)  # shares of ε of least cost, as for Laplace noise
+    root = np.concatenate([w * (sizes.sum() / s) for w, s in zip(widths, sizes)])
+    columns = sparse.csr_array(np.hstack(bases))
+    names = adjacency.manifold.names
+    identity = sparse.csr_array(sparse.eye_array(adjacency.manifold.n))
+    points = sparse.csr_array(sparse.diags_array(root))
+    try:
+        found = build(
+            adjacency, identity, columns, points, "knorm", names, rate=limit, integers=True
+        )
+        yield GEOMETRIC, at_the_rate(found, limit)
+    except AffineDPError:
+        return  # noise on the cells does not cover the rest
+
+
+def _by_cell(steps: FloatArray, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Equal directions once, with the longest of their lengths."""
+    columns, place = np.unique(steps, axis=1, return_inverse=True)
+    longest = np.zeros(columns.shape[1])
+    np.maximum.at(longest, place.ravel(), sizes)
+    return columns, longest
 
 
 def diagonal_noise(adjacency: Adjacency, law: Law, limit: float, y: FloatArray) -> Mechanism:

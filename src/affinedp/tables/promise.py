@@ -6,11 +6,14 @@ from dataclasses import replace
 
 from affinedp.mechanism import Mechanism
 from affinedp.promise.guarantee import Guarantee, compose
+from affinedp.promise.pure_pairs import ThreeAtoms
 from affinedp.tables.broken_totals import replaced_entries
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.neighbours import TableNeighbours
 from affinedp.tables.refusals import listed
+
+WHOLE = "; whole numbers"
 
 
 def table_guarantee(
@@ -36,6 +39,10 @@ def table_guarantee(
         What moves between neighbours.
     """
     one = mechanism.guarantee
+    if mechanism.integers and description.household * (description.at_most or 1) > 1:
+        # several people in several cells are between the listed moves: their ε is, too, but a
+        # curve on whole numbers need not be, and only randomised response covers all
+        one = replace(one, curve=ThreeAtoms(one.sensitivity))
     whole = compose([one] * releases) if releases > 1 else one
     basis = one.basis
     if releases > 1:
@@ -46,7 +53,7 @@ def table_guarantee(
     return replace(
         whole,
         exact=one.exact,
-        neighbours=neighbour_words(description, layout, releases, who.words),
+        neighbours=neighbour_words(description, layout, releases, who.words) + whole_words(one),
         basis=basis,
         worst_direction=one.worst_direction,
         names=one.names,
@@ -72,6 +79,17 @@ def charge_words(description: TableDescription, layout: Layout, move: str) -> st
     public = _public_words(description, layout)
     kept = f"; {public} the same in both and not protected" if public else ""
     return f"in a row about them, {move}{kept}"
+
+
+def whole_words(guarantee: Guarantee) -> str:
+    """Return what is said of neighbours where only whole numbers are covered.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        Of the noise.
+    """
+    return WHOLE if guarantee.neighbours.endswith(WHOLE) else ""
 
 
 def neighbour_words(description: TableDescription, layout: Layout, releases: int, move: str) -> str:

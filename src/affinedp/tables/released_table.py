@@ -12,8 +12,8 @@ from affinedp.promise.guarantee import Guarantee
 from affinedp.show.page import Report
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.level_summary import level_summary
-from affinedp.tables.publishing import Published
 from affinedp.tables.table_report import table_report
+from affinedp.tables.table_rows import Published
 
 
 @dataclass(frozen=True, eq=False)

@@ -84,7 +84,9 @@ class SeveralTables:
         """Gaussian s² ∝ √cost or Laplace ε ∝ cost^⅓: the least sum for one promise."""
         assert self.epsilon is not None
         delta = self.delta if law == "gaussian" else 0.0
-        whole = [replace(one, epsilon=self.epsilon, delta=delta, law=law) for one in self.releases]
+        # at δ = 0 the best pure law, whichever it is
+        own: Law | None = "gaussian" if law == "gaussian" else None
+        whole = [replace(one, epsilon=self.epsilon, delta=delta, law=own) for one in self.releases]
         costs = [_cost(one.design(table)) for one, table in zip(whole, tables)]
         if law == "gaussian":
             limit = float(gaussian_sensitivity(self.epsilon, delta))
@@ -96,8 +98,8 @@ class SeveralTables:
             shares = [self.epsilon * size / math.fsum(sizes) for size in sizes]
             budgets = [(share * (1 - SPARE), 0.0) for share in shares]
         designs = tuple(
-            replace(one, epsilon=epsilon, delta=own).design(table)
-            for one, (epsilon, own), table in zip(whole, budgets, tables)
+            replace(one, epsilon=epsilon, delta=part).design(table)
+            for one, (epsilon, part), table in zip(whole, budgets, tables)
         )
         found = SeveralDesigns(designs, Asked(self.epsilon, self.delta))
         if not found.guarantee.holds(self.epsilon, self.delta):

@@ -1,29 +1,29 @@
-"""What people hold: a description of a table, and its design.
+"""What people say about a table: a plain record with conveniences.
 
-Each is a plain record with conveniences; all work is done in the modules below.
+All work is done in the modules below.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, overload
 
 from affinedp.budget.ledger import Ledger
 from affinedp.relations.forgotten import warn_of_forgotten
-from affinedp.show.page import Report
+from affinedp.release.engines import in_parts
+from affinedp.release.sampler import Sampler
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_table
-from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names
+from affinedp.tables.in_parts import ReleasedInParts, example_of
 from affinedp.tables.layout import layout_of
-from affinedp.tables.level_summary import level_summary
 from affinedp.tables.neighbours import row_manifold
-from affinedp.tables.publishing import release_table
 from affinedp.tables.reading import broken_totals, read_points
 from affinedp.tables.released_table import ReleasedTable
 from affinedp.tables.several import SeveralTables, several_tables
-from affinedp.tables.table_report import table_report
+from affinedp.tables.table_design import TableDesign
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,6 +105,11 @@ class TableRelease(TableDescription):
     nonnegative : bool
         Publish no negative numbers: the nearest table without them that obeys the equations.  It
         moves small cells up and large ones down; ``unrounded`` keeps the unbiased estimates.
+    whole : bool, optional
+        Whether the private numbers are whole.  Noise for whole numbers is whole and less, and its
+        promise is about whole neighbours; a table with decimals is refused then.  By default yes,
+        if people are counted: with a whole ``mu``, any neighbours but ``"circuits"``, and neither
+        ``law`` nor ``adjust`` nor ``unknown``.
 
     Examples
     --------
@@ -129,7 +134,8 @@ class TableRelease(TableDescription):
         Parameters
         ----------
         table : DataFrame
-            The table, or one like it.
+            The table, or one like it; of Dask, Spark and :class:`~affinedp.Parts` only the names
+            of the columns are read, and how many rows there are where that matters.
         check_against : DataFrame, optional
             A private table: if it obeys equations within a row that were not given, a
             :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing
@@ -139,12 +145,40 @@ class TableRelease(TableDescription):
         -------
         TableDesign
         """
+        if in_parts(table, None):
+            table = example_of(self, table)
         description, given = _prepared(self, table)
         found = design_table(description, given.frame)
         if check_against is not None:
             columns = row_manifold(description, found.layout.columns)
             warn_of_forgotten(columns, given_table(description, check_against).frame)
         return TableDesign(**{one.name: getattr(found, one.name) for one in fields(found)})
+
+    @overload
+    def release(
+        self,
+        table: Any,
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        bound: float | None = None,
+        check_against: Any = None,
+        into: None = None,
+        sampler: Sampler = "bulk",
+    ) -> ReleasedTable: ...
+
+    @overload
+    def release(
+        self,
+        table: Any,
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        bound: float | None = None,
+        check_against: Any = None,
+        into: str | os.PathLike[str],
+        sampler: Sampler = "bulk",
+    ) -> ReleasedInParts: ...
 
     def release(
         self,
@@ -154,7 +188,9 @@ class TableRelease(TableDescription):
         label: str | None = None,
         bound: float | None = None,
         check_against: Any = None,
-    ) -> ReleasedTable:
+        into: str | os.PathLike[str] | None = None,
+        sampler: Sampler = "bulk",
+    ) -> ReleasedTable | ReleasedInParts:
         """Publish a table: design the noise, check the table, charge, draw.
 
         A table that is malformed, incomplete or breaks its equations is refused; nothing is
@@ -163,7 +199,8 @@ class TableRelease(TableDescription):
         Parameters
         ----------
         table : DataFrame
-            The private table.
+            The private table, of pandas or polars; or of Dask, Spark, lazy polars or
+            :class:`~affinedp.Parts`, whose rows are released where they are.
         ledger : Ledger, optional
             Charged before any noise is drawn.
         label : str, optional
@@ -173,16 +210,26 @@ class TableRelease(TableDescription):
             by the rounding of double precision (decimals such as 0.1) are covered too.
         check_against : DataFrame, optional
             As for :meth:`design`; the table itself will do.
+        into : str or Path, optional
+            For tables in parts: a new folder that all workers share, where each part is written
+            once.
+        sampler : {"bulk", "opendp"}
+            Who draws: affinedp's own sampler, or OpenDP's, which is the reference and slower.
 
         Returns
         -------
-        ReleasedTable
+        ReleasedTable, or ReleasedInParts
         """
+        if in_parts(table, into):
+            design = self.design(example_of(self, table), check_against=check_against)
+            return design.release(
+                table, ledger=ledger, label=label, bound=bound, into=into, sampler=sampler
+            )
         # an unsound table is refused at once, not after seconds of design
         description, given = _prepared(self, table)
         read_points(description, layout_of(description, given.frame), given.frame, bound)
         design = self.design(table, check_against=check_against)
-        return design.release(table, ledger=ledger, label=label, bound=bound)
+        return design.release(table, ledger=ledger, label=label, bound=bound, sampler=sampler)
 
     def check(self, table: Any) -> Any:
         """Return every broken equation as a DataFrame (row, equation, off); empty if none is.
@@ -247,82 +294,3 @@ def _prepared(release: TableRelease, table: Any) -> tuple[TableRelease, Given]:
     description = with_text_names(release)
     given = given_table(description, table)
     return with_recognised_margins(description, given.frame), given
-
-
-@dataclass(frozen=True, eq=False)
-class TableDesign(DesignedNoise):
-    """Noise for tables of one shape, with what it promises.
-
-    Nothing in it depends on private numbers.
-
-    Attributes
-    ----------
-    description : TableRelease
-        What was asked for.
-    layout : Layout
-        Entries and equations.
-    mechanism : Mechanism
-        The noise on the private entries of one data set.
-    guarantee : Guarantee
-        What a release of the whole table promises.
-    releases : int
-        How often the mechanism's guarantee is charged to a ledger for one table.
-    multiples : Multiples or None
-        How published numbers are rounded.
-    """
-
-    def report(self) -> Report:
-        """Return what people want to read, compared with standard practice."""
-        return table_report(self, None, None)
-
-    def check(self, table: Any) -> None:
-        """Refuse a table that cannot be released with this noise; nothing is charged or drawn.
-
-        Parameters
-        ----------
-        table : DataFrame
-            The private table.
-        """
-        frame = given_table(self.description, table).frame
-        read_points(self.description, layout_of(self.description, frame), frame)
-
-    def levels(self, level: float = 0.95) -> Any:
-        """Return how accurate every level of the table will be, before anything is spent.
-
-        Parameters
-        ----------
-        level : float
-            Of the intervals.
-
-        Returns
-        -------
-        DataFrame
-            By level: how many numbers, root mean square noise, the largest half width of a
-            single interval, and of intervals that hold for all numbers of the level at once.
-        """
-        return level_summary(self, level, None, self.description.hierarchy)
-
-    def release(
-        self,
-        table: Any,
-        *,
-        ledger: Ledger | None = None,
-        label: str | None = None,
-        bound: float | None = None,
-    ) -> ReleasedTable:
-        """Publish a table of this shape; see :meth:`TableRelease.release`.
-
-        Parameters
-        ----------
-        table : DataFrame
-            The private table.
-        ledger : Ledger, optional
-            Charged before any noise is drawn.
-        label : str, optional
-            For the ledger; put no data in it.
-        bound : float, optional
-            A public bound on the size of the numbers.
-        """
-        given = given_table(self.description, table)
-        found = release_table(self, given.frame, ledger=ledger, label=label, bound=bound)
-        return ReleasedTable(replace(self, bound=found.bound), found, given.back)

@@ -16,10 +16,11 @@ from affinedp.show.baseline import Baseline
 from affinedp.show.levels import LevelRow
 from affinedp.show.opening import headline, paragraph
 from affinedp.show.page import OutputRow, Report, printable, printed
+from affinedp.show.report import LAWS
 from affinedp.show.report import report as mechanism_report
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.level_summary import level_summary
-from affinedp.tables.never_worse import CELLS, INDEPENDENT, LEVELS
+from affinedp.tables.never_worse import CELLS, GEOMETRIC, INDEPENDENT, LEVELS
 from affinedp.tables.refusals import listed
 
 EPS = float(np.finfo(float).eps)
@@ -152,7 +153,8 @@ def _independent_deviation(design: DesignedNoise) -> float | None:
     if design.description.weights is not None:
         return None
     for one in design.compared:
-        if one.name in ("independent", INDEPENDENT) and one.law == design.mechanism.law:
+        law = "gaussian" if design.mechanism.law == "gaussian" else "laplace"
+        if one.name in ("independent", INDEPENDENT) and one.law == law:
             return math.sqrt(one.error / len(design.layout.private))
     return None
 
@@ -164,14 +166,14 @@ def _comparisons(design: DesignedNoise) -> Iterator[tuple[str, str]]:
     own = design.weighted_error
     if own <= 0:
         return
-    for label, names in (("against cells", (CELLS, ADD_UP)), ("against levels", (LEVELS,))):
+    for label, names in (
+        ("against cells", (CELLS, GEOMETRIC, ADD_UP)),
+        ("against levels", (LEVELS,)),
+    ):
         costs = [(one.error, one.law) for one in design.compared if one.name in names]
         if costs:
             error, law = min(costs)
-            own_law = {"gaussian": design.releases, "laplace": design.releases**2}
-            error /= own_law[design.mechanism.law]
-            words = {"gaussian": "Gaussian", "laplace": "Laplace"}[law]
-            yield label, f"{WORDS[label]}, costs {error / own:.4g} times as much ({words})"
+            yield label, f"{WORDS[label]}, costs {error / own:.4g} times as much ({LAWS[law]})"
 
 
 def _ratio(deviation: float, row: OutputRow) -> float | None:
@@ -181,7 +183,7 @@ def _ratio(deviation: float, row: OutputRow) -> float | None:
 
 
 def _title(design: DesignedNoise) -> str:
-    law = "Gaussian" if design.mechanism.law == "gaussian" else "Laplace"
+    law = LAWS[design.mechanism.law]
     layout = design.layout
     columns = len(layout.roles.private)
     words = f"{columns} private column{'s' if columns > 1 else ''}"

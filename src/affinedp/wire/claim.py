@@ -15,7 +15,8 @@ import threading
 from collections.abc import Callable
 
 from affinedp.errors import AffineDPError
-from affinedp.wire.connection import Connection, Message, Will
+from affinedp.wire.client import Message, Will
+from affinedp.wire.connection import Connection
 from affinedp.wire.line import Place
 from affinedp.wire.messages import MalformedMessageError, printable, read_object
 

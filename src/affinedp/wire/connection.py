@@ -9,6 +9,9 @@ on the caller's thread by the next call.
 Delivery is at least once (QoS 1) while connected.  What is published while the broker is away is
 dropped and not queued: who needs an answer sends again, and finds a fresh value more useful than
 a heap of old ones.
+
+It speaks MQTT 5, and 3.1.1 to a broker that refuses version 5.  Then the broker does not say which
+messages it refuses, nor can it be told to send nothing large; all else is the same.
 """
 
 from __future__ import annotations
@@ -23,11 +26,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker, check_filter, check_topic
-from affinedp.wire.client import AbsentBrokerError, BrokerError, connect, new_client, reason_of
+from affinedp.wire.client import (
+    NOT_SPOKEN,
+    AbsentBrokerError,
+    BrokerError,
+    Message,
+    Will,
+    connect,
+    is_older,
+    new_client,
+    reason_of,
+    subscribe,
+    wanted,
+)
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
@@ -39,36 +54,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds between attempts to connect ag
 GOODBYE = 2.0  # seconds for the broker to confirm what was sent, and to be left
 POLL = 0.1  # seconds between two looks at whether it is still there
 MOST_WAITING = 10_000  # messages that nobody has taken yet
-
-
-class Message(NamedTuple):
-    """What a broker delivered.
-
-    Attributes
-    ----------
-    topic : str
-        Where it was published.
-    payload : bytes
-        What was.
-    """
-
-    topic: str
-    payload: bytes
-
-
-class Will(NamedTuple):
-    """What the broker publishes for us, to be kept, when our connection breaks.
-
-    Attributes
-    ----------
-    topic : str
-        Where.
-    payload : bytes
-        What.
-    """
-
-    topic: str
-    payload: bytes
 
 
 class Connection:
@@ -140,14 +125,9 @@ class Connection:
         self._pause = FIRST_PAUSE
         self._refused_messages = 0
         self._lost_messages = 0
-        self._client = new_client(broker)
-        if will is not None:
-            self._client.will_set(will.topic, will.payload, qos=1, retain=True)
-        self._client.on_connect = self._on_connect
-        self._client.on_subscribe = self._on_subscribe
-        self._client.on_message = self._on_message
-        self._client.on_publish = self._on_publish
-        self._client.on_socket_register_write = self._wake
+        self._will = will
+        self._speak_older = False
+        self._client = self._new_client()
         self._waker, self._woken = socket.socketpair()
         for end in (self._waker, self._woken):
             end.setblocking(False)
@@ -159,7 +139,7 @@ class Connection:
             self._thread.start()
             if not self._settled.wait(self._timeout):
                 raise BrokerError(
-                    f"{self.broker.address} accepts connections but does not answer as an MQTT 5 "
+                    f"{self.broker.address} accepts connections but does not answer as an MQTT "
                     f"broker within {self._timeout:g} s"
                 )
             self.check()
@@ -175,6 +155,17 @@ class Connection:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _new_client(self, older: bool = False) -> Client:
+        client = new_client(self.broker, older)
+        if self._will is not None:
+            client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_socket_register_write = self._wake
+        return client
 
     def _reach(self) -> None:
         """Connect for the first time; a broker that is not there yet is waited for."""
@@ -286,10 +277,14 @@ class Connection:
                 self._connected.clear()
                 if self._closing.is_set():
                     return
+                if self._speak_older and not is_older(self._client):
+                    self._client = self._new_client(older=True)
+                    self._reach()
+                    continue
                 if not self._settled.is_set():
                     raise BrokerError(
                         f"{self.broker.address} closed the connection before answering; it may "
-                        "want TLS or a client certificate, or not be an MQTT 5 broker"
+                        "want TLS or a client certificate, or not be an MQTT broker"
                     )
                 if was_connected:
                     logger.warning("lost the broker at %s; trying again", self.broker.address)
@@ -341,18 +336,12 @@ class Connection:
     def _on_connect(
         self, client: Client, data: Any, flags: Any, code: ReasonCode, properties: Any
     ) -> None:
-        if code.is_failure:
+        if code.value == NOT_SPOKEN and not is_older(client):
+            self._speak_older = True  # the broker ends this connection, and we come again
+        elif code.is_failure:
             self._refuse(f"refuses the connection: {reason_of(code, self.broker)}")
         elif self._topics:
-            from paho.mqtt.subscribeoptions import SubscribeOptions
-
-            kept = (
-                SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
-                if self._retained
-                else SubscribeOptions.RETAIN_DO_NOT_SEND
-            )
-            options = SubscribeOptions(qos=1, retainHandling=kept)
-            client.subscribe([(topic, options) for topic in self._topics])
+            subscribe(client, self._topics, self._retained)
         else:
             self._stands()
 
@@ -381,6 +370,8 @@ class Connection:
         logger.warning("%s", error)
 
     def _on_message(self, client: Client, data: Any, message: MQTTMessage) -> None:
+        if not wanted(message, self._topics, self._retained):
+            return
         arrived = Message(message.topic, bytes(message.payload))
         if self._handler is not None:
             self._handler(arrived)

@@ -22,7 +22,8 @@ import numpy as np
 
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker, check_topic
-from affinedp.wire.connection import Connection, Message
+from affinedp.wire.client import Message
+from affinedp.wire.connection import Connection
 
 logger = logging.getLogger(__name__)
 

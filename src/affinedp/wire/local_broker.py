@@ -1,45 +1,45 @@
-"""A broker of one's own on this machine, for trials: mosquitto, if it is installed."""
+"""A broker of one's own on this machine, for trials: the embedded one, or mosquitto."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import queue
 import shutil
 import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Literal
 
 from affinedp.wire.broker import Broker
 from affinedp.wire.client import BrokerError
 
 # Debian puts programs for administrators where not every user looks.
 MORE_PLACES = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin")
-PATIENCE = 10.0  # seconds to start
+PATIENCE = 30.0  # seconds to start
+GOODBYE = 10.0  # seconds to end
 
 
-def find_mosquitto() -> str:
-    """Return where mosquitto is, or say how to get a broker.
+def has_embedded() -> bool:
+    """Whether the embedded broker can be started: whether amqtt is installed."""
+    return importlib.util.find_spec("amqtt") is not None
 
-    Raises
-    ------
-    BrokerError
-        If it is not installed.
-    """
+
+def find_mosquitto() -> str | None:
+    """Return where mosquitto is, if it is installed."""
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), *MORE_PLACES])
-    found = shutil.which("mosquitto", path=places)
-    if found is None:
-        raise BrokerError(
-            "no broker was named, and the program mosquitto is not installed. Install it (Debian "
-            "and Ubuntu: apt install mosquitto; macOS: brew install mosquitto; Windows: "
-            "mosquitto.org/download), or name a broker that runs: --broker host:port"
-        )
-    return found
+    return shutil.which("mosquitto", path=places)
 
 
 @contextmanager
-def local_broker(folder: Path) -> Iterator[Broker]:
+def local_broker(
+    folder: Path, kind: Literal["embedded", "mosquitto"] | None = None, port: int | None = None
+) -> Iterator[Broker]:
     """Start a broker that only this machine can reach; it ends with the block.
 
     Anyone on the machine can read and write there: all that crosses it is public anyway.
@@ -48,43 +48,99 @@ def local_broker(folder: Path) -> Iterator[Broker]:
     ----------
     folder : Path
         For its settings and what it says.
+    kind : {"embedded", "mosquitto"}, optional
+        Which one; by default the embedded one, or mosquitto where amqtt is not installed.
+    port : int, optional
+        Where to listen; by default a free one.
 
     Yields
     ------
     Broker
         Where it is.
+
+    Raises
+    ------
+    BrokerError
+        If it is not installed, or does not start.
     """
-    program = find_mosquitto()
+    mosquitto = None if kind == "embedded" else find_mosquitto()
+    if kind != "mosquitto" and has_embedded():
+        command = [sys.executable, "-m", "affinedp.wire.embedded", str(port or 0)]
+        says_port = True
+    elif mosquitto is not None:
+        port = _free_port() if port is None else port
+        command = [mosquitto, "-c", str(_settings(folder, port))]
+        says_port = False
+    else:
+        raise BrokerError(
+            'no broker was named, and there is none here. pip install "affinedp[broker]" brings '
+            "one for trials; mosquitto is the one for use (Debian and Ubuntu: apt install "
+            "mosquitto; macOS: brew install mosquitto; Windows: mosquitto.org/download). Or name "
+            "a broker that runs: --broker host:port"
+        )
+    log = folder / "broker.log"
+    with log.open("wb") as said:
+        # a session of its own: Ctrl-C comes to us, and what we start may still say goodbye
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if says_port else said,
+            stderr=said,
+            start_new_session=True,
+        )
+    try:
+        found = _port_said_by(process.stdout) if says_port else _reached(process, port)
+        if found is None:
+            words = log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
+            raise BrokerError(f"the broker does not start: {words[-1]}")
+        yield Broker("127.0.0.1", found)
+    finally:
+        process.terminate()
+        try:
+            process.wait(GOODBYE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for end in (process.stdin, process.stdout):
+            if end is not None:
+                end.close()
+
+
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    settings, log = folder / "broker.conf", folder / "broker.log"
+        return int(probe.getsockname()[1])
+
+
+def _settings(folder: Path, port: int) -> Path:
+    """The settings of mosquitto."""
     lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", "set_tcp_nodelay true"]
     lines += ["persistence false", "max_queued_messages 0"]
     if hasattr(os, "getuid") and os.getuid() == 0:
         lines.append("user root")  # otherwise it may not read the folder
+    settings = folder / "broker.conf"
     settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with log.open("wb") as said:
-        process = subprocess.Popen([program, "-c", str(settings)], stdout=said, stderr=said)
+    return settings
+
+
+def _port_said_by(said: IO[bytes] | None) -> int | None:
+    """The port that the embedded broker found free; None if it ends or says nothing in time."""
+    assert said is not None
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=lambda: lines.put(said.readline()), daemon=True).start()
     try:
-        _wait_for(process, port, log)
-        yield Broker("127.0.0.1", port)
-    finally:
-        process.terminate()
-        try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        line = lines.get(timeout=PATIENCE)
+    except queue.Empty:
+        return None
+    return int(line) if line.strip().isdigit() else None
 
 
-def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _reached(process: subprocess.Popen[bytes], port: int | None) -> int | None:
     deadline = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < deadline:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-            return
+            return port
         except OSError:
             time.sleep(0.02)
-    said = log.read_text(errors="replace").strip().splitlines()
-    raise BrokerError(f"mosquitto does not start: {said[-1] if said else 'it says nothing'}")
+    return None

@@ -9,7 +9,8 @@ from types import TracebackType
 
 from affinedp.consensus.agents.message import AgentMessage, read_message
 from affinedp.consensus.agents.process import Meeting
-from affinedp.wire.connection import Connection, Message
+from affinedp.wire.client import Message
+from affinedp.wire.connection import Connection
 from affinedp.wire.line import LineLog
 from affinedp.wire.messages import MalformedMessageError, read_object
 

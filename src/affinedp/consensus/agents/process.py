@@ -26,7 +26,8 @@ from affinedp.consensus.agents.refusals import FREE, AsymmetryError, DifferentRu
 from affinedp.consensus.agents.seals import ForgedMessageError, Keys, Seals
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker, check_topic
-from affinedp.wire.connection import Connection, Message
+from affinedp.wire.client import Message
+from affinedp.wire.connection import Connection
 from affinedp.wire.line import POLL, Outcome
 from affinedp.wire.messages import Dropped, MalformedMessageError
 

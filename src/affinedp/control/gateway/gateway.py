@@ -306,9 +306,10 @@ class Gateway:
         outputs, numbers = self._noise.at(self._state.head, step, measured.tolist())
         name = run or self._run or ""
         sent = Sent(outputs, digest_of(self._state.draw.salt, step, measured), name)
+        head = Head(step + 1, numbers)
         # whose draw it is must be known after a power cut, too
-        wait = self._run is None or self._kind.waits
-        self._state.record(step, sent.to_bytes(), Head(step + 1, numbers), wait=wait)
+        wait, until = self._run is None, self._noise.until(head)
+        self._state.record(step, sent.to_bytes(), head, wait=wait, until=until)
         self._run = name
         if self._kind.keeps is not None and _passed(before, step, self._kind.keeps // 4):
             self._state.forget(step - self._kind.keeps)

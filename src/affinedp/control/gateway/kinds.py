@@ -55,6 +55,9 @@ class Source(Protocol):
     ) -> tuple[FloatArray, tuple[int, ...]]:
         """Return what to publish at a step, and the noise's path to keep."""
 
+    def until(self, head: Head) -> int | None:
+        """Return the first step that ``head`` does not say enough of to go on after a power cut."""
+
 
 class Kind(ABC):
     """A mechanism as a gateway sees it.
@@ -134,11 +137,6 @@ class Kind(ABC):
     @property
     def covers_saturation(self) -> bool:
         """Whether the noise was enlarged for sensors that saturate."""
-        return False
-
-    @property
-    def waits(self) -> bool:
-        """Whether every step waits for the disk, because a power cut must not lose any."""
         return False
 
 
@@ -300,16 +298,6 @@ class StationaryKind(Kind):
     def source(self, plan: GatewayPlan) -> Stream:
         """Return what makes the noise of every step."""
         return Stream(self.mechanism, plan)
-
-    @property
-    def waits(self) -> bool:
-        """Whether every step waits for the disk: the noise remembers it.
-
-        A memory that is drawn again after a power cut, from the last one on the disk, is a second
-        release of all that was sent in between.
-        """
-        noise: StationaryNoise = self.mechanism
-        return bool(noise.filter.order)
 
     @property
     def designed(self) -> FloatArray:

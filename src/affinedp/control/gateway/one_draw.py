@@ -61,3 +61,13 @@ class OneDraw:
             numbers = self._path.advance(t, numbers)
         noise = self._path.outputs(step, numbers, self._plan.grid_exponents)
         return published(self._plan, readings, noise, self._fresh.take()), numbers
+
+    def until(self, head: Head) -> int | None:
+        """Return None: every step follows from the one draw, which is on the disk.
+
+        Parameters
+        ----------
+        head : Head
+            Any.
+        """
+        return None

@@ -3,6 +3,10 @@
 ``γ(t) = C ξ(t) + D ζ(t)`` with ζ fresh at every step, and ``ξ(t+1) = A ξ(t) + B ζ(t)``.  The state
 of a gateway keeps ξ of the next step.  Steps that are skipped draw ζ all the same: a noise that
 stood still while the plant went on would be another one.
+
+A ζ that was sent and is lost with the power would be drawn again for what ξ remembers of it: a
+second release.  So it must be on the disk before it is sent.  For the disk not to be waited for at
+every step, ζ is drawn :data:`AHEAD` steps ahead, and kept in the state behind ξ.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from affinedp.once.state import Head
 
 # Steps that may be jumped over at once: each takes a draw.
 MOST_SKIPPED = 1_000_000
+# Steps for which ζ is drawn before they come.
+AHEAD = 64
 
 
 def draw_bits(scale: float) -> int:
@@ -58,6 +64,7 @@ class Stream:
         self._bits = draw_bits(noise.scale)
         scale = Fraction(plan.noise_factor) * Fraction(noise.scale) * Fraction(2) ** self._bits
         self._drawn = FreshNoise([math.ceil(scale)] * self._path.step_draws)
+        self._order = noise.filter.order
         self._fresh = FreshNoise(plan.fresh_scales)
 
     @property
@@ -94,10 +101,33 @@ class Stream:
                 f"step {step} jumps over {step - head.next_step:,} steps: at most "
                 f"{MOST_SKIPPED:,} may be skipped at once"
             )
-        numbers = head.numbers
+        memory, ahead = head.numbers[: self._order], list(head.numbers[self._order :])
         for t in range(head.next_step, step):
-            numbers = self._path.advance(t, numbers, self._drawn.take(), self._bits)
-        drawn = self._drawn.take()
-        noise = self._path.outputs(step, numbers, drawn, self._bits, self._plan.grid_exponents)
+            memory = self._path.advance(t, memory, self._take(ahead), self._bits)
+        drawn = self._take(ahead)
+        noise = self._path.outputs(step, memory, drawn, self._bits, self._plan.grid_exponents)
         outputs = published(self._plan, readings, noise, self._fresh.take())
-        return outputs, self._path.advance(step, numbers, drawn, self._bits)
+        memory = self._path.advance(step, memory, drawn, self._bits)
+        while self._order and len(ahead) < AHEAD * self._path.step_draws:
+            ahead += self._drawn.take()
+        return outputs, (*memory, *ahead)
+
+    def until(self, head: Head) -> int | None:
+        """Return the first step whose ζ is not drawn yet; None where nothing is remembered of it.
+
+        Parameters
+        ----------
+        head : Head
+            With what :meth:`at` returned.
+        """
+        if not self._order:
+            return None
+        return head.next_step + (len(head.numbers) - self._order) // self._path.step_draws
+
+    def _take(self, ahead: list[int]) -> list[int]:
+        """The next ζ: what was drawn ahead, or else a new one."""
+        if not ahead:
+            return self._drawn.take()
+        taken = ahead[: self._path.step_draws]
+        del ahead[: self._path.step_draws]
+        return taken

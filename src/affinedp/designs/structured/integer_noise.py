@@ -19,7 +19,8 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler import IntegerNoise
+from affinedp.release.sampler import IntegerNoise, Sampler
+from affinedp.release.sampler.opendp import opendp_integers
 
 # The drawn noise is larger than the stated promise needs by this share: it pays for the grid.
 SHARE = Fraction(1, 1 << 30)
@@ -134,7 +135,7 @@ def check_grid(law: Law, epsilon: float, delta: float, changed: int) -> None:
         )
 
 
-def noisy(law: Law, counts: NDArray[Any], q: Integers) -> FloatArray:
+def noisy(law: Law, counts: NDArray[Any], q: Integers, sampler: Sampler = "bulk") -> FloatArray:
     """Return counts with noise; what is returned depends on the integers q X + Z only.
 
     Parameters
@@ -145,13 +146,20 @@ def noisy(law: Law, counts: NDArray[Any], q: Integers) -> FloatArray:
         Exact: int64, or Python integers of any size.
     q : array of int
         Positive, of the shape of ``counts``.
+    sampler : {"bulk", "opendp"}
+        Who draws.
     """
     flat, scales = counts.ravel(), q.ravel()
     found = np.empty(len(flat))
     noise = _grid_noise(law)
     for start in range(0, len(flat), BLOCK):
         block = slice(start, start + BLOCK)
-        found[block] = _quotients(flat[block], scales[block], noise.draw_narrow(len(flat[block])))
+        size = len(flat[block])
+        if sampler == "opendp":
+            drawn = opendp_integers(law, 1 << GRID_BITS, size)
+        else:
+            drawn = noise.draw_narrow(size)
+        found[block] = _quotients(flat[block], scales[block], drawn)
     return found.reshape(counts.shape)
 
 

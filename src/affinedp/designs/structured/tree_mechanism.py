@@ -22,6 +22,7 @@ from affinedp.designs.structured.whole_numbers import public_below, rounding_rea
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
+from affinedp.release.sampler import Sampler, checked_sampler
 from affinedp.show.page import Report
 
 
@@ -256,6 +257,7 @@ class TreeMechanism:
         nonnegative: bool = False,
         ledger: Ledger | None = None,
         label: str | None = None,
+        sampler: Sampler = "bulk",
     ) -> ReleasedTree:
         """Publish counts: the ledger is charged, then exact integer noise is drawn.
 
@@ -274,6 +276,8 @@ class TreeMechanism:
             Charged before any noise is drawn.
         label : str, optional
             For the ledger; put no data in it.
+        sampler : {"bulk", "opendp"}
+            Who draws: affinedp's own sampler, or OpenDP's, which is the reference and slower.
 
         Examples
         --------
@@ -283,11 +287,12 @@ class TreeMechanism:
         >>> int(out.whole[0]) == int(out.whole[1:].sum())
         True
         """
+        draws = checked_sampler(sampler)
         totals = self._totals(counts)
         entry = None
         if ledger is not None:
             entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
-        released = self._published(totals, whole or nonnegative, nonnegative)
+        released = self._published(totals, whole or nonnegative, nonnegative, draws)
         if ledger is not None and entry is not None:
             ledger.settle(entry)
         return released
@@ -312,14 +317,16 @@ class TreeMechanism:
             np.add.at(wide, tree.parent[start:stop], wide[start:stop])
         return wide
 
-    def _published(self, totals: NDArray[Any], whole: bool, nonnegative: bool) -> ReleasedTree:
+    def _published(
+        self, totals: NDArray[Any], whole: bool, nonnegative: bool, sampler: Sampler
+    ) -> ReleasedTree:
         tree, y = self.tree, self.precisions
         private = ~tree.known
         measured = self.scales > 0
         part = public_below(tree, totals)
         left = totals - part
         seen = np.zeros((tree.n, 1))
-        seen[measured, 0] = noisy(self.law, left[measured], self.scales[measured])
+        seen[measured, 0] = noisy(self.law, left[measured], self.scales[measured], sampler)
         below = part.astype(float)
         found = None
         if whole:

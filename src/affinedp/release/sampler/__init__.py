@@ -3,6 +3,6 @@
 The law, the proof and what time reveals: docs/explanation/noise-sampler.md.
 """
 
-from affinedp.release.sampler.noise import IntegerNoise, draw_integers
+from affinedp.release.sampler.noise import IntegerNoise, Sampler, checked_sampler, draw_integers
 
-__all__ = ["IntegerNoise", "draw_integers"]
+__all__ = ["IntegerNoise", "Sampler", "checked_sampler", "draw_integers"]

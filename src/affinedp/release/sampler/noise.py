@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -13,6 +13,24 @@ from affinedp.errors import AffineDPError
 from affinedp.release.sampler.bulk import Thresholds, draws
 from affinedp.release.sampler.law import IntegerLaw
 from affinedp.release.sampler.words import system_words
+
+# Who draws: this room's sampler, or OpenDP's, which is the reference.
+Sampler = Literal["bulk", "opendp"]
+
+
+def checked_sampler(sampler: str) -> Sampler:
+    """Return who draws, or refuse what is no sampler.
+
+    Parameters
+    ----------
+    sampler : str
+        ``"bulk"`` or ``"opendp"``.
+    """
+    if sampler == "bulk":
+        return "bulk"
+    if sampler == "opendp":
+        return "opendp"
+    raise AffineDPError(f"sampler must be 'bulk' or 'opendp', not {sampler!r}")
 
 
 class IntegerNoise:

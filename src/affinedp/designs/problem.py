@@ -1,0 +1,130 @@
+"""What is to be designed: the promise, the releases it is for, and what counts as error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import Matrix, yes_or_no
+from affinedp.designs.bounds import weighted_error
+from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.designs.separate import checked_weights
+from affinedp.errors import AffineDPError
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.least_error import Data
+from affinedp.promise.least_possible import Objective
+from affinedp.record import MechanismRecord
+
+MOST_RELEASES = 10**9
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be designed, checked.
+
+    Attributes
+    ----------
+    adjacency : Adjacency
+        Whom the promise is about.
+    query, names : matrix and tuple of str
+        F, and the names of its outputs.
+    weights : matrix, shape (m, m)
+        What squared error costs.
+    epsilon, delta, releases : float, float and int
+        The promise that so many releases keep together.
+    objective : {"sum", "largest"}
+        What is to be least.
+    integers, confined : bool
+        About the data.
+    imbalance : float or None
+        For moves that cannot be listed.
+    """
+
+    adjacency: Adjacency
+    query: Matrix
+    names: tuple[str, ...]
+    weights: Matrix
+    epsilon: float
+    delta: float
+    releases: int
+    objective: Objective
+    integers: bool
+    confined: bool
+    imbalance: float | None
+
+    @property
+    def data(self) -> Data:
+        """Which numbers the bound is about."""
+        return "integer" if self.integers else "real"
+
+    @property
+    def pure_epsilon(self) -> float:
+        """What one release of a pure law promises: they add up to ε, rounding included."""
+        if self.releases == 1:
+            return self.epsilon
+        return self.epsilon / self.releases * (1 - 2e-15)
+
+    @property
+    def sensitivity(self) -> float:
+        """What one Gaussian release may have: squares add up, rounding included."""
+        whole = largest_sensitivity(self.epsilon, self.delta)
+        return whole if self.releases == 1 else whole / math.sqrt(self.releases) * (1 - 2e-15)
+
+    def error(self, mechanism: MechanismRecord) -> float:
+        """Return what is to be least.
+
+        Parameters
+        ----------
+        mechanism : MechanismRecord
+            The noise.
+        """
+        if self.objective == "largest":
+            return float(mechanism.expected_squared_errors.max())
+        return weighted_error(mechanism, self.weights)
+
+
+def checked_problem(
+    adjacency: Adjacency,
+    asked: tuple[Matrix, tuple[str, ...]],
+    weights: Any,
+    epsilon: float,
+    delta: float,
+    releases: int,
+    objective: Objective,
+    integers: bool,
+    confined: bool,
+    imbalance: float | None,
+) -> Problem:
+    """Return the problem, or refuse what cannot be.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whom the promise is about.
+    asked : tuple
+        F and the names of its outputs.
+    weights, epsilon, delta, releases, objective, integers, confined, imbalance
+        As for :func:`affinedp.design`.
+    """
+    if isinstance(releases, bool) or not isinstance(releases, int | np.integer):
+        raise AffineDPError(f"releases must be a whole number, not {releases!r}")
+    if not 1 <= releases <= MOST_RELEASES:
+        raise AffineDPError(f"releases must be 1 to {MOST_RELEASES:,}, not {releases}")
+    if objective not in ("sum", "largest"):
+        raise AffineDPError(f"objective must be 'sum' or 'largest', not {objective!r}")
+    if objective == "largest" and weights is not None:
+        raise AffineDPError(
+            "weights go with objective='sum'; scale the outputs in the query instead, so that "
+            "their largest variance is what matters"
+        )
+    if not 0.0 <= delta < 1.0 or not 0.0 <= epsilon < math.inf or epsilon == delta == 0.0:
+        raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {epsilon}, {delta}")
+    query, names = asked
+    return Problem(
+        adjacency, query, names, checked_weights(weights, query.shape[0]), epsilon, delta,
+        int(releases), objective, yes_or_no(integers, "integers"),
+        yes_or_no(confined, "confined"), imbalance,
+    )  # fmt: skip

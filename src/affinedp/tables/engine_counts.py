@@ -1,0 +1,95 @@
+"""Counts of people whose table an engine keeps: counted there, in that engine's own words.
+
+narwhals says a group-by in the words of Dask, Spark, polars, DuckDB and others; what comes back is
+one number per group that occurs.  A table is computed once for the counts, so one that changes
+while it is used changes nothing that was counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from affinedp.errors import MissingExtraError
+from affinedp.release.engines import engine_of
+from affinedp.tables.refusals import TableError
+
+COUNTED = "affinedp_counted"
+
+
+def counted_on_engine(
+    people: Any, by: Sequence[str], person: str | None = None, at_most: int | None = None
+) -> dict[tuple[Any, ...], int]:
+    """Return how many rows have each combination of labels that occurs.
+
+    Parameters
+    ----------
+    people : lazy table of any engine that narwhals knows
+        One row per person, or several.
+    by : sequence of str
+        The label columns.
+    person : str, optional
+        The column that says whose row it is.
+    at_most : int, optional
+        How many rows of one person are counted: the first ones in the order of their labels.
+        Which rows came first elsewhere is no property of the person alone on an engine that moves
+        rows about, and the rows of one person must not decide about those of another.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> visits = pl.LazyFrame({"who": [1, 1, 1, 2], "ward": ["b", "a", "a", "b"]})
+    >>> sorted(counted_on_engine(visits, ["ward"]).items())
+    [(('a',), 2), (('b',), 2)]
+    >>> sorted(counted_on_engine(visits, ["ward"], person="who", at_most=2).items())
+    [(('a',), 2), (('b',), 1)]
+    """
+    try:
+        import narwhals.stable.v2 as nw
+    except ImportError:
+        raise MissingExtraError("narwhals", "tables") from None
+
+    labels = list(by)
+    table = nw.from_native(people).lazy()
+    names = table.collect_schema()
+    for column in (*labels, *([] if person is None else [person])):
+        if column not in names:
+            raise TableError(f"there is no column {column!r}", "", column)
+    keys = labels if person is None else [person, *labels]
+    groups = table.group_by(keys).agg(nw.len().alias(COUNTED))
+    # with a sign: some engines count without, and differences would wrap around
+    groups = groups.with_columns(nw.col(COUNTED).cast(nw.Int64))
+    if person is not None and at_most is not None:
+        _refuse_nobody(nw, table, person, names[person])
+        if engine_of(people) == "dask":  # its windows have no order in narwhals
+            groups = nw.from_native(_first_on_dask(nw.to_native(groups), person, labels, at_most))
+        else:
+            before = nw.col(COUNTED).cum_sum().over(person, order_by=labels) - nw.col(COUNTED)
+            room = nw.lit(at_most) - before
+            fits = nw.when(room < nw.col(COUNTED)).then(room).otherwise(nw.col(COUNTED))
+            groups = groups.with_columns(fits.alias(COUNTED)).filter(nw.col(COUNTED) > 0)
+        groups = groups.lazy().group_by(labels).agg(nw.col(COUNTED).sum())
+    found = groups.collect().to_dict(as_series=False)
+    cells = zip(*(found[label] for label in labels))
+    return {cell: int(count) for cell, count in zip(cells, found[COUNTED]) if count}
+
+
+def _refuse_nobody(nw: Any, table: Any, person: str, kind: Any) -> None:
+    """Rows without a person cannot be limited: several people may be behind them."""
+    missing = nw.col(person).is_null()
+    if kind.is_float():
+        missing = missing | nw.col(person).is_nan()
+    if int(table.filter(missing).select(nw.len()).collect().item()):
+        raise TableError(f"rows without {person!r} belong to nobody: fill it in", "", person)
+
+
+def _first_on_dask(groups: Any, person: str, labels: list[str], at_most: int) -> Any:
+    """The same on Dask: all groups of a person in one part, in the order of their labels."""
+
+    def first(part: Any) -> Any:
+        ordered = part.sort_values([person, *labels])
+        before = ordered.groupby(person, dropna=False)[COUNTED].cumsum() - ordered[COUNTED]
+        room = (at_most - before).clip(lower=0)
+        return ordered.assign(**{COUNTED: ordered[COUNTED].clip(upper=room)})
+
+    return groups.shuffle(person).map_partitions(first, meta=groups._meta)

@@ -1,0 +1,140 @@
+"""A design, as people hold it: noise for tables of one shape, with conveniences."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+from affinedp.budget.ledger import Ledger
+from affinedp.release.engines import in_parts
+from affinedp.release.sampler import Sampler
+from affinedp.show.page import Report
+from affinedp.tables.designed_noise import DesignedNoise
+from affinedp.tables.frames import given_table
+from affinedp.tables.in_parts import ReleasedInParts, release_in_parts
+from affinedp.tables.layout import layout_of
+from affinedp.tables.level_summary import level_summary
+from affinedp.tables.publishing import release_table
+from affinedp.tables.reading import read_points
+from affinedp.tables.released_table import ReleasedTable
+from affinedp.tables.table_report import table_report
+
+
+@dataclass(frozen=True, eq=False)
+class TableDesign(DesignedNoise):
+    """Noise for tables of one shape, with what it promises.
+
+    Nothing in it depends on private numbers.
+
+    Attributes
+    ----------
+    description : TableDescription
+        What was asked for.
+    layout : Layout
+        Entries and equations.
+    mechanism : Mechanism
+        The noise on the private entries of one data set.
+    guarantee : Guarantee
+        What a release of the whole table promises.
+    releases : int
+        How often the mechanism's guarantee is charged to a ledger for one table.
+    multiples : Multiples or None
+        How published numbers are rounded.
+    """
+
+    def report(self) -> Report:
+        """Return what people want to read, compared with standard practice."""
+        return table_report(self, None, None)
+
+    def check(self, table: Any) -> None:
+        """Refuse a table that cannot be released with this noise; nothing is charged or drawn.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The private table.
+        """
+        frame = given_table(self.description, table).frame
+        read_points(self.description, layout_of(self.description, frame), frame)
+
+    def levels(self, level: float = 0.95) -> Any:
+        """Return how accurate every level of the table will be, before anything is spent.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            By level: how many numbers, root mean square noise, the largest half width of a
+            single interval, and of intervals that hold for all numbers of the level at once.
+        """
+        return level_summary(self, level, None, self.description.hierarchy)
+
+    @overload
+    def release(
+        self,
+        table: Any,
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        bound: float | None = None,
+        into: None = None,
+        sampler: Sampler = "bulk",
+    ) -> ReleasedTable: ...
+
+    @overload
+    def release(
+        self,
+        table: Any,
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        bound: float | None = None,
+        into: str | os.PathLike[str],
+        sampler: Sampler = "bulk",
+    ) -> ReleasedInParts: ...
+
+    def release(
+        self,
+        table: Any,
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+        bound: float | None = None,
+        into: str | os.PathLike[str] | None = None,
+        sampler: Sampler = "bulk",
+    ) -> ReleasedTable | ReleasedInParts:
+        """Publish a table of this shape; see :meth:`TableRelease.release`.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The private table.
+        ledger : Ledger, optional
+            Charged before any noise is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        bound : float, optional
+            A public bound on the size of the numbers.
+        into : str or Path, optional
+            For tables in parts: a new folder that all workers share.
+        sampler : {"bulk", "opendp"}
+            Who draws.
+
+        Returns
+        -------
+        ReleasedTable, or ReleasedInParts
+        """
+        if in_parts(table, into):
+            return release_in_parts(
+                self, table, into=into, ledger=ledger, label=label, bound=bound, sampler=sampler
+            )
+        given = given_table(self.description, table)
+        found = release_table(
+            self, given.frame, ledger=ledger, label=label, bound=bound, sampler=sampler
+        )
+        return ReleasedTable(replace(self, bound=found.bound), found, given.back)

@@ -1,0 +1,86 @@
+"""A whole loop on one machine: ``affinedp control trial``, and a broker for trials."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from affinedp.cli.control import control_app
+from affinedp.errors import AffineDPError
+from affinedp.wire.broker import Broker
+from affinedp.wire.connection import Connection
+from brokers import PATIENCE, Command, free_port, private_broker
+
+pytest.importorskip("paho.mqtt.client")
+pytest.importorskip("amqtt")
+
+LOOP = """
+horizon = 12
+[plant]
+A = [[1, 0.1], [0, 1]]
+B = [[0.005], [0.1]]
+C = [[1, 0]]
+x0 = [-20, 0]
+[controller]
+feedback = [[3.4240, 4.3095]]
+observer = [[0.8266], [0.6973]]
+xhat0 = [0, 0]
+[reference]
+constant = [1, 0]
+[privacy]
+epsilon = 1.0
+delta = 0.01
+"""
+
+
+@pytest.fixture
+def loop(tmp_path):
+    (tmp_path / "loop.toml").write_text(LOOP)
+    return tmp_path / "loop.toml"
+
+
+def steps(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [False, True])
+def test_trial(loop, tmp_path, named):
+    home = tmp_path / "loop-trial"
+    with private_broker(tmp_path / "public", "mosquitto" if named else "embedded") as public:
+        words = ["--broker", public.address] if named else []
+        with Command(tmp_path, "control", "trial", loop, *words) as run:
+            assert run.wait() == 0, run.said
+    assert "plant: all steps, 12 of 12" in run.said
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert len(steps(home / "plant.jsonl")) == 12
+    seen = steps(home / "seen.jsonl")
+    assert {"cloud/y", "cloud/u"} <= {message["topic"] for message in seen}
+    assert "plant/y" not in {message["topic"] for message in seen}, "the truth stays at its broker"
+    with pytest.raises(AffineDPError, match="a second drive needs a second draw"):
+        CliRunner().invoke(control_app, ["trial", str(loop)], catch_exceptions=False)
+
+
+def test_a_trial_needs_a_start(loop):
+    loop.write_text(LOOP.replace("x0 = [-20, 0]\n", ""))
+    with pytest.raises(AffineDPError, match="x0 is missing"):
+        CliRunner().invoke(control_app, ["trial", str(loop)], catch_exceptions=False)
+
+
+def test_a_process_that_ends_early(loop, tmp_path):
+    (tmp_path / "noise.json").write_text("{}")
+    words = ["trial", loop, "--mechanism", tmp_path / "noise.json"]
+    with pytest.raises(AffineDPError, match="the gateway ended: .*not a file of the kind"):
+        CliRunner().invoke(control_app, list(map(str, words)), catch_exceptions=False)
+
+
+def test_broker(tmp_path):
+    port = free_port()
+    with Command(tmp_path, "control", "broker", "--port", port, "--folder", tmp_path) as broker:
+        broker.ready()
+        with Connection(Broker("127.0.0.1", port), ["t"]) as connection:
+            connection.publish("t", b"1")
+            assert connection.receive(PATIENCE).payload == b"1"
+        assert broker.end(signal.SIGINT) == 0, broker.said

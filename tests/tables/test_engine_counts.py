@@ -1,0 +1,132 @@
+"""People counted on an engine: the same counts, and one release at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from affinedp.tables import MarginRelease, TableError, TableRelease, count_people
+from affinedp.tables.engine_counts import counted_on_engine
+
+pandas = pytest.importorskip("pandas")
+polars = pytest.importorskip("polars")
+dataframe = pytest.importorskip("dask.dataframe")
+
+CELLS = {"ward": ["a", "b", "c", "d"], "age": [0, 1, 2]}
+ENGINES = {
+    "dask": lambda frame: dataframe.from_pandas(frame, npartitions=5, sort=False),
+    "polars": lambda frame: polars.from_pandas(frame).lazy(),
+}
+
+
+def visits(rows: int = 1500, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    return pandas.DataFrame(
+        {
+            "who": rng.integers(0, 200, rows),
+            "ward": rng.choice(list("abc"), rows),
+            "age": rng.integers(0, 3, rows),
+        }
+    )
+
+
+def limited(frame, at_most: int) -> Counter:
+    """The oracle: person by person, in plain Python."""
+    found: Counter = Counter()
+    people: dict = {}
+    for who, ward, age in frame.itertuples(index=False):
+        people.setdefault(who, []).append((ward, age))
+    for rows in people.values():
+        found.update(sorted(rows)[:at_most])
+    return found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_same_counts_as_in_one_place(engine):
+    given = visits()
+    there = count_people(ENGINES[engine](given), ["ward", "age"], cells=CELLS)
+    here = count_people(given, ["ward", "age"], cells=CELLS)
+    assert there.equals(here)
+    assert there["count"].sum() == len(given)
+    assert len(there) == 12  # cells that nobody is in are there
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("at_most", [1, 3, 50])
+def test_one_person_is_counted_so_often(engine, at_most):
+    given = visits()
+    table = ENGINES[engine](given)
+    found = counted_on_engine(table, ["ward", "age"], person="who", at_most=at_most)
+    assert found == limited(given, at_most)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_person_moves_only_what_is_said(engine):
+    """Leaving out one person changes no other person's rows, in whatever order they come."""
+    given = visits(400)
+    for who in (3, 77):
+        others = given[given["who"] != who].sample(frac=1.0, random_state=who)
+        pair = [
+            count_people(ENGINES[engine](f), ["ward", "age"], cells=CELLS, person="who", at_most=2)[
+                "count"
+            ]
+            for f in (given, others)
+        ]
+        moved = (pair[0] - pair[1]).to_numpy()
+        assert (moved >= 0).all()
+        assert moved.sum() <= 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_has_no_place_is_refused(engine):
+    make, given = ENGINES[engine], visits(60)
+    with pytest.raises(TableError, match="no cell"):
+        count_people(make(given), ["ward"], cells={"ward": ["a", "b"]})
+    gap = given.assign(ward=given["ward"].where(given.index > 3))
+    with pytest.raises(TableError, match="no cell"):
+        count_people(make(gap), ["ward"], cells=CELLS)
+    gap = given.assign(who=given["who"].astype(float).where(given.index > 3))
+    with pytest.raises(TableError, match="nobody"):
+        count_people(make(gap), ["ward"], cells=CELLS, person="who", at_most=1)
+    with pytest.raises(TableError, match="no column 'town'"):
+        count_people(make(given), ["town"], cells={"town": ["a"]})
+    with pytest.raises(TableError, match="cannot come from the data"):
+        count_people(make(given), ["ward"])
+    with pytest.raises(TableError, match="go together"):
+        count_people(make(given), ["ward"], cells=CELLS, person="who")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_margins_are_counted_where_people_are(engine):
+    given = visits()
+    release = MarginRelease(attributes=CELLS, margins="<=2", epsilon=50.0)
+    here, there = release.release(given), release.release(ENGINES[engine](given))
+    for names in (("ward", "age"), ("ward",), ()):
+        one, two = here.margin(*names), there.margin(*names)
+        assert np.allclose(one["count"], np.asarray(two["count"]), atol=5)
+    assert isinstance(there.margin("ward"), polars.DataFrame) == (engine == "polars")
+
+
+def test_a_lazy_table_of_counts_is_read_once():
+    counts = count_people(visits(), ["ward", "age"], cells=CELLS)
+    lazy = polars.from_pandas(counts).lazy()
+    release = MarginRelease(attributes=CELLS, margins="<=2", epsilon=50.0)
+    found = release.release(lazy, count="count").margin("ward", "age")
+    assert np.allclose(found["count"], counts["count"], atol=5)
+
+
+def test_a_lazy_table_that_changes_is_counted_once():
+    looks = []
+
+    def look(frame):
+        looks.append(len(frame))
+        return frame
+
+    lazy = ENGINES["polars"](visits()).map_batches(look)
+    table = count_people(lazy, ["ward", "age"], cells=CELLS)
+    release = TableRelease(columns=["count"], equations=[], public=["ward", "age"], at_most=1,
+                           rows="separate", epsilon=1.0)  # fmt: skip
+    assert len(release.release(table).table) == 12
+    assert len(looks) == 1
