@@ -65,7 +65,11 @@ def noted():
 WHOLE = frame([33, 4], [5, 6], [38, 10])
 MONTHS = pd.date_range("2020-01", periods=2, freq="MS", name="month")
 PAIRS = {
-    "whole numbers and halves": ({}, WHOLE, frame([33.5, 4], [4.5, 6], [38, 10])),
+    "whole numbers and halves": (
+        {"whole": False},
+        WHOLE,
+        frame([33.5, 4], [4.5, 6], [38, 10]),
+    ),
     "short and long integers": ({}, WHOLE.astype("int16"), WHOLE + 1000 * np.array([1, 0, 1])),
     "signed and unsigned": ({}, WHOLE.astype("uint8"), WHOLE - np.array([50, 0, 50])),
     "nullable integers": ({}, WHOLE.astype("Int64"), WHOLE),

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
+from affinedp.arrays import (
+    FloatArray,
+    IntArray,
+    Matrix,
+    Norm,
+    dense,
+    is_sparse,
+    within_range,
+)
 from affinedp.equations.component import Component, parallel_columns
 from affinedp.equations.decimals import decimal_or_double
 from affinedp.equations.manifold import AffineManifold
@@ -37,7 +45,7 @@ from affinedp.neighbours.circuits.ask import (
     worst_circuits,
 )
 from affinedp.neighbours.circuits.prepare import Marks
-from affinedp.neighbours.circuits.rational import exact_circuit, farthest, null_vector
+from affinedp.neighbours.circuits.rational import ACCURATE, exact_circuit, farthest, null_vector
 from affinedp.neighbours.definition import NeighbourAnswer, among_circuits
 from affinedp.neighbours.norms import (
     EPS,
@@ -54,6 +62,8 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 DENSE_NUMBERS = 4e8
+# Values of listed circuits are that accurate, and so is the smallest, which sets their length.
+LISTED_ERROR = 4 * ACCURATE
 # Entries up to which a circuit of long doubles is computed in rational arithmetic.
 LONG_CIRCUIT = 30
 # What moves between neighbours, in the words that a ledger knows it by.
@@ -218,6 +228,54 @@ class CircuitAdjacency(MeasuredAdjacency):
                     block = np.zeros((self.manifold.n, len(circuits)))
                     block[component.entries] = (circuits * _farthest(circuits, mu)[:, None]).T
                     yield block
+
+    def listed(self, limit: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield the scaled circuits, and how far off each of their numbers may be.
+
+        A circuit is known by its entries up to its length, so whole numbers near to computed ones
+        are the circuit itself if they obey the equations and are as long as it is.
+
+        Parameters
+        ----------
+        limit : int
+            Raise beyond this many.
+        """
+        equations = self.manifold.D
+        numbers = equations.data if is_sparse(equations) else equations
+        whole = bool(np.all(numbers == np.rint(numbers)))
+        mu = np.where(self._mu > 0, self._mu, np.inf)[:, None]
+        for block in self.blocks(limit):
+            near, off = np.rint(block), LISTED_ERROR * np.abs(block)
+            if whole:
+                size = dense(abs(equations) @ np.abs(near)).max(axis=0, initial=0.0)
+                zero = dense(equations @ near) == 0
+                ratio = np.where(near != 0, np.abs(near) / mu, np.inf).min(axis=0)
+                same = (np.abs(near - block) <= off) & ((near != 0) == (block != 0))
+                known = same.all(axis=0) & zero.all(axis=0) & (ratio == 1.0) & (size < 2.0**53)
+                block, off = np.where(known, near, block), np.where(known, 0.0, off)
+            yield block, off
+
+    def exact_direction(self, direction: FloatArray) -> dict[int, Fraction] | None:
+        """Return a computed direction in rational numbers, from its entries and the equations.
+
+        None where it has too many entries.
+
+        Parameters
+        ----------
+        direction : array, shape (n,)
+            A scaled circuit in doubles.
+        """
+        support = np.flatnonzero(direction).tolist()
+        if len(support) > LONG_CIRCUIT:
+            return None
+        columns = [self.manifold.exact_column(i) for i in support]
+        values = exact_circuit(columns) if len(support) > 1 else [1]
+        if values is None:
+            return None
+        far = farthest(values, [decimal_or_double(float(self._mu[i])) for i in support])
+        if values[0] * direction[support[0]] < 0:
+            far = -far
+        return {i: far * value for i, value in zip(support, values)}
 
     def span(self) -> Matrix:
         """Return the kernel, each column as long as neighbours differ along it.
