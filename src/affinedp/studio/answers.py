@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
+from affinedp.designs.choose import LAW_NAMES
 from affinedp.designs.choose import design as least_noise
 from affinedp.designs.laplace import iid_noise
 from affinedp.errors import AffineDPError
@@ -140,6 +141,7 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "delta": question.delta,
         "exact": guarantee.curve_exact if question.delta else guarantee.exact,
         "law": mechanism.law,
+        "laws": dict(LAW_NAMES),
         "neighbours": known.words,
         "basis": guarantee.basis,
         "warnings": [*known.warnings, *guarantee.warnings],
