@@ -65,7 +65,7 @@ def noted():
 WHOLE = frame([33, 4], [5, 6], [38, 10])
 MONTHS = pd.date_range("2020-01", periods=2, freq="MS", name="month")
 PAIRS = {
-    "whole numbers and halves": ({}, WHOLE, frame([33.5, 4], [4.5, 6], [38, 10])),
+    "whole numbers and halves": ({"whole": False}, WHOLE, frame([33.5, 4], [4.5, 6], [38, 10])),
     "short and long integers": ({}, WHOLE.astype("int16"), WHOLE + 1000 * np.array([1, 0, 1])),
     "signed and unsigned": ({}, WHOLE.astype("uint8"), WHOLE - np.array([50, 0, 50])),
     "nullable integers": ({}, WHOLE.astype("Int64"), WHOLE),
@@ -88,7 +88,7 @@ PAIRS = {
     "a frame that carries more": ({}, WHOLE, noted()),
     "the name of the columns": ({}, WHOLE, WHOLE.rename_axis(columns="mean 21.5")),
     "public numbers in one array with private ones": (
-        {"public": ["year"]},
+        {"public": ["year"], "whole": False},
         pd.DataFrame(np.array([[1, 2, 3, 2020]]), columns=["a", "b", "t", "year"]),
         pd.DataFrame(np.array([[1.5, 2, 3.5, 2020]]), columns=["a", "b", "t", "year"]),
     ),
@@ -128,7 +128,7 @@ PAIRS = {
         ),
     ),
     "public columns in the equations": (
-        {"public": ["t"]},
+        {"public": ["t"], "whole": False},
         frame([33, 4], [5, 6], [38, 10]),
         frame([33.5, 4], [4.5, 6], [38.0, 10.0]),
     ),
@@ -202,7 +202,8 @@ def test_the_example_tells_sums_of_doubles_apart():
 @pytest.mark.parametrize("round_to", [None, 0.1])
 @pytest.mark.parametrize("neighbours", ["circuits", "swaps"])
 def test_public_margins_of_decimals(neighbours, round_to, same_noisy_numbers):
-    release = TableRelease(margins="public", neighbours=neighbours, round_to=round_to, **PROMISE)
+    words = {"neighbours": neighbours, "round_to": round_to, "whole": False, **PROMISE}
+    release = TableRelease(margins="public", **words)
     one, other = release.release(TENTHS), release.release(MOVED)
     assert_published_the_same(one, other)
     assert sorted(one.public.ravel().tolist()) == [0.3, 0.5, 0.6, 0.7, 0.9]
@@ -212,7 +213,7 @@ def test_public_margins_of_a_long_table(same_noisy_numbers):
     def long(values):
         return pd.DataFrame({"r": list("uuuvvv"), "c": list("xyzxyz"), "n": np.ravel(values)})
 
-    release = TableRelease(margins=[["r"], ["c"]], **PROMISE)
+    release = TableRelease(margins=[["r"], ["c"]], whole=False, **PROMISE)
     one, other = release.release(long(TENTHS)), release.release(long(MOVED))
     assert_published_the_same(one, other)
 
