@@ -245,6 +245,7 @@ public = ["town"]
 t = ["a", "b"]
 [privacy]
 mu = 1
+whole = false
 epsilon = 1.0
 delta = 1e-6
 [output]
