@@ -11,7 +11,7 @@ from scipy import stats
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.intervals import _chernoff_reach, half_widths
+from affinedp.intervals import _chernoff_reach, half_widths, laplace_sum_reach
 from affinedp.tables import TableRelease
 
 
@@ -55,7 +55,10 @@ def test_simulated(scales, level):
 def test_chernoff_is_never_too_small():
     drawn = np.random.default_rng(0).laplace(size=(200_000, 3)).sum(axis=1)
     for level in (0.5, 0.9, 0.99):
-        assert np.mean(np.abs(drawn) <= _chernoff_reach(np.ones(3), 1 - level)) >= level
+        assert (
+            np.mean(np.abs(drawn) <= _chernoff_reach(np.ones(1), np.array([3.0]), 1 - level))
+            >= level
+        )
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -1.0, math.nan, "95"])
@@ -159,3 +162,23 @@ def test_bad_questions(arguments, words):
     y = arguments.pop("y", np.zeros(5))
     with pytest.raises(AffineDPError, match=words):
         next(mechanisms()).interval(y, **arguments)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.999, 1 - 1e-7])
+def test_sums_of_two_equal_laplace_numbers_have_a_closed_form(level):
+    t = laplace_sum_reach(np.array([3.0]), np.array([2.0]), level) / 3
+    outside = (1 + t / 2) * math.exp(-t)
+    assert outside <= (1 - level) * (1 + 1e-9)
+    assert outside >= (1 - level) * (1 - 1e-3)
+
+
+def test_sums_of_many_laplace_numbers_are_nearly_normal_and_never_too_short():
+    scales = np.random.default_rng(0).random(3000)
+    for each, times in ((scales, np.ones(3000)), (np.array([0.5]), np.array([1e5]))):
+        deviation = math.sqrt(2 * float((times * each**2).sum()))
+        found = laplace_sum_reach(each, times, 0.95) / deviation
+        assert 1.9599 < found < 1.9625
+    few = np.random.default_rng(1).random(5)
+    grouped = laplace_sum_reach(np.repeat(few, 3), np.ones(15), 0.99)
+    assert laplace_sum_reach(few, np.full(5, 3.0), 0.99) == pytest.approx(grouped, rel=1e-8)
+    assert laplace_sum_reach(np.zeros(2), np.ones(2), 0.99) == 0.0

@@ -5,8 +5,8 @@ from .designs.gaussian import design_gaussian as design_gaussian
 from .designs.knorm import design_knorm as design_knorm
 from .designs.laplace import design_laplace as design_laplace
 from .designs.laplace import iid_noise as iid_noise
+from .designs.structured.margin_counts import counts_of_records as counts_of_records
 from .designs.structured.margin_mechanism import MarginMechanism as MarginMechanism
-from .designs.structured.margin_mechanism import counts_of_records as counts_of_records
 from .designs.structured.margins import design_margins as design_margins
 from .designs.structured.saved import load_structured as load_structured
 from .designs.structured.saved import save_structured as save_structured

@@ -6,6 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from affinedp.equations.outputs import output_equations
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.least_possible import Alternative, LeastPossible
-from affinedp.promise.shared import shared_combinations, shared_part
+from affinedp.promise.least_possible import Alternative, LeastPossible, Objective
+from affinedp.promise.one_sum import exchange_gauge
+from affinedp.promise.shared import SharedPart, shared_combinations, shared_part
 from affinedp.promise.verification import Law
 
 # Numbers in a matrix that is still put together on demand.
@@ -78,6 +80,13 @@ class MechanismRecord:
     integers: bool = False
     least: LeastPossible | None = field(default=None, repr=False)
     alternatives: tuple[Alternative, ...] = field(default=(), repr=False)
+    _made_of: tuple[Any, ...] | None = field(default=None, repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        parts = (self.adjacency, self.query, self.basis, self.root, self.certificate)
+        noise = (*parts, self.law, self.rate, self.integers)
+        refuse_stale_promise(self._made_of, noise, self.guarantee, self.least)
+        object.__setattr__(self, "_made_of", (noise, self.guarantee, self.least))
 
     @property
     def manifold(self) -> AffineManifold:
@@ -184,6 +193,24 @@ class MechanismRecord:
         return output_equations(self.manifold, self.query, basis, self.output_names)
 
     @cached_property
+    def publishes_whole_numbers(self) -> bool:
+        """Whether all that is published is whole, whatever the data: noise and query are."""
+        numbers = self.query.data if is_sparse(self.query) else self.query
+        return self.integers and bool(np.all(numbers == np.rint(numbers)))
+
+    @cached_property
+    def shared_part(self) -> SharedPart | None:
+        """What neighbours share and noise does not hide; None if noise hides everything."""
+        if self.law == "knorm" and self._is_one_sum:
+            return None
+        return shared_part(self.adjacency, self.query, self.noise_range)
+
+    @property
+    def _is_one_sum(self) -> bool:
+        """Whether this is noise under the one equation there is, on everything else."""
+        return exchange_gauge(self.adjacency, self.query, self.basis, self.root) is not None
+
+    @cached_property
     def published_without_noise(self) -> tuple[str, ...]:
         """Combinations of entries in which all neighbours agree, and that come out as they are.
 
@@ -191,7 +218,7 @@ class MechanismRecord:
         is not where neighbours move a part of the data only: given directions, or μ = 0 on
         entries that no equation ties to the others.
         """
-        part = shared_part(self.adjacency, self.query, self.noise_range)
+        part = self.shared_part
         return () if part is None else shared_combinations(self.manifold, self.query, part)
 
     @cached_property
@@ -200,7 +227,13 @@ class MechanismRecord:
         digest = hashlib.sha256()
         parts = (self.basis, self.root) if self.law in BODY_LAWS else (self.noise_matrix,)
         for matrix in (self.query, *parts):
-            digest.update(dense(matrix).tobytes() + repr(matrix.shape).encode())
+            if is_sparse(matrix) and math.prod(matrix.shape) > MOST_NUMBERS:
+                whole = matrix.tocsr().sorted_indices()
+                for numbers in (whole.indptr, whole.indices):
+                    digest.update(np.asarray(numbers, dtype="<i8").tobytes())
+                digest.update(whole.data.tobytes() + repr(matrix.shape).encode())
+            else:
+                digest.update(dense(matrix).tobytes() + repr(matrix.shape).encode())
         digest.update(f"{self.law} {self.adjacency.key}".encode())
         if self.law in BODY_LAWS:
             digest.update(f"{self.rate.hex()} {self.integers}".encode())
@@ -238,3 +271,68 @@ class MechanismRecord:
         else:
             drawn = generator.laplace(0.0, 1.0, shape)
         return np.asarray((self.basis @ (self.root @ drawn.T)).T)
+
+
+def refuse_stale_promise(
+    before: tuple[Any, ...] | None,
+    noise: tuple[Any, ...],
+    guarantee: Guarantee,
+    least: LeastPossible | None,
+) -> None:
+    """Refuse a copy with other noise that keeps what was said about the old one.
+
+    Parameters
+    ----------
+    before : tuple or None
+        What the original was made of: noise, guarantee and bound.
+    noise : tuple
+        What this one is made of.
+    guarantee : Guarantee
+        What it promises.
+    least : LeastPossible or None
+        What it is compared with.
+    """
+    if before is None or (guarantee is not before[1] and (least is None or least is not before[2])):
+        return
+    plain = (str, float, bool)
+    same = (a == b if isinstance(a, plain) else a is b for a, b in zip(noise, before[0]))
+    if not all(same):
+        raise AffineDPError(
+            "this guarantee (or bound) is about other noise or other neighbours: it cannot be kept "
+            "when they are replaced. Design again, or ask verify what the new noise promises"
+        )
+
+
+def weighted_error(mechanism: MechanismRecord, weights: Matrix) -> float:
+    """Return the expected squared error under weights.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        The noise.
+    weights : matrix, shape (m, m)
+        What squared error costs.
+    """
+    import scipy.sparse as sparse
+
+    rows, columns, costs = sparse.find(sparse.coo_array(weights))
+    if np.array_equal(rows, columns):
+        return float(costs @ mechanism.expected_squared_errors[rows])
+    return float(costs @ mechanism.covariance[rows, columns])
+
+
+def error_under(mechanism: MechanismRecord, weights: Matrix, objective: Objective) -> float:
+    """Return what a bound is about: the weighted squared error, or the largest variance.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        The noise.
+    weights : matrix, shape (m, m)
+        What squared error costs.
+    objective : {"sum", "largest"}
+        Which.
+    """
+    if objective == "sum":
+        return weighted_error(mechanism, weights)
+    return float(mechanism.expected_squared_errors.max())

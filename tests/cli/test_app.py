@@ -294,3 +294,49 @@ def test_a_ledger_asks_about_other_neighbours(run, tmp_path):
     said = run("release", str(tmp_path / "table.toml"), "x.csv", "-o", "y.csv", "--rows", "same")
     assert said[0] == 2
     assert "[privacy] rows in table.toml" in said[2]
+
+
+HULL = CELLS.replace('law = "laplace"\nscale = 2.0          # i.i.d.', 'law = "knorm"\nhull = 2.0')
+POINTS = HULL.replace("hull = 2.0", "matrix = [[2, 0, 2], [0, 2, -2], [2, 2, 0]]")
+
+
+def test_verify_reads_bodies(run):
+    """Twice the hexagon of the moves, as such and by its points; one without a corner."""
+    for problem in (HULL, POINTS):
+        code, out, err = run("verify", "PROBLEM", "--json", "--epsilon", "0.5", problem=problem)
+        assert code == 0, err
+        answer = json.loads(out)
+        assert answer["law"] == "knorm"
+        assert answer["epsilon_at_delta"]["0"] == 0.5
+    two = HULL.replace("hull = 2.0", "matrix = [[2, 0], [0, 2], [2, 2]]")
+    assert run("verify", "PROBLEM", "--epsilon", "0.5", problem=two)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("hull = 2.0", "scale = 2.0", "has a body"),
+        ("hull = 2.0", "hull = 0.0", "positive"),
+        ('"knorm"', '"laplace"', "hull goes with"),
+        ("hull = 2.0", "hull = 2.0\nscale = 1.0", "exactly one"),
+    ],
+)
+def test_bodies_that_are_none_are_refused(run, old, new, reason):
+    code, _, err = run("verify", "PROBLEM", problem=HULL.replace(old, new))
+    assert code == 2
+    assert reason in err
+
+
+def test_whole_numbers_are_written_whole(run, tmp_path):
+    mechanism, data, out = (str(tmp_path / name) for name in ("m.json", "data.csv", "out.csv"))
+    (tmp_path / "data.csv").write_text("cells_in,cells_out,cells_total\n3,4,7\n5,6,11\n")
+    asked = CELLS.partition("[noise]")[0].replace("mu = 1.0", "mu = 1.0\nepsilon = 1.0")
+    gaussian = ("--law", "gaussian", "--delta", "1e-6")
+    for options, whole in ((gaussian, False), (("--law", "knorm", "--integers"), True)):
+        code, _, err = run("design", "PROBLEM", "-o", mechanism, *options, problem=asked)
+        assert code == 0, err
+        assert run("release", mechanism, data, "-o", out)[0] == 0
+        lines = (tmp_path / "out.csv").read_text().split()[1:]
+        assert all("." in line for line in lines) != whole
+        if whole:
+            assert all(a + b == c for a, b, c in (map(int, line.split(",")) for line in lines))

@@ -183,7 +183,10 @@ def test_design(file, tmp_path):
 def test_design_options_come_first(file, tmp_path):
     invoke("design", file, "-o", tmp_path / "m.json", "--epsilon", 0.5, "--delta", 1e-6)
     assert TrajectoryMechanism.load(tmp_path / "m.json").guarantee.delta(0.5) <= 1e-6
-    assert "δ > 0" in invoke("design", file, "-o", tmp_path / "m.json", "--delta", 0)
+    pure = invoke("design", file, "-o", tmp_path / "m.json", "--delta", 0)
+    assert "ε = 1 at δ = 0" in pure  # the least noise of a pure law
+    law = ("--law", "gaussian")
+    assert "δ > 0" in invoke("design", file, "-o", tmp_path / "m.json", "--delta", 0, *law)
 
 
 def test_design_for_tracking(file, tmp_path):
@@ -192,7 +195,7 @@ def test_design_for_tracking(file, tmp_path):
     costs = {}
     for cost in ("outputs", "tracking"):
         file.write_text(long + f'cost = "{cost}"\n')
-        invoke("design", file, "-o", tmp_path / f"{cost}.json")
+        invoke("design", file, "-o", tmp_path / f"{cost}.json", "--law", "gaussian")
         loaded = TrajectoryMechanism.load(tmp_path / f"{cost}.json")
         costs[cost] = read_loop(file).loop.mean_square_error(loaded, 60).sum()
     assert costs["tracking"] < 0.999 * costs["outputs"]

@@ -1,12 +1,15 @@
 """K-norm noise for trajectories: the vehicle, long horizons, files, recorded trajectories."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import affinedp as adp
 from affinedp import AffineDPError
 from affinedp.control import TrajectoryMechanism, design_output_noise, once_then_predict
+from affinedp.promise.least_error import least_variance
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 
@@ -106,3 +109,46 @@ def test_delta_is_for_gaussian_noise():
         vehicle(law="knorm", delta=0.01)
     with pytest.raises(AffineDPError, match="law must be"):
         vehicle(law="cauchy")
+
+
+def test_no_law_goes_below_the_bound(tmp_path):
+    """212.98 and 168.34 are V times the least Gaussian noise of sensitivity 1, as for tables."""
+    pure, gaussian = vehicle(law="knorm"), vehicle(delta=0.01)
+    best = vehicle(delta=0.01, law="auto")
+    least = gaussian.expected_squared_error * adp.gaussian_sensitivity(1.0, 0.01) ** 2
+    for found, delta in ((pure, 0.0), (gaussian, 0.01), (best, 0.01)):
+        assert found.least.delta == delta
+        assert found.lower_bound == pytest.approx(
+            least * least_variance(1.0, delta, "real"), rel=1e-5
+        )
+        assert found.lower_bound * found.excess >= found.expected_squared_error
+        assert found.least.sentence()[:40] in " ".join(str(found.report()).split())
+    assert best.law == "knorm"
+    pure.save(tmp_path / "pure.json")
+    back = TrajectoryMechanism.load(tmp_path / "pure.json")
+    assert back.lower_bound is None  # what a file says is not proved
+    assert any("when designed: squared error at most 1.24" in note for note in back.notes)
+
+
+def test_the_bound_is_that_of_the_same_problem_as_a_manifold():
+    found = vehicle(10, law="knorm")
+    ordinary = found.mechanism()
+    again = adp.design_knorm(
+        ordinary.manifold, epsilon=1.0, adjacency=ordinary.adjacency, query=ordinary.query, starts=0
+    )
+    same = least_variance(1.0, 0.0, "real") / least_variance(1.0, 0.0, "any")
+    assert found.lower_bound == pytest.approx(again.lower_bound * same, rel=1e-5)
+
+
+def test_a_cost_of_ones_own_has_no_bound():
+    assert vehicle(20, law="knorm").lower_bound is not None
+    own = design_output_noise(VEHICLE, 20, 1.0, 0.01, mu=[1, 0.1], cost=np.eye(2))
+    assert own.lower_bound is None
+    assert own.excess is None
+
+
+def test_other_noise_keeps_no_promise():
+    pure = vehicle(law="knorm")
+    for change in ({"rate": 2.0}, {"root": pure.root / 2}):
+        with pytest.raises(AffineDPError, match="other noise"):
+            replace(pure, **change)

@@ -1,6 +1,9 @@
 """The choice of the law, and the bound below all of them, against brute force and known optima."""
 
+import copy
+import json
 import math
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +13,13 @@ from scipy.optimize import linprog
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
+from affinedp.files.packing import packed, unpacked
 from affinedp.promise.least_error import least_sum_of_three, least_variance
 from affinedp.promise.least_possible import LeastPossible
+from affinedp.promise.one_sum import exchange_gauge
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
+GROUPS = adp.AffineManifold.from_equations(["a + b = g", "c + d = h", "g + h = t"])
 
 
 def test_total_of_two_parts_by_law():
@@ -203,11 +209,84 @@ def test_matrix_weights_and_saved_bounds(tmp_path):
     assert back.alternatives == m.alternatives
     assert back.lower_bound == m.lower_bound
     text = (tmp_path / "m.json").read_text()
-    for old, new in ((f'"error": {m.least.error!r}', '"error": 0.001'), ('"sum"', '"median"')):
+    altered = tmp_path / "altered.json"
+    for old, new in (
+        (f'"error": {m.least.error!r}', '"error": 0.001'),
+        (f"{m.least.dual!r}", "9e9"),
+    ):
         assert old in text
-        (tmp_path / "altered.json").write_text(text.replace(old, new))
+        altered.write_text(text.replace(old, new))
+        back = adp.Mechanism.load(altered)
+        assert back.least.error == m.least.error  # computed, not read
+        assert back.least.dual == pytest.approx(m.least.dual, rel=1e-9)
+    for old, new in (('"sum"', '"median"'), (f'"epsilon": {m.least.epsilon!r}', '"epsilon": 0.1')):
+        assert old in text
+        altered.write_text(text.replace(old, new))
         with pytest.raises(AffineDPError):
-            adp.Mechanism.load(tmp_path / "altered.json")
+            adp.Mechanism.load(altered)
+
+
+PROVED = {
+    "gaussian": lambda: adp.design(SUM, epsilon=1.0, delta=1e-6, law="gaussian"),
+    "knorm": lambda: adp.design_knorm(SUM, epsilon=1.0, weights=[1, 1, 100], starts=0),
+    "integers": lambda: adp.design_knorm(SUM, epsilon=1.0, integers=True, starts=0),
+    "largest": lambda: adp.design(
+        GROUPS, epsilon=1.0, delta=1e-6, objective="largest", law="gaussian"
+    ),
+    "blocks": lambda: adp.design_gaussian(
+        adp.AffineManifold.from_equations(["a + b = c", "d + e = f"]), epsilon=1.0, delta=1e-6
+    ),
+    "free sets": lambda: adp.design_gaussian(
+        SUM, epsilon=1.0, delta=1e-6, adjacency=adp.FreeSetAdjacency(SUM, [["a", "b"]])
+    ),
+    "directions": lambda: adp.design_gaussian(
+        SUM,
+        epsilon=1.0,
+        delta=1e-6,
+        adjacency=adp.DirectionAdjacency(SUM, [[1, 0], [0, 2], [1, 2]]),
+    ),
+    "sum": lambda: adp.design_knorm(adp.AffineManifold(np.ones((1, 501))), epsilon=1.0),
+}
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_files_prove_their_bounds(name, tmp_path):
+    """Moves that are none, shares that are none, and weights that are others prove nothing more."""
+    m = PROVED[name]()
+    m.save(tmp_path / "m.json")
+    back = adp.Mechanism.load(tmp_path / "m.json")
+    assert 0 < back.lower_bound <= m.lower_bound
+    assert back.lower_bound == pytest.approx(m.lower_bound, rel=1e-10)
+    document = json.loads((tmp_path / "m.json").read_text())
+    least = document["least"]
+    forged = []
+    if least["moves"] is not None:
+        moves, shares = unpacked(least["moves"]), unpacked(least["shares"])
+        forged += [{"moves": packed(3.0 * moves)}, {"shares": packed(-shares)}]
+        forged.append({"moves": packed(moves[:, [0]]), "shares": packed(shares[:1])})
+        forged.append({"moves": packed(moves[:, [0, 0]]), "shares": packed(np.array([0.5, 1e9]))})
+    forged += [{"weights": None}, {"moves": None}, {"dual": 1e300}, {"sum_of_three": 1e9}]
+    for change in forged:
+        document["least"] = least | change
+        (tmp_path / "forged.json").write_text(json.dumps(document))
+        bound = adp.Mechanism.load(tmp_path / "forged.json").lower_bound
+        assert bound is None or bound <= m.lower_bound * (1 + 1e-9)
+        assert bound is None or "weights" not in change
+
+
+def test_a_copy_with_other_noise_keeps_no_guarantee():
+    m = adp.design_gaussian(SUM, epsilon=1.0, delta=1e-6)
+    assert replace(m, notes=("mine",)).guarantee is m.guarantee
+    other = adp.CircuitAdjacency(SUM, 0.5)
+    for change in ({"root": m.root / 2}, {"rate": 2.0}, {"adjacency": other}, {"law": "laplace"}):
+        with pytest.raises(AffineDPError, match="other noise or other neighbours"):
+            replace(m, **change)
+    with pytest.raises(
+        AffineDPError, match="other noise"
+    ):  # its bound would be about the old noise
+        replace(m, root=m.root / 2, guarantee=replace(m.guarantee))
+    copies = (copy.deepcopy(m), pickle.loads(pickle.dumps(m)))
+    assert all(one.guarantee.sensitivity == m.guarantee.sensitivity for one in copies)
 
 
 @pytest.mark.parametrize(
@@ -305,3 +384,36 @@ def test_least_variance_refuses_what_doubles_do_not_hold():
     for promise in ((0.0, 1e-310), (1e-300, 1e-300), (1e-300, 0.0)):
         with pytest.raises(AffineDPError, match="range of double precision"):
             least_variance(*promise)
+
+
+def test_independent_moves_get_independent_noise_in_any_dimension():
+    """One free set of 20: the hull is a cross-polytope, and a search would take minutes."""
+    names = [f"a{i}" for i in range(20)]
+    M = adp.AffineManifold.from_equations([" + ".join(names) + " = total"])
+    only = adp.FreeSetAdjacency(M, [names])
+    m = adp.design(M, epsilon=1.0, delta=1e-6, adjacency=only)
+    found = {m.law: m.expected_squared_error} | {one.law: one.error for one in m.alternatives}
+    assert found["laplace"] == pytest.approx(2 * 20 + 2 * 20, rel=1e-6)
+    assert m.expected_squared_error == min(found[law] for law in ("laplace", m.law))
+    assert m.guarantee.epsilon() <= 1.0
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_one_sum_of_very_many_entries_is_published(integers):
+    """Without any n × n matrix: 20,000² numbers would take 3.2 GB."""
+    n = 20_000
+    M = adp.AffineManifold(sparse.csr_array(np.where(np.arange(n) % 2, -1.0, 1.0)[None]))
+    m = adp.design(M, epsilon=1.0, delta=1e-9, integers=integers)
+    assert m.law == "knorm"
+    assert m.guarantee.epsilon() == 1.0
+    assert m.guarantee.exact
+    assert m.published_without_noise == ()
+    y = m.release(np.arange(n) // 2)
+    assert abs(y[::2].sum() - y[1::2].sum()) <= 1e-9 * np.abs(y).sum()
+    assert np.var(y - np.arange(n) // 2) == pytest.approx(m.expected_squared_error / n, rel=0.1)
+    assert m.publishes_whole_numbers == integers == bool(np.all(y == np.rint(y)))
+    assert len(m.fingerprint) == 64
+    few = adp.design_knorm(adp.AffineManifold([[1, -1, 1]]), epsilon=1.0, starts=0)
+    same = few.adjacency, few.query, sparse.eye_array(3)
+    assert exchange_gauge(*same, np.array([[1.0, -1, 1]]).T) == 1
+    assert exchange_gauge(*same, np.ones((3, 1))) is None

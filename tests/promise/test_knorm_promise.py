@@ -1,5 +1,6 @@
 """What K-norm noise promises: exact ε, curves on reals and on lattices, composition."""
 
+import contextlib
 import itertools
 import math
 from fractions import Fraction as F
@@ -8,11 +9,15 @@ import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.arrays import dense
 from affinedp.bodies.cones import LatticeCones
+from affinedp.bodies.exact import readable
 from affinedp.bodies.noise import KNormNoise
 from affinedp.bodies.polytope import Polytope
+from affinedp.errors import AffineDPError
+from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.curves import ComposedCurve
-from affinedp.promise.knorm import Coordinates, whole_steps
+from affinedp.promise.exact_moves import whole_steps
 from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve, lattice_delta
 from affinedp.promise.pure_pairs import ThreeAtoms, dominating_gaussian, is_pure, pair_of
 
@@ -225,3 +230,78 @@ def test_moves_that_cancel_in_the_query_are_not_promised_too_little(coefficient)
         move = 1 - 1 / F(coefficient)
         assert F(guarantee.epsilon()) >= move / F(noise)
         assert guarantee.epsilon() == pytest.approx(float(move / F(noise)), rel=1e-3)
+
+
+def _exact_moves(rows, sets, mu):
+    """Moves of free sets by Cramer's rule: the two entries of a set determine four."""
+    found = []
+    for first, second in sets:
+        others = [j for j in range(4) if j not in (first, second)]
+        (a, b), (c, d) = ([row[j] for j in others] for row in rows)
+        if a * d == b * c:
+            continue
+        for mover in (first, second):
+            right = [-row[mover] * mu for row in rows]
+            solved = (
+                (right[0] * d - b * right[1]) / (a * d - b * c),
+                (a * right[1] - c * right[0]) / (a * d - b * c),
+            )
+            found.append({mover: mu, **{j: v for j, v in zip(others, solved) if v}})
+    return found
+
+
+def _polygon_gauge(points, z):
+    """The least |s| + |t| with z = s a + t b over all pairs of points."""
+    best = None
+    for a, b in itertools.combinations(points, 2):
+        det = a[0] * b[1] - a[1] * b[0]
+        if det:
+            s, t = (z[0] * b[1] - z[1] * b[0]) / det, (a[0] * z[1] - a[1] * z[0]) / det
+            best = min(abs(s) + abs(t), abs(s) + abs(t) if best is None else best)
+    return best
+
+
+@pytest.mark.parametrize("power", [-12, -6, 0, 6, 12])
+@pytest.mark.parametrize("nearly", [0, 4, 8])
+def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkeypatch):
+    """Directions in floating point only, sets that are nearly dependent, scales far apart."""
+    scale = F(10) ** power
+    rows = [[F(3), F(1), scale * 2, scale], [F(3), 1 + F(1, 10**nearly), scale, -scale * 5]]
+    D = np.array([[float(c) for c in row] for row in rows])
+    M = adp.AffineManifold(D)
+    sets = [s for s in itertools.combinations(range(4), 2) if _exact_moves(rows, [s], F(1))]
+    monkeypatch.setattr("affinedp.neighbours.free_sets.EXACT_EXCHANGES", 10**6)
+    adjacency = adp.FreeSetAdjacency(M, sets)
+    monkeypatch.setattr("affinedp.neighbours.free_sets.EXACT_EXCHANGES", -1)
+    units = [1.0, 1.0, 1 / float(scale), 1 / float(scale)]
+    turned = np.array([[1.0, 1.0, 0.1, 0], [1, 1 + 10.0**-nearly, 0, 0.3]]) / units
+    grids = []
+    monkeypatch.setattr(
+        "affinedp.release.knorm_grid.Polytope", lambda v: (grids.append(v), Polytope(v))[1]
+    )
+    moves, checked = _exact_moves(rows, sets, F(1)), 0
+    for query in (None, turned):
+        with contextlib.suppress(AffineDPError):  # what is refused is not wrong
+            mechanism = adp.design_knorm(M, epsilon=1.0, adjacency=adjacency, starts=0, query=query)
+            coordinates = Coordinates.of(mechanism.query, mechanism.basis, mechanism.knorm)
+            points = [[readable(c) for c in point] for point in dense(mechanism.root).T.tolist()]
+            worst = max(_polygon_gauge(points, coordinates.exact(move)) for move in moves)
+            promised = F(mechanism.guarantee.sensitivity)
+            assert worst * F(mechanism.rate) <= promised <= 1
+            assert mechanism.guarantee.sensitivity >= 1 - 1e-9
+            checked += 1
+            grids.clear()
+            plan = mechanism.release_plan()
+            steps = [F(2) ** -int(e) for e in plan.exponents]
+            for move in moves:
+                read = [move.get(int(j), F(0)) for j in plan.read]
+                seen = [sum(c * read[j] for j, c in row.items()) for row in plan.rows]
+                z = [step * value for step, value in zip(steps, seen)]
+                total = sum(
+                    _polygon_gauge(grid, z)
+                    if len(part.rows) == 2
+                    else abs(z[part.rows[0]]) / abs(grid[0][0])
+                    for part, grid in zip(plan.parts, grids)
+                )
+                assert total * plan.rate <= promised
+    assert checked or abs(power) == 12 or nearly == 8

@@ -13,8 +13,8 @@ import affinedp as adp
 from affinedp.audit import audit, low_bits_attack
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.polytope import Polytope
+from affinedp.release import body_grid as plans
 from affinedp.release import knorm_grid as grids
-from affinedp.release import knorm_plan as plans
 from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
 from affinedp.release.sampler.cone import ConeNoise

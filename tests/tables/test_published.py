@@ -65,7 +65,11 @@ def noted():
 WHOLE = frame([33, 4], [5, 6], [38, 10])
 MONTHS = pd.date_range("2020-01", periods=2, freq="MS", name="month")
 PAIRS = {
-    "whole numbers and halves": ({"whole": False}, WHOLE, frame([33.5, 4], [4.5, 6], [38, 10])),
+    "whole numbers and halves": (
+        {"whole": False},
+        WHOLE,
+        frame([33.5, 4], [4.5, 6], [38, 10]),
+    ),
     "short and long integers": ({}, WHOLE.astype("int16"), WHOLE + 1000 * np.array([1, 0, 1])),
     "signed and unsigned": ({}, WHOLE.astype("uint8"), WHOLE - np.array([50, 0, 50])),
     "nullable integers": ({}, WHOLE.astype("Int64"), WHOLE),
@@ -202,8 +206,9 @@ def test_the_example_tells_sums_of_doubles_apart():
 @pytest.mark.parametrize("round_to", [None, 0.1])
 @pytest.mark.parametrize("neighbours", ["circuits", "swaps"])
 def test_public_margins_of_decimals(neighbours, round_to, same_noisy_numbers):
-    words = {"neighbours": neighbours, "round_to": round_to, "whole": False, **PROMISE}
-    release = TableRelease(margins="public", **words)
+    release = TableRelease(
+        margins="public", neighbours=neighbours, round_to=round_to, whole=False, **PROMISE
+    )
     one, other = release.release(TENTHS), release.release(MOVED)
     assert_published_the_same(one, other)
     assert sorted(one.public.ravel().tolist()) == [0.3, 0.5, 0.6, 0.7, 0.9]
@@ -245,7 +250,6 @@ public = ["town"]
 t = ["a", "b"]
 [privacy]
 mu = 1
-whole = false
 epsilon = 1.0
 delta = 1e-6
 [output]
@@ -254,9 +258,11 @@ report = "report.html"
 """
 
 
-def released_files(folder, data, kind, more=""):
+def released_files(folder, data, kind, more="", privacy=""):
     folder.mkdir()
-    (folder / "table.toml").write_text(TOML + more, encoding="utf-8")
+    (folder / "table.toml").write_text(
+        TOML.replace("[privacy]\n", f"[privacy]\n{privacy}") + more, encoding="utf-8"
+    )
     said = []
     release_file(folder / "table.toml", data, folder / f"out.{kind}", say=said.append)
     names = sorted(path.name for path in folder.iterdir())
@@ -273,7 +279,7 @@ def test_files_look_alike(tmp_path, kind, more, same_noisy_numbers):
     for name, table in (("one", whole), ("other", halves)):
         path = tmp_path / f"{name}.{kind}"
         table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
-        results.append(released_files(tmp_path / name, path, kind, more))
+        results.append(released_files(tmp_path / name, path, kind, more, "whole = false\n"))
     assert results[0] == results[1]
 
 

@@ -19,8 +19,8 @@ from affinedp.bodies.noise import BODY_LAWS, KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.curves import laplace_delta
-from affinedp.promise.knorm import Coordinates
 from affinedp.promise.whitening import whiten
 
 if TYPE_CHECKING:

@@ -31,18 +31,23 @@ def design(
     output: Annotated[Path, typer.Option("--output", "-o", help="Mechanism file to write.")],
     epsilon: Annotated[float | None, typer.Option(help="ε to keep.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ to keep.")] = None,
+    law: Annotated[
+        str, typer.Option(help="gaussian, laplace, knorm, or auto: the least cost (default).")
+    ] = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Design the least noise that hides the trajectory of LOOP, or its private inputs, and save it.
 
     ε and δ come from its privacy table, or from the options.  The report says what the loop pays.
+    Without a law the one that costs the loop least is taken; noise that is fresh at every step
+    (neighbours "forward" and "input") is Gaussian.
     """
     from affinedp.cli.answers import promise_as_json
     from affinedp.control.loop.loop_file import read_loop
 
     expect(loop, "loop")
     read = read_loop(loop)
-    mechanism = design_loop(read, epsilon, delta)
+    mechanism = design_loop(read, epsilon, delta, law)
     mechanism.save(output)
     long = read.horizon > MOST_TRACKED
     report = mechanism.report() if long else read.loop.report(mechanism, read.horizon)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from affinedp.errors import AffineDPError
 
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from affinedp.control.loop.loop_file import LoopFile
 
 
-def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> Any:
+def design_loop(
+    read: LoopFile, epsilon: float | None, delta: float | None, law: str = "auto"
+) -> Any:
     """Design the noise that a loop file asks for.
 
     Parameters
@@ -19,6 +21,8 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
         What the file says.
     epsilon, delta : float or None
         Instead of the file's.
+    law : str
+        The law, or the one of least cost; noise for all time is Gaussian.
 
     Returns
     -------
@@ -33,19 +37,32 @@ def design_loop(read: LoopFile, epsilon: float | None, delta: float | None) -> A
     if epsilon is None:
         raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
     check_promise(epsilon, delta or 0.0)
-    if not delta:
-        raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
     cost = read.loop if read.cost == "tracking" else None
+    fresh = read.neighbours in ("input", "forward")
+    if law not in ("auto", "gaussian", "laplace", "knorm"):
+        raise AffineDPError(f"law must be one of auto, gaussian, laplace, knorm, not {law!r}")
+    if fresh and law not in ("auto", "gaussian"):
+        raise AffineDPError(f"noise for neighbours = {read.neighbours!r} is Gaussian, not {law}")
+    if not delta and (fresh or law == "gaussian"):
+        raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
     if read.neighbours == "input":
+        assert delta is not None
         return design_input_noise(
             read.private, epsilon, delta, mu=read.mu, window=read.window, cost=cost
         )
-    return design_output_noise(
-        read.dynamics,
-        read.horizon,
-        epsilon,
-        delta,
-        mu=read.mu,
-        neighbours=read.neighbours,
-        cost=cost,
-    )
+
+    def designed(chosen: str) -> Any:
+        return design_output_noise(
+            read.dynamics,
+            read.horizon,
+            epsilon,
+            delta if chosen in ("auto", "gaussian") and delta else 0.0,
+            mu=read.mu,
+            neighbours=read.neighbours,  # type: ignore[arg-type]
+            cost=cost,
+            law=cast(Literal["auto", "laplace", "knorm"], chosen),
+        )
+
+    found = designed("gaussian" if fresh else law)
+    # a gateway cannot send Laplace noise; K-norm noise is as pure, and costs nearly the same
+    return designed("knorm") if law == "auto" and found.law == "laplace" else found

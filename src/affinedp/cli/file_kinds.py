@@ -33,6 +33,7 @@ OWN_KEYS: dict[str, Kind] = {
     "plant": "loop", "controller": "loop", "links": "network", "rounds": "network",
     "noise": "problem", "query": "problem", "D": "problem", "public_entries": "problem",
     "totals": "table description", "hierarchy": "table description",
+    "attributes": "table description", "places": "table description",
     "row_totals": "table description", "changes": "table description",
     "margins": "table description", "columns": "table description",
     "public": "table description", "public_rows": "table description",

@@ -16,7 +16,9 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
+from affinedp.promise.coordinates import moves_of
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import resolve_query
 from affinedp.promise.verification import verify as verify_noise
 
 
@@ -87,16 +89,20 @@ def verify_problem(problem: Problem) -> Guarantee:
     if problem.law is None:
         raise AffineDPError(
             "the problem has no [noise] section: say law = 'gaussian' or 'laplace' and scale, "
-            "matrix or covariance"
+            "matrix or covariance; or law = 'knorm' and hull or matrix"
         )
     manifold = manifold_of(problem)
+    adjacency = adjacency_of(problem, manifold)
+    points = problem.noise_matrix
+    if problem.hull is not None:
+        points = problem.hull * moves_of(adjacency, resolve_query(manifold, problem.query)[0])
     guarantee = verify_noise(
         manifold,
-        problem.noise_matrix,
+        points,
         covariance=problem.covariance,
         law=problem.law,
         query=problem.query,
-        adjacency=adjacency_of(problem, manifold),
+        adjacency=adjacency,
     )
     return guarantee.with_output_names(problem.output_names)
 

@@ -114,7 +114,7 @@ def _with_mechanism(
             published = loaded.release(
                 table, ledger=budget, label=label, bound=bound, rows=rows, sampler=sampler
             )
-        write_table(published, output)
+        write_table(published, output, whole=loaded.publishes_whole_numbers)
         if budget is not None:
             left, cap = budget.remaining, budget.delta
     return {

@@ -15,6 +15,8 @@ from affinedp.cli.output import say, say_json
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
+    from affinedp.tables.margin_release import MarginDesign
+    from affinedp.tables.table_design import TableDesign
     from affinedp.tables.table_file import TableFile
 
 tables_app = typer.Typer(
@@ -27,11 +29,12 @@ def preview(
         Path, typer.Argument(help="Description of a table (.toml).", show_default=False)
     ],
     data: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            help="The table, CSV, Parquet or Excel; only its labels are used.", show_default=False
+            help="The table, CSV, Parquet or Excel; only its labels are used. Margins need none.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     as_json: AsJson = False,
 ) -> None:
@@ -61,14 +64,18 @@ def preview_table(
     """
     from affinedp.cli.answers import promise_as_json
     from affinedp.cli.tables import labelled_table
+    from affinedp.tables.margin_file import describes_margins, read_margin_release
     from affinedp.tables.table_file import read_table_release
 
     expect(description, "table description")
-    read = read_table_release(description)
-    if data is None:
-        table = _columns_only(read)
-        design = read.release.design(table)
+    design: TableDesign | MarginDesign
+    if describes_margins(description):
+        design = read_margin_release(description).release.design()
+    elif data is None:
+        read = read_table_release(description)
+        design = read.release.design(_columns_only(read))
     else:
+        read = read_table_release(description)
         expect(data, "data")
         table = labelled_table(data, read.index)
         with about(data):

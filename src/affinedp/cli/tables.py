@@ -13,6 +13,8 @@ from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
 from affinedp.release.sampler import Sampler
+from affinedp.show.page import Report
+from affinedp.tables.margin_file import describes_margins, read_margin_release
 from affinedp.tables.refusals import closest
 from affinedp.tables.released_table import ReleasedTable
 from affinedp.tables.table_file import TableFile, read_table_release
@@ -31,7 +33,7 @@ def release_file(
     force: bool = False,
     say: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Publish the table in a file as a table file says.
+    """Publish the table in a file as a table file says, or all margins of people in it.
 
     Parameters
     ----------
@@ -61,6 +63,11 @@ def release_file(
     dict
         The same for programs.
     """
+    if describes_margins(description):
+        return _release_margins(
+            description, data, output,
+            ledger=ledger, label=label, same_secret=same_secret, force=force, say=say,
+        )  # fmt: skip
     read = read_table_release(description)
     further = [path for path in (_beside(output, read.noise), _beside(output, read.report)) if path]
     check_writable(output)
@@ -92,6 +99,59 @@ def release_file(
         "budget_delta": cap,
         "promise": promise_as_json(released.guarantee),
     }
+
+
+def _release_margins(
+    description: Path,
+    data: Path,
+    output: Path,
+    *,
+    ledger: str | None,
+    label: str | None,
+    same_secret: bool,
+    force: bool,
+    say: Callable[[str], object],
+) -> dict[str, Any]:
+    """Publish all margins in one long file: labels, counts, the ends of intervals."""
+    read = read_margin_release(description)
+    report = _beside(output, read.report)
+    check_writable(output)
+    if output.resolve() == data.resolve():
+        raise AffineDPError(f"{output} is the private table itself: choose another output")
+    if report is not None and not report.parent.is_dir():
+        raise AffineDPError(f"{report} cannot be written: no such folder")
+    if report is not None and report.exists() and not force:
+        raise AffineDPError(f"{report} exists already: choose another -o, or give --force")
+    people = read_table(data)
+    with settled_in_the_end(ledger, same_secret) as budget:
+        with about(data):
+            released = read.release.release(
+                people, count=read.count, person=read.person, ledger=budget, label=label
+            )
+        table = released.tables(read.level, read.at)
+        write_table(table, output)
+        left, cap = (None, None) if budget is None else (budget.remaining, budget.delta)
+    say(f"released {len(table):,} numbers to {output}")
+    if report is not None:
+        _write_page(report, released.report(), say)
+    say(str(released.guarantee))
+    return {
+        "rows": len(table),
+        "output": str(output),
+        "further": [] if report is None else [str(report)],
+        "budget_left": left,
+        "budget_delta": cap,
+        "promise": promise_as_json(released.guarantee),
+    }
+
+
+def _write_page(path: Path, report: Report, say: Callable[[str], object]) -> None:
+    """A report as a PDF or as HTML, as the name of the file says."""
+    if path.suffix.lower() == ".pdf":
+        path.write_bytes(report.pdf())
+    else:
+        write_text(path, report.page())
+    say(f"wrote a report to {path}")
 
 
 def _beside(output: Path, name: str | None) -> Path | None:
@@ -144,5 +204,8 @@ def _write_noise(
 def _write_report(released: ReleasedTable, path: Path | None, say: Callable[[str], object]) -> None:
     if path is None:
         return
-    write_text(path, released.report().page())
+    if path.suffix.lower() == ".pdf":
+        path.write_bytes(released.pdf())
+    else:
+        write_text(path, released.report().page())
     say(f"wrote a report to {path}")

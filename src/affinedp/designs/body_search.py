@@ -127,11 +127,14 @@ def better_bodies(
         For those.
     """
     size = moves.shape[1]
-    if size < 2 or size > MOST_SEARCHED:
+    if size < 2 or size > MOST_SEARCHED or not (starts or given):
         return
     root = np.linalg.cholesky(cost).T
     back = np.linalg.inv(root).T
-    search = Search(moves @ root.T)
+    try:
+        search = Search(moves @ root.T)
+    except ValueError:  # so flat that floats cannot tell: the hull will have to do
+        return
     spread = np.linalg.cholesky(search.base.T @ search.base / len(search.base)).T
     points = [extra @ root.T for extra in given]
     for i in range(starts):

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, real_array, within_range
-from affinedp.designs.bounds import dual_value, moves_are_whole, with_least
+from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.gaussian import least_gaussian
-from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum
+from affinedp.designs.large_sum import MOST_LISTED_SUM
 from affinedp.designs.largest import least_largest
 from affinedp.designs.problem import Problem, checked_problem
 from affinedp.designs.pure import PureDesigns
@@ -22,9 +22,12 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.exact_moves import moves_are_whole
 from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_error import least_variance
 from affinedp.promise.least_possible import Alternative, Objective
+from affinedp.promise.least_proof import LeastProof
+from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
@@ -146,7 +149,7 @@ class _Start:
     """The Gaussian side of the comparison, which also gives the bound for every law."""
 
     gaussian: Mechanism | None
-    dual: float | None
+    dual: LeastProof | None
     weights: FloatArray | Matrix
 
 
@@ -244,14 +247,15 @@ def _large_sum(problem: Problem, seed: int | np.random.Generator) -> Mechanism |
     if gaussian < problem.error(made):
         return None
     other = Alternative("gaussian", gaussian, False, "(in closed form; not designed)")
-    return _explained(problem, made, dual, (other,) if problem.delta else (), False)
+    others = (other,) if problem.delta else ()
+    return _explained(problem, made, LeastProof(dual), others, False)
 
 
-def _least_pure(problem: Problem, dual: float | None) -> float:
+def _least_pure(problem: Problem, dual: LeastProof | None) -> float:
     """What no pure law can go below, or 0."""
     if not problem.epsilon or dual is None:
         return 0.0
-    return least_variance(problem.pure_epsilon, 0.0, problem.data) * dual
+    return least_variance(problem.pure_epsilon, 0.0, problem.data) * dual.value
 
 
 def _of_no_use(problem: Problem, designed: list[Mechanism], below: float) -> str:
@@ -268,7 +272,7 @@ def _of_no_use(problem: Problem, designed: list[Mechanism], below: float) -> str
 def _explained(
     problem: Problem,
     best: Mechanism,
-    dual: float | None,
+    dual: LeastProof | None,
     others: tuple[Alternative, ...],
     alone: bool,
 ) -> Mechanism:

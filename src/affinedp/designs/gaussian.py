@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, real_array, within_range
-from affinedp.designs.bounds import COORDINATES, with_least
+from affinedp.designs.bounds import proof_of, with_least
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import (
+    NOTHING_TO_HIDE,
     Block,
     checked_weights,
     given_basis,
@@ -26,6 +27,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.promise.calibration import gaussian_sensitivity
 from affinedp.promise.guarantee import keeping
+from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
@@ -129,12 +131,12 @@ class LeastGaussian:
     ----------
     mechanism : Mechanism
         The noise.
-    dual : float or None
+    dual : LeastProof or None
         What Gaussian noise costs at least at sensitivity 1; None where nothing is certified.
     """
 
     mechanism: Mechanism
-    dual: float | None
+    dual: LeastProof | None
 
 
 def least_gaussian(
@@ -198,9 +200,7 @@ def _optimal(
     tol: float,
 ) -> LeastGaussian:
     if not blocks:
-        raise AffineDPError(
-            "the query does not depend on what neighbours differ in: no noise needed"
-        )
+        raise AffineDPError(NOTHING_TO_HIDE)
     solved: dict[str, LeastTrace] = {}
     roots: list[FloatArray] = []
     notes: list[str] = []
@@ -230,8 +230,7 @@ def _optimal(
         limit,
     )  # fmt: skip
     # a floor on the weights is not what the user's weights cost
-    dual = None if notes else lower_bound * limit**2 * COORDINATES
-    return LeastGaussian(mechanism, dual)
+    return LeastGaussian(mechanism, None if notes else proof_of(blocks, solved, limit))
 
 
 def floor_note(floor: float) -> str:

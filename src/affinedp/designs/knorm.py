@@ -20,17 +20,20 @@ from affinedp.arrays import (
     yes_or_no,
 )
 from affinedp.bodies.hull import TooLargeBodyError
-from affinedp.designs.bounds import dual_value, moves_are_whole, with_least
+from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.knorm_blocks import real_cell, whole_cells
 from affinedp.designs.knorm_bodies import AXES, HULL, SEARCHED, Chosen, best_bodies
 from affinedp.designs.laplace import design_laplace
-from affinedp.designs.large_sum import MOST_LISTED_SUM, dual_of_sum, is_one_sum, large_sum
-from affinedp.designs.separate import checked_weights, split
+from affinedp.designs.large_sum import MOST_LISTED_SUM, large_sum
+from affinedp.designs.separate import NOTHING_TO_HIDE, checked_weights, split
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.promise.exact_moves import moves_are_whole
 from affinedp.promise.guarantee import keeping
+from affinedp.promise.least_proof import LeastProof
+from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
@@ -137,12 +140,12 @@ class LeastKNorm:
     ----------
     mechanism : Mechanism
         The noise.
-    dual : float or None
+    dual : LeastProof or None
         Of :func:`~affinedp.designs.bounds.dual_value`, for the bound below all laws.
     """
 
     mechanism: Mechanism
-    dual: float | None
+    dual: LeastProof | None
 
 
 def least_knorm(
@@ -179,12 +182,12 @@ def least_knorm(
     generator = np.random.default_rng(seed)
     if len(names) > MOST_LISTED_SUM and is_one_sum(neighbours, matrix):
         whole = large_sum(neighbours, matrix, names, limit, integers)
-        return LeastKNorm(at_the_rate(whole, limit), dual_of_sum(neighbours, weights, integers))
+        value = dual_of_sum(neighbours, weights, integers)
+        proof = None if value is None else LeastProof(value)
+        return LeastKNorm(at_the_rate(whole, limit), proof)
     blocks = list(split(neighbours, matrix, weights))
     if not blocks:
-        raise AffineDPError(
-            "the query does not depend on what neighbours differ in: no noise needed"
-        )
+        raise AffineDPError(NOTHING_TO_HIDE)
     make = whole_cells(neighbours.manifold, matrix) if integers else real_cell
     small = max(block.basis.shape[1] for block in blocks) <= MOST_COMPARED
     laplace = strategies() if small and starts and not integers else None

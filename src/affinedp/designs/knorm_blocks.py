@@ -14,7 +14,7 @@ from affinedp.bodies.lattice import Columns, image_lattice, whole_kernel
 from affinedp.designs.separate import Block, with_floor
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.promise.knorm import whole_steps
+from affinedp.promise.exact_moves import whole_steps
 
 # Numbers in a kernel that is looked through for fractions.
 MOST_NUMBERS = 4e6

@@ -18,6 +18,7 @@ from affinedp.designs.gaussian import (
 )
 from affinedp.designs.laplace_strategy import LaplaceStrategy, least_laplace
 from affinedp.designs.separate import (
+    NOTHING_TO_HIDE,
     Block,
     checked_weights,
     given_basis,
@@ -118,9 +119,7 @@ def design_laplace(
         raise AffineDPError(f"seed must be a whole number or a Generator, not {seed!r}") from None
     blocks = list(split(neighbours, matrix, checked))
     if not blocks:
-        raise AffineDPError(
-            "the query does not depend on what neighbours differ in: no noise needed"
-        )
+        raise AffineDPError(NOTHING_TO_HIDE)
     solved: dict[str, LaplaceStrategy] = {}
     notes: list[str] = []
     with Progress("Laplace strategy") as progress:
@@ -149,6 +148,43 @@ def design_laplace(
         build(neighbours, matrix, basis_matrix, root, "laplace", names, notes=tuple(notes)), limit
     )
     return with_least(keeping(mechanism, limit), checked, dual_value(blocks), limit)
+
+
+def along_the_moves(
+    neighbours: Adjacency, query: Matrix, names: tuple[str, ...], limit: float, weights: Matrix
+) -> Mechanism | None:
+    """Return independent Laplace noise along every move, where the moves are independent.
+
+    That is K-norm noise with the hull of the moves, a cross-polytope, in any dimension, and takes
+    no search.  None where there are more moves than dimensions.
+
+    Parameters
+    ----------
+    neighbours : Adjacency
+        Whom it protects.
+    query : matrix, shape (m, n)
+        F.
+    names : tuple of str
+        Names of the outputs.
+    limit : float
+        ε.
+    weights : matrix, shape (m, m)
+        What squared error costs.
+    """
+    blocks = list(split(neighbours, query, weights))
+    roots = []
+    for block in blocks:
+        moves = block.directions[np.abs(block.directions).max(axis=1) > 0]
+        if len(moves) != block.basis.shape[1]:
+            return None
+        roots.append(moves.T / limit)
+    if not blocks:
+        return None
+    basis, root = assemble(blocks, roots, query.shape[0])
+    note = "independent noise along every move, which is K-norm noise with their hull"
+    return at_the_limit(
+        build(neighbours, query, basis, root, "laplace", names, notes=(note,)), limit
+    )
 
 
 @within_range
@@ -212,9 +248,7 @@ def iid_noise(
     warn_of_forgotten(manifold, check_against)
     found = neighbours.sensitivity(matrix, norm=2 if law == "gaussian" else 1)
     if found.upper == 0.0:
-        raise AffineDPError(
-            "the query does not depend on what neighbours differ in: no noise needed"
-        )
+        raise AffineDPError(NOTHING_TO_HIDE)
     identity = sparse.csr_array(sparse.eye_array(matrix.shape[0]))
     mechanism = build(
         neighbours, matrix, identity, identity * (found.upper / limit), law, names,

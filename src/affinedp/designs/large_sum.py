@@ -16,26 +16,6 @@ from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 MOST_LISTED_SUM = 500
 
 
-def is_one_sum(adjacency: Adjacency, query: Matrix) -> bool:
-    """Whether all entries of one equation with coefficients ±c are published, and move alike.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbours.
-    query : matrix, shape (m, n)
-        F.
-    """
-    manifold = adjacency.manifold
-    if type(adjacency) is not CircuitAdjacency or manifold.D.shape[0] != 1 or manifold.n < 3:
-        return False
-    size = np.abs(dense(manifold.D)).ravel()
-    if np.any(size != size[0]) or np.any(adjacency.mu != adjacency.mu[0]) or not adjacency.mu[0]:
-        return False
-    square = query.shape == (manifold.n, manifold.n)
-    return square and int((query != identity(manifold.n)).nnz) == 0
-
-
 def identity(size: int) -> Matrix:
     """Return the identity.
 
@@ -82,26 +62,3 @@ def large_sum(
         integers=integers, notes=("the hull of the moves, not compared with other noise",),
     )  # fmt: skip
     return found
-
-
-def dual_of_sum(adjacency: Adjacency, weights: Matrix, integers: bool) -> float | None:
-    """Return the least Gaussian cost of one sum at sensitivity 1: 2 (n - 1) μ², rounded down.
-
-    Equal weights on all exchanges prove it.  None where outputs are weighted.
-
-    Parameters
-    ----------
-    adjacency : CircuitAdjacency
-        Of one sum.
-    weights : matrix, shape (n, n)
-        What squared error costs.
-    integers : bool
-        Whether data is whole, and moves by the whole part of μ at most.
-    """
-    assert isinstance(adjacency, CircuitAdjacency)
-    width = float(adjacency.mu[0])
-    if integers:
-        width = math.floor(width)
-    if (abs(weights - identity(weights.shape[0]))).max() != 0:
-        return None
-    return 2.0 * (adjacency.manifold.n - 1) * width**2 * (1 - 1e-15)

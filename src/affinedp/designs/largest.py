@@ -20,6 +20,7 @@ from affinedp.errors import AffineDPError
 from affinedp.mechanism import build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
+from affinedp.promise.least_proof import LeastProof
 
 ROUNDS = 120
 STEP = 0.7
@@ -81,18 +82,25 @@ def least_largest(
     for block, one in zip(blocks, found):
         weights[block.outputs] = one.weights
     basis, root = assemble(blocks, [one.root for one in found], query.shape[0])
-    bound = max(one.bound for one in found)
+    worst = max(range(len(found)), key=lambda i: found[i].bound)
+    bound = found[worst].bound
+    alone = np.zeros(query.shape[0])
+    alone[blocks[worst].outputs] = found[worst].weights
+    proof = LeastProof(
+        bound * limit**2 * COORDINATES, blocks[worst].moves, found[worst].shares, alone
+    ).kept()
     gap = max(0.0, max(one.largest for one in found) / bound - 1)
     mechanism = at_the_limit(
         build(adjacency, query, basis, root, "gaussian", names, gap=gap), limit
     )
-    return LeastLargest(LeastGaussian(mechanism, bound * limit**2 * COORDINATES), weights)
+    return LeastLargest(LeastGaussian(mechanism, proof), weights)
 
 
 @dataclass(frozen=True)
 class _Balanced:
     root: FloatArray
     weights: FloatArray
+    shares: FloatArray
     bound: float
     largest: float
 
@@ -108,11 +116,13 @@ def _balance(block: Block, limit: float, tol: float) -> _Balanced:
         variances = ((block.basis @ one.root) ** 2).sum(axis=1)
         largest = float(variances.max()) * (1 + 1e-13)
         lower = one.lower_bound / float(weights.sum()) * (1 - 1e-14)
-        proof = weights if lower > bound else (best.weights if best else weights)
+        proof = (weights, one.weights)
+        if best is not None and lower <= bound:
+            proof = (best.weights, best.shares)
         bound = max(bound, lower)
         if best is None or largest < best.largest:
-            best = _Balanced(one.root, proof, bound, largest)
-        best = _Balanced(best.root, proof, bound, best.largest)
+            best = _Balanced(one.root, *proof, bound, largest)
+        best = _Balanced(best.root, *proof, bound, best.largest)
         if best.largest <= bound * (1 + tol):
             break
         weights = weights * (variances / float(weights @ variances)) ** STEP

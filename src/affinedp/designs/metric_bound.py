@@ -77,7 +77,7 @@ def least_metric_error(
         dual = dual_value([block])
         if dual is None:
             raise AffineDPError("the weights leave some combination of outputs free: no bound")
-        total += max(dual, _from_order(block) / 2.0 * DOWN)
+        total += max(dual.value, _from_order(block) / 2.0 * DOWN)
     return total * scale
 
 

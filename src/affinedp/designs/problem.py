@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import Matrix, yes_or_no
-from affinedp.designs.bounds import weighted_error
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.separate import checked_weights
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.least_error import Data
 from affinedp.promise.least_possible import Objective
-from affinedp.record import MechanismRecord
+from affinedp.record import MechanismRecord, error_under
 
 MOST_RELEASES = 10**9
 
@@ -81,9 +80,7 @@ class Problem:
         mechanism : MechanismRecord
             The noise.
         """
-        if self.objective == "largest":
-            return float(mechanism.expected_squared_errors.max())
-        return weighted_error(mechanism, self.weights)
+        return error_under(mechanism, self.weights, self.objective)
 
 
 def checked_problem(

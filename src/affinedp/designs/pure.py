@@ -10,7 +10,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.designs.knorm import MOST_COMPARED, least_knorm
-from affinedp.designs.laplace import design_laplace
+from affinedp.designs.laplace import along_the_moves, design_laplace
 from affinedp.designs.problem import Problem
 from affinedp.designs.separate import checked_weights
 from affinedp.designs.staircase import NoStairsError, least_staircase
@@ -46,8 +46,14 @@ class PureDesigns:
     @cached_property
     def laplace(self) -> Mechanism:
         """Laplace noise."""
-        rank = self.problem.adjacency.manifold.dim
+        problem, rank = self.problem, self.problem.adjacency.manifold.dim
         if not self.searches_all and rank > MOST_COMPARED:
+            weights = checked_weights(self.weights, problem.query.shape[0])
+            simple = along_the_moves(
+                problem.adjacency, problem.query, problem.names, problem.pure_epsilon, weights
+            )
+            if simple is not None:
+                return simple
             raise AffineDPError(
                 f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
             )

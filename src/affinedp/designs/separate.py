@@ -22,7 +22,7 @@ from affinedp.neighbours.adjacency import Adjacency
 # Terms of an output that cancel leave so much of themselves, times their number.
 ROUNDED = 2.0**-50
 LISTED = 2_000_000
-NOTHING_TO_HIDE = "the query does not depend on what neighbours differ in: no noise is needed"
+NOTHING_TO_HIDE = "the query does not depend on what neighbours differ in: no noise needed"
 MOST_NUMBERS = 2e8
 # Weights that leave a direction (nearly) free get this share of their largest as a floor.
 FLOOR = 1e-6
@@ -43,12 +43,15 @@ class Block:
         Neighbour directions in those coordinates, one per row.
     weight : array, shape (r, r)
         Cost of noise in those coordinates.
+    moves : sparse array, shape (n, K)
+        The directions as differences of data.
     """
 
     outputs: IntArray
     basis: FloatArray
     directions: FloatArray
     weight: FloatArray
+    moves: Matrix
 
     @property
     def key(self) -> str:
@@ -77,7 +80,11 @@ def checked_weights(weights: object, outputs: int) -> Matrix:
         raise AffineDPError(f"weights has shape {matrix.shape}, but there are {outputs} outputs")
     if abs(matrix - matrix.T).max() > 1e-12 * abs(matrix).max():
         raise AffineDPError("weights is not symmetric: pass (W + W.T) / 2")
-    if outputs <= 5_000:
+    own = matrix.diagonal()
+    if abs(matrix).sum() == np.abs(own).sum():  # nothing beside the diagonal
+        if own.min() < 0 or own.max() <= 0:
+            raise AffineDPError("weights must not be negative, nor all zero")
+    elif outputs <= 5_000:
         values = np.linalg.eigvalsh(dense(matrix))
         if values[0] < -1e-12 * max(values[-1], 0.0) or values[-1] <= 0:
             raise AffineDPError("weights is not positive semidefinite, or zero")
@@ -106,7 +113,9 @@ def split(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Iterator[Bloc
             continue
         basis = orthonormal * unit[:, None]
         weight = basis.T @ dense(weights[outputs][:, outputs]) @ basis
-        yield Block(outputs, basis, (orthonormal.T @ image).T, (weight + weight.T) / 2)
+        coordinates = (orthonormal.T @ image).T
+        moves = directions[:, columns]
+        yield Block(outputs, basis, coordinates, (weight + weight.T) / 2, moves)
 
 
 def _check_size(image: FloatArray) -> None:

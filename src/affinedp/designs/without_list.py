@@ -20,6 +20,7 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.progress import Progress
+from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.without_list import UnlistedPart, certified_promise, unlisted_parts
 
 # Beyond this many noises the lower bound for comparison would take minutes.
@@ -36,7 +37,7 @@ def design_unlisted(
     weights: Matrix,
     imbalance: float | None,
     cause: TooManyCircuitsError | None = None,
-) -> tuple[Mechanism, float | None]:
+) -> tuple[Mechanism, LeastProof | None]:
     """Return a Gaussian mechanism with certified sensitivity at most ``limit``, and a bound.
 
     The bound is on what Gaussian noise of sensitivity 1 costs; None where there is none.
@@ -97,12 +98,14 @@ def design_unlisted(
 
 def _compared(
     mechanism: Mechanism, parts: list[UnlistedPart], limit: float, weights: Matrix
-) -> tuple[Mechanism, float | None]:
+) -> tuple[Mechanism, LeastProof | None]:
     """Say how far from the least possible this can be, against some of the circuits.
 
     Least noise for some of the neighbours is a lower bound for all of them.  Circuits of many
     bases are tried, and those that the noise so far protects worst are added.
     """
+    import scipy.sparse as sparse
+
     noise = mechanism.noise_matrix
     cost = float((noise * dense(weights @ noise)).sum())
     note = "a promise for circuits that were not listed: conservative"
@@ -113,25 +116,34 @@ def _compared(
     generator = np.random.default_rng(0)  # a fixed choice: the same design every time
     inverse: FloatArray = np.asarray(np.linalg.inv(mechanism.root))
     chosen = np.zeros((0, basis.shape[1]))
-    below = 0.0
+    moves: Matrix = sparse.csc_array((mechanism.manifold.n, 0))
+    proof = LeastProof(0.0)
     with Progress("lower bound") as progress:
         for turn in range(COMPARED_ROUNDS):
-            tried = [chosen]
+            tried, differences = [chosen], [moves]
             for part in parts:
                 for _ in range(COMPARED_BASES):
-                    moves = _fundamental_circuits(part, mechanism.adjacency, generator)
-                    tried.append((basis.T @ dense(mechanism.query[:, part.entries] @ moves)).T)
+                    circuits = _fundamental_circuits(part, mechanism.adjacency, generator)
+                    whole = np.zeros((mechanism.manifold.n, circuits.shape[1]))
+                    whole[part.entries] = circuits
+                    differences.append(sparse.csc_array(whole))
+                    tried.append((basis.T @ dense(mechanism.query[:, part.entries] @ circuits)).T)
             candidates = np.vstack(tried)
+            moves = sparse.csc_array(sparse.hstack(differences))
             scores = np.linalg.norm(candidates @ inverse.T, axis=1)
             most = 4 * basis.shape[1]
             kept = np.argsort(-scores[len(chosen) :], kind="stable")[:most] + len(chosen)
             spanning = np.arange(len(chosen), len(candidates)) if turn == 0 else kept
-            chosen = candidates[np.concatenate([np.arange(len(chosen)), spanning])]
+            places = np.concatenate([np.arange(len(chosen)), spanning])
+            chosen, moves = candidates[places], moves[:, places]
             found = least_trace(chosen / limit, weight, tol=1e-2)
-            below = max(below, found.lower_bound)
+            if found.lower_bound > proof.value:
+                proof = LeastProof(found.lower_bound, moves, found.weights)
             inverse = np.asarray(np.linalg.inv(found.root))
-            chosen = chosen[found.weights > 0]
+            used = np.flatnonzero(found.weights > 0)
+            chosen, moves = chosen[used], moves[:, used]
             progress.update((turn + 1) / COMPARED_ROUNDS)
+    below = proof.value
     if cost < below:
         raise AffineDPError(
             "the imbalance is too small: some circuits have entries that differ by more, and the "
@@ -142,7 +154,7 @@ def _compared(
         gap=cost / below - 1,
         notes=(f"{note}, at most {cost / below:.2f} times the least possible squared error",),
     )
-    return compared, None if floor else below * limit**2 * COORDINATES
+    return compared, None if floor else replace(proof, value=below * limit**2 * COORDINATES).kept()
 
 
 def _fundamental_circuits(

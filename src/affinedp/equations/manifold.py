@@ -362,13 +362,13 @@ class AffineManifold:
         """
         rows = []
         for i in range(self._matrix.shape[0]):
-            row: Mapping[int, Fraction] = (
-                {j: Fraction(value) for j, value in self._row(i).items()}
-                if self._exact is None
-                else self._exact[i]
+            row: Mapping[int, float | Fraction] = (
+                self._row(i) if self._exact is None else self._exact[i]
             )
-            lead = row[min(row)]
-            rows.append([[j, str(row[j] / lead)] for j in sorted(row)])
+            lead = Fraction(row[min(row)])
+            # long equations have few different coefficients
+            texts = {value: str(Fraction(value) / lead) for value in set(row.values())}
+            rows.append([[j, texts[row[j]]] for j in sorted(row)])
         # JSON keeps names and numbers apart, whatever is in them
         text = json.dumps([self._names, sorted(rows)])
         return hashlib.sha256(text.encode()).hexdigest()

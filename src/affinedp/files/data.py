@@ -249,7 +249,7 @@ def _check_size(path: Path, cells: int, columns: int) -> None:
             raise AffineDPError(f"{path.name} has more than {most:,} {what}, more than are read")
 
 
-def write_table(frame: Any, path: Path) -> None:
+def write_table(frame: Any, path: Path, *, whole: bool = False) -> None:
     """Write the columns of a DataFrame as CSV, Parquet or Excel, at once or not at all.
 
     Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.
@@ -260,8 +260,13 @@ def write_table(frame: Any, path: Path) -> None:
         What to write.
     path : Path
         ``.csv``, ``.parquet`` or ``.xlsx``.
+    whole : bool
+        Whether what is published is whole by design, and written as ``29``, not ``29.0``: what
+        the mechanism is known for, never what the numbers happen to be.
     """
     kind = _kind(path)
+    if whole and (frame.abs().to_numpy() < 2.0**63).all():
+        frame = frame.astype("int64")
     with replacing(path) as part:
         try:
             if kind == ".csv":

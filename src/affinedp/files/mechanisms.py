@@ -23,7 +23,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import AffineDPError
 from affinedp.files import documents, writing
-from affinedp.files.comparisons import checked_alternatives, checked_least
+from affinedp.files.comparisons import checked_alternatives, checked_least, least_record
 from affinedp.files.packing import StorageError as StorageError
 from affinedp.files.packing import exact_number, product
 from affinedp.files.packing import packed as packed
@@ -82,7 +82,7 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
         "certificate": None if mechanism.certificate is None else packed(mechanism.certificate),
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
-        "least": None if mechanism.least is None else asdict(mechanism.least),
+        "least": least_record(mechanism.least),
         "alternatives": [asdict(other) for other in mechanism.alternatives],
         "guarantee": {
             "sensitivity": guarantee.sensitivity,
@@ -166,12 +166,12 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     guarantee = with_asked(guarantee, stated)
     gap = checked_gap(document["gap"])
     notes = tuple(str(note) for note in document["notes"])
-    return kind(
+    restored = kind(
         adjacency, query, basis, root, law, guarantee, names,
-        gap, notes, certificate, rate, integers,
-        checked_least(document.get("least")),
+        gap, notes, certificate, rate, integers, None,
         checked_alternatives(document.get("alternatives", [])),
     )  # fmt: skip
+    return replace(restored, least=checked_least(document.get("least"), restored))
 
 
 def _rate(document: Mapping[str, Any]) -> tuple[float, bool]:

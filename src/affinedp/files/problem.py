@@ -57,7 +57,7 @@ _KEYS = {
     "": ("equations", "names", "D", "b", "public_entries", "privacy", "query", "noise"),
     "privacy": ("mu", "neighbours", "free_sets", "directions", "epsilon", "delta"),
     "query": ("outputs", "matrix"),
-    "noise": ("law", "scale", "matrix", "covariance"),
+    "noise": ("law", "scale", "matrix", "covariance", "hull"),
 }
 
 
@@ -90,12 +90,15 @@ class Problem:
         ``F``; None is the identity.
     output_names : tuple of str
         One per output.
-    law : "gaussian", "laplace" or None
+    law : "gaussian", "laplace", "knorm" or None
         None when the file describes no noise.
     noise_matrix : m×r array or None
-        ``Λ``, for noise of unit scale: variance 1 (Gaussian) or 2 (Laplace).
+        ``Λ``, for noise of unit scale: variance 1 (Gaussian) or 2 (Laplace); for K-norm noise the
+        points, as columns, whose hull with their negatives is the body.
     covariance : m×m array or None
         Instead of a noise matrix; Gaussian only.
+    hull : float or None
+        Instead of a noise matrix; K-norm only: how many times the hull of the moves the body is.
     """
 
     equations: LinearEquations | None
@@ -114,6 +117,7 @@ class Problem:
     law: Law | None
     noise_matrix: FloatArray | None
     covariance: FloatArray | None
+    hull: float | None = None
 
 
 def read_problem(path: str | Path) -> Problem:
@@ -170,7 +174,7 @@ def _problem(document: Mapping[str, Any], folder: Path) -> Problem:
     privacy = section(document, "privacy", _KEYS)
     neighbours, free_sets, directions = _neighbours(privacy, entries, folder)
     query, output_names = _query(section(document, "query", _KEYS), entries, folder)
-    law, noise_matrix, covariance = _noise(section(document, "noise", _KEYS), output_names, folder)
+    noise = _noise(section(document, "noise", _KEYS), output_names, folder)
     kinds: tuple[PublicEntries, ...] = ("refuse", "allow")
     public = document.get("public_entries", "refuse")
     return Problem(
@@ -187,9 +191,10 @@ def _problem(document: Mapping[str, Any], folder: Path) -> Problem:
         delta=promise(privacy, "delta", 1.0),
         query=query,
         output_names=output_names,
-        law=law,
-        noise_matrix=noise_matrix,
-        covariance=covariance,
+        law=noise.law,
+        noise_matrix=noise.matrix,
+        covariance=noise.covariance,
+        hull=noise.hull,
     )
 
 
@@ -291,32 +296,50 @@ def _query(
     return query, tuple(f"y{i}" for i in range(1, len(query) + 1))
 
 
-def _noise(
-    noise: Mapping[str, Any], outputs: tuple[str, ...], folder: Path
-) -> tuple[Law | None, FloatArray | None, FloatArray | None]:
+@dataclass(frozen=True)
+class _Noise:
+    """What the noise section says."""
+
+    law: Law | None = None
+    matrix: FloatArray | None = None
+    covariance: FloatArray | None = None
+    hull: float | None = None
+
+
+def _noise(noise: Mapping[str, Any], outputs: tuple[str, ...], folder: Path) -> _Noise:
     if not noise:
-        return None, None, None
-    kinds = [key for key in ("scale", "matrix", "covariance") if key in noise]
+        return _Noise()
+    kinds = [key for key in ("scale", "matrix", "covariance", "hull") if key in noise]
     if len(kinds) != 1:
-        raise AffineDPError("[noise] takes exactly one of scale, matrix and covariance")
+        raise AffineDPError("[noise] takes exactly one of scale, matrix, covariance and hull")
     if "law" not in noise:
-        raise AffineDPError("[noise] law is missing: 'gaussian' or 'laplace'")
-    laws: tuple[Law, ...] = ("gaussian", "laplace")
+        raise AffineDPError("[noise] law is missing: 'gaussian', 'laplace' or 'knorm'")
+    laws: tuple[Law, ...] = ("gaussian", "laplace", "knorm")
     law = choice(noise["law"], "[noise] law", laws)
-    where, value, count = f"[noise] {kinds[0]}", noise[kinds[0]], len(outputs)
-    if kinds == ["scale"]:
+    (kind,) = kinds
+    where, value, count = f"[noise] {kind}", noise[kind], len(outputs)
+    if (kind == "hull" and law != "knorm") or (kind == "scale" and law == "knorm"):
+        raise AffineDPError(
+            "[noise] hull goes with law = 'knorm', and scale with the others: K-norm noise has a "
+            "body, given by its points (matrix), or as a multiple of the hull of the moves (hull)"
+        )
+    if kind == "hull":
+        (size,) = numbers([value], where)
+        if size <= 0:
+            raise AffineDPError(f"{where} must be positive, not {size:g}")
+        return _Noise(law, hull=size)
+    if kind == "scale":
         noise_matrix = zeros(count, count)
         np.fill_diagonal(noise_matrix, sizes(value, where, outputs, count, "output"))
-        return law, frozen(noise_matrix), None
-    if kinds == ["covariance"] and law != "gaussian":
+        return _Noise(law, frozen(noise_matrix))
+    if kind == "covariance" and law != "gaussian":
         raise AffineDPError("[noise] covariance goes with law = 'gaussian'; give scale or matrix")
-    names = outputs if kinds == ["covariance"] else None
-    table = matrix(value, where, folder, names)
+    table = matrix(value, where, folder, outputs if kind == "covariance" else None)
     check_count(f"{where}: rows", len(table.numbers), "output", count)
-    if kinds == ["matrix"]:
-        return law, fitted(table, None, where), None
+    if kind == "matrix":
+        return _Noise(law, fitted(table, None, where))
     check_count(f"{where}: columns", table.numbers.shape[1], "output", count)
-    return law, None, fitted(table, outputs, where, rows_too=True)
+    return _Noise(law, covariance=fitted(table, outputs, where, rows_too=True))
 
 
 def _rows_over_entries(value: Any, where: str, folder: Path, entries: _Entries) -> FloatArray:

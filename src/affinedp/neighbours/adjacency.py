@@ -29,6 +29,7 @@ from affinedp.neighbours.definition import (
     NeighbourAnswer,
 )
 from affinedp.neighbours.norms import (
+    EPS,
     TIED,
     ExactMatrix,
 )
@@ -146,6 +147,18 @@ class Adjacency(ABC):
         limit : int
             Raise beyond this many.
         """
+
+    def listed(self, limit: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield the directions, n×K at a time, and how far off each of their numbers may be.
+
+        Parameters
+        ----------
+        limit : int
+            Raise beyond this many.
+        """
+        share = 64 * EPS + self.manifold.kernel_error
+        for block in self.blocks(limit):
+            yield block, share * np.abs(block)
 
     @within_range
     def directions(self, limit: int = 200_000) -> FloatArray:

@@ -138,14 +138,28 @@ class FreeSetAdjacency(MeasuredAdjacency):
         limit : int
             Raise beyond this many.
         """
+        for block, _ in self.listed(limit):
+            yield block
+
+    def listed(self, limit: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield the directions of one free set at a time, and how far off their numbers may be.
+
+        Parameters
+        ----------
+        limit : int
+            Raise beyond this many.
+        """
         count = len(self._sets) * self.manifold.dim
         if count > limit:
             raise TooManyCircuitsError(f"there are {count:,} directions", count, limit)
         work = 0.0
         for entries in self._sets:
             work += exchange_work(self.manifold.canonical, entries)
-            exactly = work <= EXACT_EXCHANGES and self._is_rational
-            yield self._exact_block(entries) if exactly else self._block(entries)[0]
+            if work <= EXACT_EXCHANGES and self._is_rational:
+                block = self._exact_block(entries)
+                yield block, EPS * np.abs(block)
+            else:
+                yield self._block(entries)
 
     def span(self) -> Matrix:
         """Return the directions of the first set, which span the kernel."""
@@ -241,15 +255,31 @@ class FreeSetAdjacency(MeasuredAdjacency):
         square, size = self._square(entries)
         return math.inf if np.any(size == 0) else float(np.linalg.cond(square))
 
-    def _block(self, entries: IntArray) -> tuple[FloatArray, float]:
-        """The set's scaled directions in floating point, and about their relative error."""
-        condition = self._condition(entries)
-        if not condition < WELL_CONDITIONED:
-            return self._exact_block(entries), 4 * EPS
+    def _block(self, entries: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The set's scaled directions in floating point, and how far off each number may be.
+
+        A computed inverse C of A with ``A C = I − R`` is off by ``C R (I − R)⁻¹``, so a row of it
+        by its largest number times ``ρ/(1 − ρ)``, ρ being the largest column sum of |R|.
+        """
         square, size = self._square(entries)
-        coordinates = np.linalg.inv(square) / size * self._mu[entries]
-        error = (8 * len(entries) * EPS + self.manifold.kernel_error) * condition
-        return np.asarray(self.manifold.kernel @ coordinates), error
+        if not self._condition(entries) < WELL_CONDITIONED:
+            block = self._exact_block(entries)
+            return block, EPS * np.abs(block)
+        inverse = np.linalg.inv(square)
+        rounding = (len(entries) + 8) * EPS + self.manifold.kernel_error
+        residual = np.abs(np.eye(len(entries)) - square @ inverse)
+        residual += 2 * rounding * (np.abs(square) @ np.abs(inverse))
+        worst = float(residual.sum(axis=0).max())
+        if not worst < 0.5:
+            raise AffineDPError(
+                "a free set is too ill-conditioned to list its directions: give exact (integer, "
+                "decimal or text) coefficients, or other free sets"
+            )
+        unit = self._mu[entries] / size
+        largest = np.abs(inverse).max(axis=1, keepdims=True)
+        off = (worst / (1 - worst) * largest + 2 * rounding * np.abs(inverse)) * unit
+        kernel = self.manifold.kernel
+        return np.asarray(kernel @ (inverse * unit)), np.asarray(abs(kernel) @ (2 * off))
 
     def _exact_vectors(self, entries: IntArray) -> list[dict[int, Fraction]]:
         found = exact_directions(self.manifold.canonical, entries)
@@ -268,11 +298,11 @@ class FreeSetAdjacency(MeasuredAdjacency):
 
     def _one_set(self, matrix: Matrix, entries: IntArray, norm: Norm) -> Sensitivity:
         """What one set amounts to in floating point."""
-        vectors, error = self._block(entries)
+        vectors, off = self._block(entries)
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = column_norms(matrix @ vectors, norm)
-            spread = column_norms(abs(matrix) @ np.abs(vectors), norm)
-            upper = lengths + (error + 2 * self.manifold.n * EPS) * spread
+            off = off + 2 * self.manifold.n * EPS * np.abs(vectors)
+            upper = lengths + column_norms(abs(matrix) @ off, norm)
         if not np.all(np.isfinite(upper)):
             raise overflow()
         place = first_largest(lengths)

@@ -9,12 +9,14 @@ under that is the Gaussian design problem, and its dual value at sensitivity 1 t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from affinedp.arrays import Matrix
 from affinedp.errors import AffineDPError
 from affinedp.promise.least_error import Data, least_sum_of_three, least_variance
+from affinedp.promise.least_proof import LeastProof
 
 Objective = Literal["sum", "largest"]
 # What rounding of the error may hide.
@@ -44,6 +46,10 @@ class LeastPossible:
     sum_of_three : float
         The weight that all outputs share, where they are three whole numbers with one public sum,
         moved by one; 0 elsewhere.  There the least is known.
+    weights : matrix, shape (m, m), or None
+        What squared error costs.
+    proof : LeastProof or None
+        Why ``dual`` holds; both are for files, which are checked when they are read.
     """
 
     dual: float
@@ -54,6 +60,8 @@ class LeastPossible:
     objective: Objective = "sum"
     confined: bool = False
     sum_of_three: float = 0.0
+    weights: Matrix | None = field(default=None, repr=False, compare=False)
+    proof: LeastProof | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         numbers = (self.dual, self.error, self.epsilon, self.delta, self.sum_of_three)

@@ -23,10 +23,11 @@ from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.norms import column_norms
+from affinedp.promise.coordinates import points_on_outputs
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.knorm import knorm_promise, points_on_outputs
+from affinedp.promise.knorm import knorm_promise
 from affinedp.promise.whitening import (
     ROUNDINGS,
     Whitened,

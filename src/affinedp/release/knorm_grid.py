@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,7 +14,7 @@ from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.exact import readable
 from affinedp.bodies.noise import HullPart, Part, SumPart
-from affinedp.bodies.polytope import Polytope
+from affinedp.bodies.polytope import Gauges, Polytope
 from affinedp.bodies.stairs import StairsPart
 from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.sampler.axes import AxesNoise
@@ -91,9 +92,13 @@ class GridHull:
         """Return the largest gauge of what is off by these widths at most."""
         return self.body.box(widths)
 
-    def upper(self, moves: FloatArray, doubt: FloatArray) -> FloatArray:
-        """Return upper bounds on the gauges of columns that may be off by ``doubt``."""
-        return self.body.gauges(moves, doubt).upper
+    def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+        """Return bounds on the gauges of columns that may be off by ``doubt``."""
+        return self.body.gauges(moves, doubt)
+
+    def gauge(self, move: list[Fraction]) -> Fraction:
+        """Return the gauge exactly."""
+        return self.body.near_gauge(move)
 
     def sampler(self, rate: Fraction) -> PartNoise:
         """Return what draws the noise."""
@@ -110,13 +115,21 @@ class GridSum:
 
     def box(self, widths: list[Fraction]) -> Fraction:
         """Return the largest gauge of what is off by these widths at most."""
-        # the last coordinate follows from the others, and is off by all they are off
-        return sum(widths[:-1], Fraction(0)) / self.width
+        # one coordinate, of least width, follows from the others, and is off by all they are off
+        counts = Counter(map(id, widths))  # nearly all are one and the same number
+        different = {id(width): width for width in widths}
+        total = sum((counts[key] * width for key, width in different.items()), Fraction(0))
+        return (total - min(different.values())) / self.width
 
-    def upper(self, moves: FloatArray, doubt: FloatArray) -> FloatArray:
-        """Return upper bounds on the gauges of columns that may be off by ``doubt``."""
-        total = (np.abs(moves) + doubt).sum(axis=0) / (2 * self.width)
-        return np.asarray(total * (1 + (len(self.rows) + 4) * EPS))
+    def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+        """Return bounds on the gauges of columns that may be off by ``doubt``."""
+        total = np.abs(moves).sum(axis=0) / (2 * self.width)
+        off = doubt.sum(axis=0) / (2 * self.width) + (len(self.rows) + 4) * EPS * total
+        return Gauges(np.maximum(total - off, 0.0), total + off)
+
+    def gauge(self, move: list[Fraction]) -> Fraction:
+        """Return the gauge exactly."""
+        return sum((abs(c) for c in move), Fraction(0)) / (2 * self.width)
 
     def sampler(self, rate: Fraction) -> PartNoise:
         """Return what draws the noise."""
@@ -134,11 +147,16 @@ class GridAxes:
         """Return the largest gauge of what is off by these widths at most."""
         return sum((w / own for w, own in zip(widths, self.widths)), Fraction(0))
 
-    def upper(self, moves: FloatArray, doubt: FloatArray) -> FloatArray:
-        """Return upper bounds on the gauges of columns that may be off by ``doubt``."""
+    def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+        """Return bounds on the gauges of columns that may be off by ``doubt``."""
         shares = 1 / np.array([float(width) for width in self.widths])
-        total = shares @ (np.abs(moves) + doubt)
-        return np.asarray(total * (1 + (len(self.rows) + 8) * EPS))
+        total, off = shares @ np.abs(moves), shares @ doubt
+        off = (off + (len(self.rows) + 8) * EPS * total) * (1 + 1e-9)
+        return Gauges(np.maximum(total - off, 0.0), total + off)
+
+    def gauge(self, move: list[Fraction]) -> Fraction:
+        """Return the gauge exactly."""
+        return sum((abs(c) / width for c, width in zip(move, self.widths)), Fraction(0))
 
     def sampler(self, rate: Fraction) -> PartNoise:
         """Return what draws the noise."""
@@ -163,10 +181,10 @@ def exponents_of(part: Part, largest: float) -> IntArray:
 
 def on_grid(part: Part, exponents: IntArray) -> GridBody:
     """Return a part with its body rounded to the grid; the charge is taken of what comes out."""
-    units = [Fraction(2) ** int(e) for e in exponents.tolist()]
     if isinstance(part, SumPart):
-        width = math.ceil(readable(part.width) / units[0])
+        width = math.ceil(readable(part.width) / Fraction(2) ** int(exponents[0]))
         return GridSum(part.rows, part.signs.astype(int), width)
+    units = [Fraction(2) ** int(e) for e in exponents.tolist()]
     if isinstance(part, AxesPart):
         ends = zip(part.widths.tolist(), units)
         return GridAxes(part.rows, [math.ceil(readable(width) / unit) for width, unit in ends])

@@ -8,9 +8,10 @@ lattice, and nothing is charged.  docs/explanation/knorm.md gives the argument s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,25 +23,19 @@ from affinedp.bodies.lattice import whole_solution
 from affinedp.bodies.noise import SumPart
 from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
-from affinedp.promise.knorm import Coordinates
-from affinedp.promise.shared import SharedPart, shared_part
+from affinedp.promise.coordinates import Coordinates
+from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
+from affinedp.release.body_grid import Row, body_grid
 from affinedp.release.fixed_point import BigIntegers
-from affinedp.release.knorm_grid import Grid, GridBody, GridSum, PartNoise, exponents_of, on_grid
+from affinedp.release.knorm_grid import PartNoise
 from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise
 from affinedp.release.sampler.stairs import StairsNoise
 from affinedp.release.stairs_grid import stairs_grid
 
-Row = dict[int, Fraction]
-
-# The rate is rounded down to a multiple of 2^-RATE_BITS of itself.
-RATE_BITS = 80
-LISTED = 2_000_000
-# Rounding may make noise larger than it is said to be by this share, and no more.
-NOTICED = Fraction(1, 10_000)
-EPS = float(np.finfo(float).eps)
+NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +120,10 @@ class KNormPlan:
             whole = self._whole_steps(entries)
             if whole is not None:
                 return whole
-        for i, (row, exponent) in enumerate(zip(self.rows, self.exponents.tolist())):
-            if self.start is None and list(row.values()) == [1]:
-                ((j, _),) = row.items()
-                near = np.rint(np.ldexp(entries[:, j], -exponent))
-                steps[i] = [int(value) for value in near.tolist()]
-            elif row:
-                steps[i] = [self._step(i, point) for point in entries]
+        alone, seen = self._entries_themselves
+        steps[alone] = self._read(entries[:, seen].T, alone)
+        for i in self._combinations:
+            steps[i] = [self._step(i, point) for point in entries]
         return self._with_sums(steps)
 
     def _whole_steps(self, entries: FloatArray) -> BigIntegers | None:
@@ -156,6 +148,37 @@ class KNormPlan:
             others = (steps[rows[:-1]] * signs[:-1].astype(object)[:, None]).sum(axis=0)
             steps[rows[-1]] = -int(signs[-1]) * others
         return steps
+
+    @cached_property
+    def _entries_themselves(self) -> tuple[IntArray, IntArray]:
+        """Coordinates that are entries of x, and which."""
+        pairs = [
+            (i, next(iter(row)))
+            for i, row in enumerate(self.rows)
+            if len(row) == 1
+            and next(iter(row.values())) == 1
+            and (self.start is None or self.start[i].denominator == 1)
+        ]
+        places = np.array(pairs, dtype=np.intp).reshape(-1, 2)
+        return places[:, 0], places[:, 1]
+
+    @cached_property
+    def _combinations(self) -> list[int]:
+        """Coordinates that are put together from several entries."""
+        alone = set(self._entries_themselves[0].tolist())
+        return [i for i, row in enumerate(self.rows) if row and i not in alone]
+
+    def _read(self, values: FloatArray, places: IntArray) -> BigIntegers:
+        """Entries of x as steps of the coordinates that they are."""
+        near = np.rint(np.ldexp(values, -self.exponents[places][:, None]))
+        if np.abs(near).max(initial=0.0) < 2.0**62:
+            whole: BigIntegers = near.astype(np.int64).astype(object)
+        else:
+            whole = np.array([[int(v) for v in row] for row in near.tolist()], dtype=object)
+        if self.start is None:
+            return whole
+        start = np.array([int(self.start[i]) for i in places.tolist()], dtype=object)
+        return np.asarray(whole - start[:, None])
 
     def _step(self, i: int, entries: FloatArray) -> int:
         total = sum((c * Fraction(float(entries[j])) for j, c in self.rows[i].items()), Fraction())
@@ -204,7 +227,7 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
     guarantee, manifold = mechanism.guarantee, mechanism.manifold
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
         raise AffineDPError("this mechanism promises nothing; nothing is released with it")
-    shared = shared_part(mechanism.adjacency, mechanism.query, mechanism.noise_range)
+    shared = mechanism.shared_part
     if shared is not None and (bound is not None or mechanism.integers):
         raise AffineDPError(
             "some combinations are published without noise because neighbours agree in them "
@@ -216,7 +239,11 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
         return _whole_plan(mechanism, coordinates)
     free = manifold.canonical.free
     hidden = free if shared is None else free[shared.hidden]
-    rows = _rows_on_free(mechanism, coordinates)
+    given = coordinates.rows()
+    sums = _sums(mechanism, given)
+    for following, _ in sums:
+        given[following[-1]] = {}
+    rows = _rows_on_free(mechanism, given)
     if shared is not None:
         rows = _hidden_rows(rows, shared)
     if mechanism.law == "staircase":
@@ -224,10 +251,10 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
             raise AffineDPError("staircase noise must hide all that the query reveals")
         grid = stairs_grid(mechanism, coordinates, rows, bound)
     else:
-        grid = _body_grid(mechanism, rows, hidden, bound)
+        grid = body_grid(mechanism, rows, hidden, bound)
     finest = int(min(grid.exponents.tolist()))
     return KNormPlan(
-        read=hidden, rows=rows, exponents=grid.exponents, parts=grid.parts, sums=_sums(mechanism),
+        read=hidden, rows=rows, exponents=grid.exponents, parts=grid.parts, sums=sums,
         basis=mechanism.basis, offset=np.asarray(mechanism.query @ manifold.point).ravel(),
         shared=shared, free=free, kernel=dense(mechanism.query @ manifold.kernel)
         if shared is not None else np.zeros((0, 0)), start=None,
@@ -237,12 +264,21 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
     )  # fmt: skip
 
 
-def _sums(mechanism: MechanismRecord) -> list[tuple[IntArray, IntArray]]:
-    return [
-        (part.rows, part.signs.astype(int))
-        for part in mechanism.knorm.parts
-        if isinstance(part, SumPart)
-    ]
+def _sums(mechanism: MechanismRecord, rows: list[Row]) -> list[tuple[IntArray, IntArray]]:
+    """Coordinates under public sums and their signs; the last one follows from the others.
+
+    That is one that would have to be put together from many entries, if there is one.
+    """
+    pivots = set(mechanism.manifold.canonical.pivots.tolist())
+    found = []
+    for part in mechanism.knorm.parts:
+        if isinstance(part, SumPart):
+            last = len(part.rows) - 1
+            long = (i for i, row in enumerate(part.rows.tolist()) if pivots & rows[row].keys())
+            order, chosen = np.arange(last + 1), next(long, last)
+            order[[chosen, last]] = [last, chosen]
+            found.append((part.rows[order], part.signs[order].astype(int)))
+    return found
 
 
 # ---------------------------------------------------------------------- whole numbers
@@ -255,7 +291,14 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
     if start is None:
         raise AffineDPError("no whole numbers obey the equations: there is no whole data")
     rows = coordinates.rows()
-    at_start = [sum((c * start[j] for j, c in row.items()), Fraction(0)) for row in rows]
+    sums = _sums(mechanism, rows)
+    moved = {j for j, value in enumerate(start) if value}
+    at_start = [
+        sum((c * start[j] for j, c in row.items() if j in moved), Fraction(0))
+        if moved and not moved.isdisjoint(row)
+        else NOTHING
+        for row in rows
+    ]
     rate = Fraction(mechanism.rate)
     parts = []
     for part in mechanism.knorm.parts:
@@ -273,7 +316,7 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
     point = np.array([float(c) for c in start])
     return KNormPlan(
         read=np.arange(manifold.n), rows=rows, exponents=np.zeros(len(rows), dtype=np.intp),
-        parts=parts, sums=_sums(mechanism), basis=mechanism.basis,
+        parts=parts, sums=sums, basis=mechanism.basis,
         offset=np.asarray(mechanism.query @ point).ravel(), shared=None,
         free=manifold.canonical.free, kernel=np.zeros((0, 0)), start=at_start,
         largest=2.0**53, bound=None, charge=Fraction(mechanism.guarantee.sensitivity) / rate,
@@ -284,28 +327,33 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
 # ---------------------------------------------------------------------- real numbers
 
 
-def _rows_on_free(mechanism: MechanismRecord, coordinates: Coordinates) -> list[Row]:
+def _rows_on_free(mechanism: MechanismRecord, rows: list[Row]) -> list[Row]:
     """The coordinates as combinations of the free entries: the others follow from them."""
     canonical = mechanism.manifold.canonical
-    free = {int(entry): place for place, entry in enumerate(canonical.free)}
+    free = {int(entry): place for place, entry in enumerate(canonical.free.tolist())}
+    used = {entry for row in rows for entry in row if entry not in free}
     follows: dict[int, Row] = {}
-    if canonical.exact_rows is not None:
-        for entry, row in zip(canonical.pivots.tolist(), canonical.exact_rows):
-            follows[int(entry)] = {free[j]: -value for j, value in row.items() if j in free}
-    else:
-        kernel = mechanism.manifold.kernel
-        for entry in canonical.pivots.tolist():
-            line = dense(kernel[[entry]]).ravel()
-            follows[int(entry)] = {int(j): Fraction(float(line[j])) for j in np.flatnonzero(line)}
-    found = []
-    for row in coordinates.rows():
-        total: Row = {}
-        for entry, weight in row.items():
-            parts = {free[entry]: Fraction(1)} if entry in free else follows[entry]
-            for place, value in parts.items():
-                total[place] = total.get(place, Fraction(0)) + weight * value
-        found.append({place: value for place, value in total.items() if value})
-    return found
+    for i, entry in enumerate(canonical.pivots.tolist()):
+        if entry not in used:
+            continue
+        if canonical.exact_rows is not None:
+            row = canonical.exact_rows[i]
+            follows[entry] = {free[j]: -value for j, value in row.items() if j in free}
+        else:
+            line = dense(mechanism.manifold.kernel[[entry]]).ravel()
+            follows[entry] = {int(j): Fraction(float(line[j])) for j in np.flatnonzero(line)}
+    return [_on_free(row, free, follows) for row in rows]
+
+
+def _on_free(row: Row, free: Mapping[int, int], follows: Mapping[int, Row]) -> Row:
+    if len(row) == 1 and next(iter(row)) in free:
+        return {free[entry]: value for entry, value in row.items() if value}
+    total: Row = {}
+    for entry, weight in row.items():
+        parts = {free[entry]: Fraction(1)} if entry in free else follows[entry]
+        for place, value in parts.items():
+            total[place] = total.get(place, Fraction(0)) + weight * value
+    return {place: value for place, value in total.items() if value}
 
 
 def _hidden_rows(rows: list[Row], shared: SharedPart) -> list[Row]:
@@ -320,81 +368,4 @@ def _hidden_rows(rows: list[Row], shared: SharedPart) -> list[Row]:
                 i = column[hidden]
                 total[i] = total.get(i, Fraction(0)) + weight * value
         found.append({i: value for i, value in total.items() if value})
-    return found
-
-
-def _body_grid(
-    mechanism: MechanismRecord, rows: list[Row], hidden: IntArray, bound: float | None
-) -> Grid:
-    """Bodies on grids, and a rate that pays for reading on them."""
-    noise, sensitivity = mechanism.knorm, mechanism.guarantee.sensitivity
-    largest = sensitivity / mechanism.rate  # gauge of the longest move
-    exponents = np.zeros(noise.size, dtype=np.intp)
-    for part in noise.parts:
-        exponents[part.rows] = exponents_of(part, largest)
-    # how far every coordinate may be off, in steps: one for two roundings, and the data's own
-    widths = [Fraction(1)] * len(rows)
-    if bound is not None:
-        for i, row in enumerate(rows):
-            off = sum((abs(c) for c in row.values()), Fraction(0)) * Fraction(2 * bound * EPS)
-            widths[i] += off / Fraction(2) ** int(exponents[i])
-    bodies = [on_grid(part, exponents[part.rows]) for part in noise.parts]
-    moved = _moved(mechanism, rows, hidden, exponents, bodies)
-    cell = sum((b.box([widths[i] for i in b.rows.tolist()]) for b in bodies), Fraction(0))
-    half = sum((b.box([Fraction(1, 2)] * len(b.rows)) for b in bodies), Fraction(0))
-    # one release needs the first two; the last makes the law on the grid a law that scalar
-    # Laplace noise dominates, for compositions
-    charge = moved + cell + 4 * half
-    rate = Fraction(sensitivity) / charge
-    unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
-    rate = math.floor(rate / unit) * unit
-    if charge > Fraction(largest) * (1 + NOTICED):
-        if bound is not None and cell > 1000 * half:
-            raise AffineDPError(
-                f"numbers up to bound={bound:g} are off by so much of a neighbour's move that "
-                "K-norm noise would have to grow: give a smaller bound, whole numbers or "
-                "decimals that are exact without bound=, or release with Gaussian noise"
-            )
-        raise AffineDPError(
-            "the body is too flat for the grid of releases: some outputs have far more noise "
-            "than others. Rescale the outputs, or release them apart"
-        )
-    factor = mechanism.rate / float(rate) * (1 + 2.0**-30)
-    return Grid(exponents, [body.sampler(rate) for body in bodies], charge, rate, factor)
-
-
-def _moved(
-    mechanism: MechanismRecord,
-    rows: list[Row],
-    hidden: IntArray,
-    exponents: IntArray,
-    bodies: list[GridBody],
-) -> Fraction:
-    """The largest gauge of a move on the grid, rounded up."""
-    sums = [body for body in bodies if isinstance(body, GridSum)]
-    if len(sums) == len(bodies):  # wider than the parts themselves: nothing to list
-        guarantee = mechanism.guarantee
-        return Fraction(guarantee.sensitivity) / Fraction(mechanism.rate)
-    share = 64 * EPS * (mechanism.manifold.n + 8) + mechanism.manifold.kernel_error
-    matrix = _float_matrix(rows, len(hidden))
-    largest = 0.0
-    for block in mechanism.adjacency.blocks(LISTED):
-        entries = block[hidden]
-        moves = np.ldexp(dense(matrix @ entries), -exponents[:, None])
-        doubt = share * np.ldexp(dense(abs(matrix) @ np.abs(entries)), -exponents[:, None])
-        upper = np.zeros(block.shape[1])
-        for body in bodies:
-            upper = upper + body.upper(moves[body.rows], doubt[body.rows])
-        largest = max(largest, float(upper.max(initial=0.0)))
-    return Fraction(math.nextafter(largest * (1 + 8 * EPS * len(bodies)), math.inf))
-
-
-def _float_matrix(rows: Iterable[Row], width: int) -> Matrix:
-    import scipy.sparse as sparse
-
-    given = list(rows)
-    place = [i for i, row in enumerate(given) for _ in row]
-    column = [j for row in given for j in row]
-    values = [float(c) for row in given for c in row.values()]
-    found = sparse.csr_array((values, (place, column)), shape=(len(given), width))
     return found

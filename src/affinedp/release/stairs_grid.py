@@ -16,7 +16,8 @@ from affinedp.bodies.exact import readable
 from affinedp.bodies.noise import StairsNoise as Stairs
 from affinedp.bodies.stairs import best_whole_first, whole_top, whole_variance
 from affinedp.errors import AffineDPError
-from affinedp.promise.knorm import Coordinates, exact_move
+from affinedp.promise.coordinates import Coordinates
+from affinedp.promise.exact_moves import exact_move
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_grid import Grid, PartNoise, exponents_of
 from affinedp.release.sampler.stairs import StairsNoise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from affinedp.errors import MissingExtraError
 from affinedp.show.baseline import Baseline
 from affinedp.show.levels import LevelRow, groups_of
+from affinedp.show.pdf import pdf_pages
 from affinedp.show.styles import BREAK, LEFT, PAGE, RIGHT, STYLE
 
 if TYPE_CHECKING:
@@ -138,6 +139,17 @@ class Report:
         sections = [self._html_opening("h1"), *self._html_sections("h2", FOLDED_OUTPUTS)]
         sections.insert(3, self._figure())
         return PAGE.format(title=escape(self.title), style=STYLE, body="\n".join(sections))
+
+    def pdf(self, lead: str = "") -> bytes:
+        """Return a PDF to print or file: the text of the report, and its figure if there is one.
+
+        Parameters
+        ----------
+        lead : str
+            Text that comes first, such as the published table.
+        """
+        lines = [*lead.splitlines(), *([""] if lead else []), *str(self).splitlines()[2:]]
+        return pdf_pages(self.title, lines, [] if self.picture is None else [self.picture()])
 
     def _html_opening(self, heading: str) -> str:
         """The promise that was asked for, and the paragraph for people who decide."""

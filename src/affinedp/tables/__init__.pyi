@@ -1,12 +1,13 @@
 from .crosstab import from_crosstab as from_crosstab
 from .in_parts import ReleasedInParts as ReleasedInParts
+from .margin_file import read_margin_release as read_margin_release
 from .margin_release import MarginDesign as MarginDesign
 from .margin_release import MarginRelease as MarginRelease
-from .margin_release import ReleasedMarginTables as ReleasedMarginTables
 from .microdata import count_people as count_people
 from .refusals import BrokenTotal as BrokenTotal
 from .refusals import BrokenTotalsError as BrokenTotalsError
 from .refusals import TableError as TableError
+from .released_margins import ReleasedMarginTables as ReleasedMarginTables
 from .released_table import ReleasedTable as ReleasedTable
 from .row_groups import with_total_rows as with_total_rows
 from .several import SeveralDesigns as SeveralDesigns

@@ -81,7 +81,7 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
         found: dict[str, Any] = {"hierarchy": levels}
     else:
         found = {}
-        rows = [label_words(label) for label in frame.index]
+        rows = [_row_words(label) for label in frame.index]
         total = _total(rows, "rows")
         if total is not None:
             # labels as they are, so that a table with numbers for labels is found again
@@ -103,6 +103,13 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
     return found
 
 
+def _row_words(label: Any) -> str:
+    """A label in words; one of several levels without those that are empty."""
+    if isinstance(label, tuple):
+        return " / ".join(label_words(one) for one in label if not has_no_label(one))
+    return label_words(label)
+
+
 def _levels(table: Any) -> list[str]:
     """Index levels that are a hierarchy: somewhere the lower labels are empty."""
     index = getattr(table, "index", None)
@@ -110,8 +117,10 @@ def _levels(table: Any) -> list[str]:
         return []
     if any(not isinstance(name, str) for name in index.names):
         raise TableError("every level of the index must have a name: use rename_axis")
-    empty = any(has_no_label(label) for labels in index.tolist() for label in labels)
-    if not empty:
+    short = [labels for labels in index.tolist() if any(map(has_no_label, labels))]
+    if len(short) == 1 and str(short[0][0]).strip().lower() in TOTAL_WORDS:
+        return []  # a pivot table with one row of totals
+    if not short:
         raise TableError(
             f"the levels {listed(index.names)} have no rows that are totals. Add them "
             "(with_total_rows does), or reset the index and describe the table"

@@ -135,7 +135,14 @@ class TableDescription:
         if self.public_rows and not self.ties_rows:
             raise AffineDPError("public_rows goes with equations between rows")
         if self.neighbours == "swaps" and self.margins is None:
-            raise AffineDPError("neighbours='swaps' goes with public margins")
+            raise AffineDPError(
+                "neighbours='swaps' is about two people who exchange places, which keeps every row "
+                "sum and column sum: say that they are public, margins='public' (a table without "
+                "its total row and column, or with both called 'All'), or name the label columns "
+                "of a long table, margins=[['sex'], ['age']]. If totals are to be protected, use "
+                "neighbours='person'; for more than two attributes, "
+                "MarginRelease(neighbours='swaps')"
+            )
         if self.neighbours == "replace" and (self.at_most or 1) > 1:
             raise AffineDPError(counted_less_often(self.at_most))
         if self.cells is not None and self.neighbours != "person":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.designs.structured.trees import PoorDesignError, design_tree_for_targets
 from affinedp.errors import AffineDPError
 from affinedp.promise.asked import Asked
 from affinedp.promise.guarantee import Guarantee
@@ -15,7 +18,17 @@ from affinedp.tables.least_noise import table_noise
 from affinedp.tables.multiples import multiples_of
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.promise import table_guarantee
-from affinedp.tables.tree_tables import design_tree_table, tree_guarantee, tree_parents
+from affinedp.tables.refusals import TableError, closest
+from affinedp.tables.tree_tables import (
+    amount,
+    design_tree_table,
+    parents_of,
+    tree_guarantee,
+    tree_parents,
+)
+
+# Numbers up to which noise for a deep chain of totals is designed with matrices.
+MOST_DENSE = 700
 
 
 def design_table(description: TableDescription, table: Any) -> DesignedNoise:
@@ -32,7 +45,12 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
     weights = layout.weights(description.weights)
     parent = tree_parents(description, layout)
     if parent is not None:
-        return _tree_design(description, layout, parent, weights)
+        try:
+            return _tree_design(description, layout, parent, weights)
+        except PoorDesignError as error:
+            # a deep chain: noise on sums along it is designed as a whole where it is small enough
+            if len(layout.private) > MOST_DENSE:
+                raise _too_deep(error, len(layout.private)) from None
     manifold = manifold_of(layout)
     who = neighbours_of(description, layout, manifold)
     releases = len(table) if description.row_mode == "composed" else 1
@@ -49,6 +67,60 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
     if multiples is not None:
         multiples.refuse_too_much_noise(found.deviations, layout)
     return found
+
+
+def design_for_targets(
+    description: TableDescription, table: Any, targets: Mapping[Any, float]
+) -> DesignedNoise:
+    """Design with the least budget; see :meth:`TableRelease.design_for`.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was said about the table; its ε is not used.
+    table : DataFrame
+        Its names, labels and size are used.
+    targets : mapping
+        Root mean square noise by level.
+    """
+    layout = layout_of(description, table)
+    parent = parents_of(layout)
+    if parent is None or layout.row_names is None or amount(description) is None:
+        raise TableError("accuracy targets are for tables that are one tree of totals of counts")
+    if not description.delta > 0:
+        raise TableError("accuracy targets are met with Gaussian noise: give a delta above 0")
+    names = ["grand total"]
+    if description.hierarchy is not None and not isinstance(description.hierarchy, str):
+        names += description.hierarchy
+    asked = {}
+    for name, value in targets.items():
+        if name not in names and not isinstance(name, int):
+            raise TableError(f"there is no level {name!r}{closest(str(name), names)}")
+        asked[names.index(name) if name in names else name] = value
+    neighbours: Any = description.neighbours
+    public = ~layout.is_private
+    mechanism = design_tree_for_targets(
+        parent,
+        targets=asked,
+        delta=description.delta,
+        neighbours=neighbours,
+        household=description.household * (description.at_most or 1) * (amount(description) or 1),
+        public=public if public.any() else None,
+        names=tuple(layout.name(entry) for entry in range(len(parent))),
+    )
+    epsilon = mechanism.guarantee.epsilon(description.delta)
+    met = replace(description, epsilon=epsilon, law="gaussian")
+    guarantee = tree_guarantee(met, mechanism)
+    return DesignedNoise(met, layout, mechanism, guarantee, 1, None, guarantee.neighbours, ())
+
+
+def _too_deep(error: PoorDesignError, numbers: int) -> TableError:
+    return TableError(
+        f"totals within totals are {numbers:,} numbers deep and long here: noise on each of them "
+        f"is {error.gap:.0%} above what Gaussian noise could do, and other noise is designed for "
+        f"up to {MOST_DENSE} numbers only. Leave out some of the totals (they are sums of those "
+        "that are published), or publish the table in parts with TableRelease.together"
+    )
 
 
 def _tree_design(

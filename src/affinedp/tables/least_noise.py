@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, is_sparse
-from affinedp.designs.bounds import moves_are_whole
 from affinedp.designs.choose import least_noise
 from affinedp.designs.gaussian import at_the_limit, design_gaussian
 from affinedp.designs.laplace import design_laplace
@@ -20,6 +19,7 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.joint import JointAdjacency
+from affinedp.promise.exact_moves import moves_are_whole
 from affinedp.promise.verification import Law, resolve_query
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout

@@ -11,6 +11,14 @@ from affinedp.intervals import checked_level
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.layout import Layout
 
+# A cross-tabulation: how deep a row and a column are.
+CROSSED = {
+    (1, 1): "cells",
+    (1, 0): "row totals",
+    (0, 1): "column totals",
+    (0, 0): "grand total",
+}
+
 
 def level_names(layout: Layout, hierarchy: Any) -> list[str]:
     """Return the level of every private entry in words.
@@ -24,11 +32,16 @@ def level_names(layout: Layout, hierarchy: Any) -> list[str]:
     """
     levels = [layout.levels[entry] for entry in layout.private.tolist()]
     deepest = max(row for row, _ in layout.levels)
-    rows = {depth: f"level {depth}" for depth in range(deepest + 1)}
+    if hierarchy is None and {*levels} <= CROSSED.keys() and len({*levels}) > 2:
+        return [CROSSED[level] for level in levels]
+    rows = {depth: f"rows at depth {depth}" for depth in range(deepest + 1)}
+    rows[0] = "the top row" if deepest else "rows"
+    if deepest == 1:
+        rows = {0: "total rows", 1: "rows"}
     if hierarchy is not None and not isinstance(hierarchy, str) and len(hierarchy) == deepest:
         rows = dict(enumerate(["grand total", *hierarchy]))
     columns = {column for _, column in levels}
-    across = {depth: f"columns, depth {depth}" for depth in columns}
+    across = {depth: f"columns at depth {depth}" for depth in columns}
     if len(columns) == 1:
         across = dict.fromkeys(columns, "")
     elif columns == {0, 1}:
@@ -41,10 +54,32 @@ def level_names(layout: Layout, hierarchy: Any) -> list[str]:
     return names
 
 
+def all_at_once(design: DesignedNoise, level: float, count: int) -> float:
+    """Return the level at which so many intervals must hold one by one to hold at once.
+
+    Šidák's inequality for Gaussian noise, Bonferroni's for any other.
+
+    Parameters
+    ----------
+    design : DesignedNoise
+        The noise.
+    level : float
+        Of all of them.
+    count : int
+        How many there are.
+    """
+    if design.mechanism.law == "gaussian":
+        return float(level ** (1 / max(count, 1)))
+    return 1 - (1 - level) / max(count, 1)
+
+
 def level_summary(
     design: DesignedNoise, level: float, numbers: Any = None, hierarchy: Any = None
 ) -> Any:
     """Return a DataFrame with one row per level of a table.
+
+    Half widths hold around the numbers before rounding, and around rounded ones too; those that
+    were made non-negative have an error that depends on the data, and no half width of their own.
 
     Parameters
     ----------
@@ -64,7 +99,9 @@ def level_summary(
     layout = design.layout
     names = level_names(layout, hierarchy)
     noise = _flat(design, design.noise)
-    width = _flat(design, design.half_width(level, rounded=False))
+    # where whole numbers are near the estimates, widths hold around either of them
+    near = not design.description.nonnegative
+    width = _flat(design, design.half_width(level, rounded=near))
     published = None if numbers is None else _flat(design, numbers)
     rows = {}
     for name in dict.fromkeys(names):
@@ -73,9 +110,8 @@ def level_summary(
             count = int(own.sum()) * (1 if numbers is None else len(numbers))
         else:
             count = int(own.sum())
-        share = level ** (1 / count) if design.mechanism.law == "gaussian" else None
-        wide = 1 - (1 - level) / count if share is None else share
-        together = _flat(design, design.half_width(wide, rounded=False))[own]
+        wide = all_at_once(design, level, count)
+        together = _flat(design, design.half_width(wide, rounded=near))[own]
         row = {
             "numbers": count,
             "noise": float(np.sqrt(np.mean(noise[own] ** 2))),

@@ -68,13 +68,14 @@ def count_people(
         isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1
     ):
         raise TableError(f"at_most must be a whole number of at least 1, not {at_most!r}")
+    known = {**_enums(people, labels), **(cells or {})} if _by_column(cells) else cells
     if engine_of(people) not in (None, "parts"):
-        every = _cells({}, labels, cells)
+        every = _cells({}, labels, known)
         found = counted_on_engine(people, labels, person, at_most)
     else:
         frame = given_table(TableRelease(epsilon=1.0, equations=[]), people).frame
         found = _counted(frame, labels, person, at_most)
-        every = _cells(frame, labels, cells)
+        every = _cells(frame, labels, known)
     counts = dict.fromkeys(every, 0)
     for cell, count in found.items():
         if cell not in counts:
@@ -101,6 +102,22 @@ def _counted(
     return Counter(zip(*(frame[label] for label in labels)))
 
 
+def _by_column(cells: Any) -> bool:
+    return cells is None or isinstance(cells, Mapping)
+
+
+def _enums(people: Any, labels: list[str]) -> dict[str, list[Any]]:
+    """Labels that the type of a polars column names; those of a Categorical come from the data."""
+    if not type(people).__module__.startswith("polars"):
+        return {}
+    schema = people.collect_schema()
+    return {
+        name: schema[name].categories.to_list()
+        for name in labels
+        if name in schema and type(schema[name]).__name__ == "Enum"
+    }
+
+
 def _cells(frame: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
     """All cells, from public labels alone."""
     if cells is not None and not isinstance(cells, Mapping):
@@ -121,7 +138,8 @@ def _cells(frame: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
         else:
             raise TableError(
                 f"which labels {label!r} has is published, so it cannot come from the data: name "
-                "them in cells, or make the column categorical with public categories",
+                "them in cells, or make the column categorical with public categories (in polars "
+                "an Enum: the categories of a Categorical come from the data)",
                 "",
                 label,
             )

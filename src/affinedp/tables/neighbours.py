@@ -179,9 +179,14 @@ def _who(description: TableDescription, one: str) -> str:
 def _counted(description: TableDescription) -> str:
     """How much of a person is counted, where it is not just once."""
     if isinstance(description.mu, Mapping):
-        return ", who counts for at most its column's μ"
-    size = float(description.mu)
-    return "" if size == 1 else f", who counts for at most μ = {size:g}"
+        most = "its column's μ"
+    elif float(description.mu) == 1:
+        return ""
+    else:
+        most = f"μ = {float(description.mu):g}"
+    if description.neighbours == "replace":
+        return f", with the same amount (at most {most}) in both; the sum of all amounts is public"
+    return f", who counts for at most {most}"
 
 
 def _people_words(description: TableDescription, moves: PeopleMoves, tables: int) -> str:
@@ -263,7 +268,8 @@ def _swap_directions(layout: Layout, mu: FloatArray) -> FloatArray:
             if len(sums) != 2 or (sums[0], sums[1]) in cell_at:
                 raise TableError(
                     "neighbours='swaps' needs a cross-tabulation with two public margins, and one "
-                    "cell for each pair of categories"
+                    "cell for each pair of categories. For more attributes: "
+                    "MarginRelease(attributes=…, neighbours='swaps')"
                 )
             cell_at[sums[0], sums[1]] = private[cell]
     columns: dict[int, dict[int, int]] = {}
@@ -275,9 +281,15 @@ def _swap_directions(layout: Layout, mu: FloatArray) -> FloatArray:
         for a, b in itertools.combinations(shared, 2):
             moves.append((columns[one][a], columns[one][b], columns[other][a], columns[other][b]))
             if len(moves) > MOST_SWAPS or len(moves) * float(len(private)) > MOST_NUMBERS:
-                raise TableError("the table is too large for neighbours='swaps'")
+                raise TableError(
+                    "the table is too large for a list of swaps: MarginRelease(attributes=…, "
+                    "margins=2, neighbours='swaps') needs none"
+                )
     if not moves:
-        raise TableError("no two people can be exchanged: the public margins leave no freedom")
+        raise TableError(
+            "no two people can be exchanged: the public margins leave no freedom. Declare fewer of "
+            "them public, or use neighbours='person'"
+        )
     places = np.array(moves)
     directions = np.zeros((len(private), len(moves)))
     reach = mu[places].max(axis=1)

@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from affinedp.arrays import FloatArray
+from affinedp.intervals import checked_level
 from affinedp.promise.guarantee import Guarantee
 from affinedp.show.page import Report
+from affinedp.show.pdf import COLUMNS
 from affinedp.tables.designed_noise import DesignedNoise
-from affinedp.tables.level_summary import level_summary
+from affinedp.tables.level_summary import all_at_once, level_summary
 from affinedp.tables.table_report import table_report
 from affinedp.tables.table_rows import Published
 
@@ -71,7 +73,7 @@ class ReleasedTable:
         """Standard deviation of the noise: a Series by column, or a DataFrame by cell."""
         return self.design.noise
 
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+    def interval(self, level: float = 0.95, *, simultaneous: bool = False) -> tuple[Any, Any]:
         """Return lower and upper ends of confidence intervals for the true numbers.
 
         They are around the numbers before rounding, which are as private: rounding adds nothing.
@@ -81,13 +83,24 @@ class ReleasedTable:
         ----------
         level : float
             The probability with which each interval by itself holds the true number, at least.
+        simultaneous : bool
+            Whether all intervals of the table hold at once with it.
 
         Returns
         -------
         pair of tables
             With the labels of the table and its private columns.
         """
+        lower, upper = self._ends(level, simultaneous)
+        return self._shaped(lower), self._shaped(upper)
+
+    def _ends(self, level: float, simultaneous: bool) -> tuple[Any, Any]:
+        """The ends of intervals, in the shape in which the table is worked on."""
         plain = self.published.unrounded
+        level = checked_level(level)
+        if simultaneous:
+            sets = 1 if self.design.layout.row_names is not None else len(plain)
+            level = all_at_once(self.design, level, sets * len(self.design.layout.private))
         width = self.design.half_width(level, rounded=False)
         if self.design.layout.row_names is not None:
             # numbers that are public are known: their intervals have no width
@@ -95,7 +108,7 @@ class ReleasedTable:
         lower, upper = plain - width, plain + width
         if self.design.description.nonnegative:
             lower, upper = lower.clip(lower=0.0), upper.clip(lower=0.0)
-        return self._shaped(lower), self._shaped(upper)
+        return lower, upper
 
     def levels(self, level: float = 0.95) -> Any:
         """Return how accurate every level of the published table is.
@@ -114,7 +127,34 @@ class ReleasedTable:
         hierarchy = self.design.description.hierarchy
         return level_summary(self.design, level, self.published.unrounded, hierarchy)
 
+    def pdf(self, level: float = 0.95) -> bytes:
+        """Return a PDF page to publish: the table with intervals, then the report.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+
+        Returns
+        -------
+        bytes
+            For ``pathlib.Path("table.pdf").write_bytes(…)``.
+        """
+        table = self.published.table.astype(object)
+        low, high = self._ends(level, simultaneous=False)
+        for name in low:
+            cells = zip(table[name].tolist(), low[name].tolist(), high[name].tolist())
+            table[name] = [f"{_short(x)} ({_short(a)} to {_short(b)})" for x, a, b in cells]
+        named = [list(table.index) != list(range(len(table)))]
+        text = table.fillna("").to_string(index=any(named), line_width=COLUMNS)
+        lead = f"Published numbers, with {level * 100:g} % intervals for the true ones\n\n{text}\n"
+        return self.report().pdf(lead)
+
     def report(self) -> Report:
         """Return what people want to read: promise, noise, whether totals add up."""
         published = self.published
         return table_report(self.design, published.table, published.public, published.unrounded)
+
+
+def _short(value: float) -> str:
+    return f"{value:,d}" if isinstance(value, int) else f"{value:,.1f}"

@@ -225,17 +225,20 @@ def _sum_words(total: int, parts: Sequence[int], words: Mapping[int, str]) -> st
     return f"{words[total]} = {' + '.join(shown)}"
 
 
-def with_total_rows(frame: Any, levels: Sequence[str], columns: Sequence[str]) -> Any:
+def with_total_rows(
+    frame: Any, levels: Sequence[str] | None = None, columns: Sequence[str] | None = None
+) -> Any:
     """Return a long table with a total row for every group of every level, and a grand total.
 
     Parameters
     ----------
-    frame : DataFrame
-        One row per cell, labelled by the level columns.
-    levels : sequence of str
-        From the top to the bottom, such as ``["state", "county", "tract"]``.
-    columns : sequence of str
-        What is added up.
+    frame : DataFrame or Series of pandas, DataFrame of polars
+        One row per cell, labelled by the level columns or the levels of the index.
+    levels : sequence of str, optional
+        From the top to the bottom, such as ``["state", "county", "tract"]``; the names of the
+        index by default.
+    columns : sequence of str, optional
+        What is added up; all other columns by default.
 
     Returns
     -------
@@ -248,13 +251,30 @@ def with_total_rows(frame: Any, levels: Sequence[str], columns: Sequence[str]) -
     >>> cells = pd.DataFrame({"state": ["A", "A", "B"], "county": ["x", "y", "z"], "n": [1, 2, 3]})
     >>> with_total_rows(cells, ["state", "county"], ["n"])["n"].tolist()
     [6, 3, 3, 1, 2, 3]
+    >>> with_total_rows(cells.groupby(["state", "county"])["n"].sum())["n"].tolist()
+    [6, 3, 3, 1, 2, 3]
     """
     import pandas
 
-    names, values = list(levels), list(columns)
+    if isinstance(frame, pandas.Series):
+        frame = frame.to_frame("count" if frame.name is None else frame.name)
+    elif not isinstance(frame, pandas.DataFrame):
+        frame = frame.to_pandas()
+    index = [name for name in frame.index.names if name is not None]
+    names = index if levels is None else list(levels)
+    if any(name in index for name in names):
+        frame = frame.reset_index()
+    missing = [name for name in (*names, *(columns or ())) if name not in frame]
+    if missing or not names:
+        raise TableError(
+            f"there is no column {missing[0]!r}" if missing else "give the levels, top to bottom"
+        )
+    values = [name for name in frame if name not in names] if columns is None else list(columns)
     parts = [frame[values].sum().to_frame().T]
     for depth in range(1, len(names)):
-        parts.append(frame.groupby(names[:depth], sort=False)[values].sum().reset_index())
+        parts.append(
+            frame.groupby(names[:depth], sort=False, observed=True)[values].sum().reset_index()
+        )
     parts.append(frame[[*names, *values]])
     # sums keep the columns' types; only labels are missing
     whole = pandas.concat([part.reindex(columns=[*names, *values]) for part in parts])

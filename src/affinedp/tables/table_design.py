@@ -71,6 +71,7 @@ class TableDesign(DesignedNoise):
         DataFrame
             By level: how many numbers, root mean square noise, the largest half width of a
             single interval, and of intervals that hold for all numbers of the level at once.
+            They are around ``unrounded``, and around whole numbers that may be negative.
         """
         return level_summary(self, level, None, self.description.hierarchy)
 

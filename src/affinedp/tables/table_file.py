@@ -125,10 +125,13 @@ def read_table_release(path: str | Path) -> TableFile:
 
 
 def _table_file(document: Mapping[str, Any]) -> TableFile:
+    if "attributes" in document:
+        raise AffineDPError("this file is about margins: read it with read_margin_release")
     check_keys(document, "", _KEYS)
-    top = _checked(document, "")
+    top = checked_section(document, "", _KEYS)
     privacy, rounding, output = (
-        _checked(section(document, name, _KEYS), name) for name in ("privacy", "rounding", "output")
+        checked_section(section(document, name, _KEYS), name, _KEYS)
+        for name in ("privacy", "rounding", "output")
     )
     for name in ("privacy", "rounding", "output"):
         top.pop(name, None)
@@ -146,10 +149,22 @@ def _table_file(document: Mapping[str, Any]) -> TableFile:
     )
 
 
-def _checked(found: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A section whose values are all of their kind."""
+def checked_section(
+    found: Mapping[str, Any], name: str, keys: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
+    """Return a section whose values are all of their kind.
+
+    Parameters
+    ----------
+    found : mapping
+        What the file says.
+    name : str
+        Of the section; empty for the top of the file.
+    keys : mapping
+        The kinds of values, by section and key.
+    """
     for key, value in found.items():
-        kinds = _KEYS[name][key]
+        kinds = keys[name][key]
         if not any(_is(value, kind) for kind in kinds.split(" or ")):
             place = f"in [{name}]" if name else "at the top of the file"
             raise AffineDPError(f"{key} {place} must be a {kinds}, not {shown(value)}")

@@ -6,7 +6,7 @@ All work is done in the modules below.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, overload
 
@@ -15,7 +15,7 @@ from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.release.engines import in_parts
 from affinedp.release.sampler import Sampler
 from affinedp.tables.description import TableDescription
-from affinedp.tables.design import design_table
+from affinedp.tables.design import design_for_targets, design_table
 from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names
 from affinedp.tables.in_parts import ReleasedInParts, example_of
 from affinedp.tables.layout import layout_of
@@ -152,6 +152,38 @@ class TableRelease(TableDescription):
         if check_against is not None:
             columns = row_manifold(description, found.layout.columns)
             warn_of_forgotten(columns, given_table(description, check_against).frame)
+        return TableDesign(**{one.name: getattr(found, one.name) for one in fields(found)})
+
+    def design_for(self, table: Any, targets: Mapping[Any, float]) -> TableDesign:
+        """Design Gaussian noise with the least budget that reaches an accuracy in every level.
+
+        The ε that was given is not used; that of the result is the least for these targets.
+
+        Parameters
+        ----------
+        table : DataFrame
+            The table, or one like it: one tree of totals.
+        targets : mapping
+            Root mean square noise that a level may have at most, by its name in the hierarchy,
+            ``"grand total"``, or its number from 0.
+
+        Returns
+        -------
+        TableDesign
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from affinedp.tables import TableRelease, with_total_rows
+        >>> cells = pd.DataFrame({"city": ["A", "A", "B"], "ward": ["1", "2", "1"], "n": [5, 6, 7]})
+        >>> table = with_total_rows(cells, ["city", "ward"], ["n"])
+        >>> release = TableRelease(hierarchy=["city", "ward"], epsilon=1.0, delta=1e-6)
+        >>> design = release.design_for(table, {"grand total": 5.0, "ward": 10.0})
+        >>> bool(design.levels().loc["ward", "noise"] <= 10.01), design.description.epsilon > 0
+        (True, True)
+        """
+        description, given = _prepared(self, table)
+        found = design_for_targets(description, given.frame, targets)
         return TableDesign(**{one.name: getattr(found, one.name) for one in fields(found)})
 
     @overload

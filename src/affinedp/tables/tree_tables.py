@@ -15,10 +15,13 @@ import numpy as np
 from scipy import stats
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.designs.structured import passes
+from affinedp.designs.structured.intervals import equal_sum_reach
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import neighbour_words
 from affinedp.designs.structured.trees import design_tree
 from affinedp.promise.guarantee import Guarantee
+from affinedp.release.plan import GRID_BITS
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.never_worse import Compared
@@ -27,6 +30,8 @@ from affinedp.tables.refusals import TableError
 
 # Numbers up to which a hierarchy is designed move by move, for any numbers.
 FEW = 150
+# Where a person counts for more than 1, numbers may be decimals; beyond this size they are whole.
+MANY = 1000
 # Simulated numbers for intervals of Laplace noise, and releases: at least, and at most.
 MOST_SIMULATED = 4e7
 ENOUGH_SIMULATED = 4e6
@@ -49,13 +54,31 @@ def tree_parents(description: TableDescription, layout: Layout) -> IntArray | No
     """
     if layout.row_names is None or description.neighbours == "swaps" or description.cells:
         return None
-    if isinstance(description.mu, Mapping) or description.mu != 1 or not description.epsilon:
+    if amount(description) is None or not description.epsilon:
         return None
+    if amount(description) != 1 and len(layout.private) <= MANY:
+        return None  # numbers may be decimals
     if description.round_to not in (None, 1):
         return None
     if len(layout.private) <= FEW and not description.nonnegative:
         return None
     return parents_of(layout)
+
+
+def amount(description: TableDescription) -> int | None:
+    """Return what a person counts for at most, if that is one whole number.
+
+    A person who brings or moves up to μ is like μ people who do the same.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was asked for.
+    """
+    if isinstance(description.mu, Mapping):
+        return None
+    size = float(description.mu)
+    return int(size) if size >= 1 and size == int(size) else None
 
 
 def parents_of(layout: Layout) -> IntArray | None:
@@ -109,7 +132,7 @@ def design_tree_table(
         delta=description.delta,
         weights=cost,
         neighbours=description.neighbours,  # type: ignore[arg-type]
-        household=description.household * (description.at_most or 1),
+        household=description.household * (description.at_most or 1) * (amount(description) or 1),
         public=public if public.any() else None,
         law=law,
         names=tuple(layout.name(entry) for entry in range(len(parent))),
@@ -137,20 +160,24 @@ def tree_guarantee(description: TableDescription, mechanism: TreeMechanism) -> G
         who = f"a household of up to {description.household}"
     unit = mechanism.guarantee.unit.replace(f"a household of up to {mechanism.household}", who)
     words = mechanism.guarantee.neighbours
-    if description.at_most is not None:
-        kind: Any = description.neighbours
+    kind: Any = description.neighbours
+    size = amount(description) or 1
+    if description.at_most is not None or size > 1:
         words = neighbour_words(mechanism.tree, kind, description.household)
+    if description.at_most is not None:
         counted = f"in at most {description.at_most} cells of the table"
         words = words.replace("in one cell of the table", counted)
+    if size > 1:
+        words += f"; a person counts for at most μ = {size}, wherever"
     return replace(mechanism.guarantee, unit=unit, neighbours=words)
 
 
 def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
     """Return half widths that hold for every number by itself with at least this probability.
 
-    Laplace noise has no closed form here: a rank of simulated errors is taken that is too small
-    with a probability of 1e-4 at most, and a tail bound serves where that many numbers cannot be
-    simulated.
+    Laplace noise on the cells alone has the law of a sum of equal terms.  Otherwise a rank of
+    simulated errors is taken that is too small with a probability of 1e-4 at most, and a tail
+    bound serves where that many numbers cannot be simulated.
 
     Parameters
     ----------
@@ -159,6 +186,12 @@ def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
     level : float
         Such as 0.95.
     """
+    cells = _cells_added_up(mechanism)
+    if cells is not None:
+        scale = 2.0**GRID_BITS / float(mechanism.scales.max())
+        different, where = np.unique(cells, return_inverse=True)
+        reach = [equal_sum_reach(scale, int(terms), level) for terms in different]
+        return np.asarray(reach)[where]
     found = mechanism.interval(np.zeros(mechanism.tree.n), level=level)
     width = np.asarray(found.high, dtype=float)
     least, most = RELEASES
@@ -174,6 +207,17 @@ def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
     errors = np.abs(mechanism.sample(releases, seed=0))
     simulated = np.partition(errors, rank - 1, axis=0)[rank - 1]
     return np.asarray(np.minimum(width, simulated))
+
+
+def _cells_added_up(mechanism: TreeMechanism) -> IntArray | None:
+    """How many cells every number adds up, if only they have noise, all the same Laplace noise."""
+    tree, q = mechanism.tree, mechanism.scales
+    only = bool(((q > 0) == tree.leaf).all()) and len(np.unique(q[tree.leaf])) == 1
+    if mechanism.law != "laplace" or tree.known.any() or not only:
+        return None
+    count = tree.leaf.astype(np.int64)[:, None].copy()
+    passes.added_up(tree.parent, count)
+    return np.asarray(tree.outside(count[:, 0]), dtype=np.int64)
 
 
 def tree_counts(layout: Layout, points: FloatArray) -> Any:
@@ -192,7 +236,7 @@ def tree_counts(layout: Layout, points: FloatArray) -> Any:
         name = layout.name(int(decimal[0]))
         raise TableError(
             f"{name!r} is no whole number, but this table counts people (a hierarchy of more than "
-            f"{FEW} numbers, or nonnegative=True). Count in smaller units",
+            f"{FEW} numbers, or nonnegative=True). Count in smaller units, such as cents",
             "",
             name,
         )

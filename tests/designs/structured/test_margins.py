@@ -12,7 +12,7 @@ from scipy import stats
 
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
-from affinedp.designs.structured.margin_mechanism import counts_of_records
+from affinedp.designs.structured.margin_counts import counts_of_records
 from affinedp.designs.structured.margins import design_margins
 from affinedp.errors import AffineDPError
 from affinedp.release.plan import GRID_BITS

@@ -11,6 +11,7 @@ import scipy.linalg as sl
 
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.margins import design_margins
+from affinedp.designs.structured.saved import load_structured, save_structured
 from affinedp.designs.structured.tree_margin_mechanism import node_scales
 from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.designs.structured.trees import design_tree
@@ -24,7 +25,7 @@ _spec.loader.exec_module(dense)
 PARENT = np.array([3, 3, 4, 6, 6, 4, -1])  # leaves 0, 1, 2, 5; the root is node 6
 LEAVES = [0, 1, 2, 5]
 SIZES = [2, 3]
-PROMISE = {"epsilon": 1.0, "delta": 1e-6}
+PROMISE = {"epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}
 
 
 def helmert(n):
@@ -83,8 +84,8 @@ def inverse(P, kept):
 
 def test_the_optimum_of_the_product_is_the_product_of_the_optima():
     m = design_tree_margins(PARENT, SIZES, **PROMISE)
-    tree = design_tree(PARENT, law="gaussian", **PROMISE)
-    margins = design_margins(SIZES, "<=2", law="gaussian", **PROMISE)
+    tree = design_tree(PARENT, **PROMISE)
+    margins = design_margins(SIZES, "<=2", **PROMISE)
     cost = sum(
         float(m.variances(a).sum()) * math.prod(SIZES[j] for j in a)
         for a in ((), (0,), (1,), (0, 1))
@@ -136,10 +137,43 @@ def test_refusals():
     with pytest.raises(AffineDPError, match="neighbours"):
         design_tree_margins(PARENT, SIZES, neighbours="swaps", **PROMISE)
     with pytest.raises(AffineDPError, match="delta"):
-        design_tree_margins(PARENT, SIZES, epsilon=1.0, delta=0.0)
+        design_tree_margins(PARENT, SIZES, epsilon=1.0, delta=0.0, law="gaussian")
     m = design_tree_margins(PARENT, SIZES, "<=1", **PROMISE)
     with pytest.raises(AffineDPError, match="shape"):
         m.release(np.zeros((3, 2, 3), np.int32))
     out = m.release(np.zeros((4, 2, 3), np.int32))
     with pytest.raises(AffineDPError, match="not released"):
         out.margin((0, 1))
+
+
+@pytest.mark.parametrize("neighbours", ["person", "replace"])
+def test_never_worse_than_laplace_noise_on_the_cells(neighbours, tmp_path):
+    """A small table: every cell gets 2/ε² (or 8/ε²), which Gaussian noise cannot reach."""
+    m = design_tree_margins(PARENT, SIZES, neighbours=neighbours, epsilon=1.0, delta=1e-6)
+    assert m.law == "laplace"
+    assert m.gap is None
+    assert m.guarantee.epsilon(0.0) <= 1.0
+    each = 2.0 if neighbours == "person" else 8.0
+    np.testing.assert_allclose(m.variances((0, 1))[LEAVES], each, rtol=1e-9)
+    np.testing.assert_allclose(m.variances(())[6], each * 24, rtol=1e-9)
+    ratios = dict(m.alternatives)
+    assert min(ratios.values()) == 1.0
+    assert ratios["cells and add up, gaussian"] > 1
+    counts = np.arange(24, dtype=np.int32).reshape(4, 2, 3)
+    out = m.release(counts)
+    np.testing.assert_allclose(out.margin((0,))[6], out.margin((0,))[LEAVES].sum(axis=0))
+    save_structured(m, tmp_path / "m.json")
+    assert load_structured(tmp_path / "m.json").fingerprint == m.fingerprint
+
+
+def test_laplace_cells_are_covered_as_stated():
+    m = design_tree_margins(PARENT, SIZES, epsilon=1.0)
+    counts = np.zeros((4, 2, 3), np.int32)
+    inside = []
+    for _ in range(400):
+        out = m.release(counts)
+        low, high = m.interval(out, (0,), level=0.9)
+        inside.append((low <= 0) & (high >= 0))
+    share = np.mean(inside, axis=0)
+    assert share.min() > 0.9 - 4 * math.sqrt(0.09 / 400)
+    assert share.mean() < 0.93  # and not much wider than needed

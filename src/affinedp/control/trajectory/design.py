@@ -19,6 +19,7 @@ from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.knorm_noise import least_body
 from affinedp.control.trajectory.laplace_noise import least_laplace_root
 from affinedp.control.trajectory.least_noise import least_noise
+from affinedp.control.trajectory.lower_bound import with_lower_bound
 from affinedp.control.trajectory.neighbours import Neighbours, TrajectoryNeighbours
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.control.trajectory.powers import HorizonTooLongError
@@ -42,6 +43,8 @@ from affinedp.promise.verification import Law
 UNEVEN = 100.0
 # So is a certified gap of more than this.
 FAR_FROM_LEAST = 1e-3
+# Costs that are equal up to rounding.
+SAME = 1e-9
 
 
 class NoiseCost(Protocol):
@@ -90,7 +93,8 @@ def design_trajectory_noise(
         raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
     chosen = trajectory_neighbours(dynamics, mu, neighbours)
     try:
-        return keeping(_designed(chosen, limit, cost, tolerance, law), epsilon, delta)
+        found = keeping(_designed(chosen, limit, cost, tolerance, law), epsilon, delta)
+        return with_lower_bound(found, cost, epsilon, delta)
     except (UncertainPromiseError, HorizonTooLongError) as error:
         works = _longest_horizon(chosen, limit, cost, tolerance, law)
         if works is None:
@@ -312,7 +316,8 @@ def _least_of_laws(
     dynamics = found[0].dynamics
     weight = _weight(cost, dynamics, output_gramian(dynamics))
     costs = [one.variance * float(np.trace(one.root.T @ weight @ one.root)) for one in found]
-    best = int(np.argmin(costs))
+    # of equal ones the first: a gateway sends K-norm noise, and no Laplace noise
+    best = next(i for i, value in enumerate(costs) if value <= min(costs) * (1 + SAME))
     others = ", ".join(f"{one.law} {value / costs[best]:.3g}" for one, value in zip(found, costs))
     note = f"the law of least cost, relative to it: {others}{refused}"
     return replace(found[best], notes=(*found[best].notes, note))

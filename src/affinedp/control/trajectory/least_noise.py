@@ -40,6 +40,17 @@ class LeastNoise:
     root: FloatArray
     gap: float
 
+    def lower_bound(self, weight: FloatArray) -> float:
+        """Return what no noise of this sensitivity goes below, rounded down.
+
+        Parameters
+        ----------
+        weight : array, shape (r, r)
+            W.
+        """
+        cost = float((weight * (self.root @ self.root.T)).sum())
+        return cost / (1 + self.gap) * (1 - 1e-9)
+
 
 def least_noise(
     differences: FloatArray,

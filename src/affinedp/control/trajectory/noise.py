@@ -85,6 +85,10 @@ class TrajectoryMechanism(OneDrawNoise, _Conveniences):
         root of its covariance.
     rate : float
         The rate of K-norm noise.
+    least : LeastPossible or None
+        What no mechanism that keeps the promise can go below, whatever its law and whether it
+        waits for all outputs or not; None where it is not known, or where noise costs something
+        else than the squared error of the outputs.
     """
 
     def mechanism(self, offsets: ArrayLike | None = None) -> Mechanism:

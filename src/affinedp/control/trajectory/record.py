@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.least_possible import LeastPossible
 from affinedp.promise.verification import Law
-from affinedp.record import MOST_NUMBERS
+from affinedp.record import MOST_NUMBERS, refuse_stale_promise
 
 # Over longer horizons squared errors are summed by doubling, and single times by powers.
 MOST_LISTED = 100_000
@@ -134,6 +136,10 @@ class OneDrawNoise(OutputNoise):
         root of its covariance.
     rate : float
         The rate of K-norm noise.
+    least : LeastPossible or None
+        What no mechanism that keeps the promise can go below, whatever its law and whether it
+        waits for all outputs or not; None where it is not known, or where noise costs something
+        else than the squared error of the outputs.
     """
 
     root: FloatArray = field(repr=False)
@@ -141,6 +147,8 @@ class OneDrawNoise(OutputNoise):
     notes: tuple[str, ...] = ()
     points: FloatArray | None = field(default=None, repr=False)
     rate: float = 1.0
+    least: LeastPossible | None = field(default=None, repr=False)
+    _made_of: tuple[Any, ...] | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,6 +159,22 @@ class OneDrawNoise(OutputNoise):
         self.root.flags.writeable = False
         if (self.law == "knorm") != (self.points is not None):
             raise AffineDPError("points go with K-norm noise, and it needs them")
+        noise = (self.neighbours, self.root, self.points, self.rate)
+        refuse_stale_promise(self._made_of, noise, self.guarantee, self.least)
+        object.__setattr__(self, "_made_of", (noise, self.guarantee, self.least))
+
+    @property
+    def lower_bound(self) -> float | None:
+        """Squared error of all outputs that no mechanism of any law can go below, if it is known.
+
+        ``least.sentence()`` says under which promise, and for which data.
+        """
+        return self.least.bound if self.least and self.least.bound > 0.0 else None
+
+    @property
+    def excess(self) -> float | None:
+        """How many times ``lower_bound`` this noise costs, rounded up; None without one."""
+        return self.least.excess if self.least and self.least.bound > 0.0 else None
 
     @cached_property
     def body(self) -> KNormNoise:

@@ -131,6 +131,8 @@ def _totals(noise: OutputNoise, baseline: Baseline) -> Iterator[tuple[str, str]]
                 "optimality",
                 f"certified: cost at most {round_up(noise.gap)} (relative) above the least",
             )
+        if noise.least is not None and noise.lower_bound is not None:
+            yield "least possible", noise.least.sentence()
         yield from (("note", note) for note in noise.notes)
 
 

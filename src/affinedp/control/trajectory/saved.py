@@ -59,13 +59,20 @@ def save_trajectory_noise(mechanism: OneDrawNoise, path: Path) -> None:
             else {"points": packed(mechanism.points), "rate": mechanism.rate}
         ),
         "gap": mechanism.gap,
-        "notes": list(mechanism.notes),
+        "notes": [*mechanism.notes, *_sentence(mechanism)],
         "guarantee": {
             "sensitivity": mechanism.guarantee.sensitivity,
             "asked": asked_record(mechanism.guarantee),
         },
     }
     write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
+
+
+def _sentence(mechanism: OneDrawNoise) -> list[str]:
+    """How near to the least possible it was when it was designed: in words, for a file."""
+    if mechanism.least is None or mechanism.lower_bound is None:
+        return []
+    return [f"when designed: {mechanism.least.sentence()}"]
 
 
 def load_trajectory_noise(path: Path, reverify: bool) -> OneDrawNoise:

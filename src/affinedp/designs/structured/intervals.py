@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
+from affinedp.intervals import laplace_sum_reach
 from affinedp.promise.verification import Law
 
 
-@dataclass(frozen=True, eq=False)
-class Interval:
-    """Where the true numbers lie with the given probability; unpacks into its two ends.
-
-    Attributes
-    ----------
-    low, high : float or array
-        The ends.
-    level : float
-        With which probability.
-    simultaneous : bool
-        Whether for all numbers at once.
-    """
-
-    low: FloatArray = field(repr=False)
-    high: FloatArray = field(repr=False)
-    level: float
-    simultaneous: bool
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.low, self.high))
-
-
-def half_widths(law: Law, variances: FloatArray, level: float, simultaneous: bool) -> FloatArray:
+def half_widths(
+    law: Law, variances: FloatArray, level: float, together: bool | int = False
+) -> FloatArray:
     """Return how far estimates are from the truth with a probability of at least ``level``.
 
     Gaussian: exact for one number, Šidák's for all at once, which holds for any correlation.
@@ -52,21 +30,40 @@ def half_widths(law: Law, variances: FloatArray, level: float, simultaneous: boo
         Of the estimates.
     level : float
         Such as 0.95.
-    simultaneous : bool
-        For all numbers with a variance at once.
+    together : bool or int
+        For all numbers with a variance at once, or for so many.
     """
     from scipy.special import ndtri
 
     if not 0 < level < 1:
         raise AffineDPError(f"level must lie between 0 and 1, not {level!r}")
     deviations = np.sqrt(variances)
-    count = int((deviations > 0).sum()) if simultaneous else 1
+    count = int((deviations > 0).sum()) if together is True else int(together)
     if law == "gaussian":
         # 1 − level^{1/m} without cancellation; the tail on one side is half of it
         outside = -math.expm1(math.log(level) / max(count, 1))
         return np.asarray(deviations * float(-ndtri(outside / 2)))
     outside = (1 - level) / max(count, 1)
     return np.asarray(deviations * laplace_reach(outside))
+
+
+@functools.lru_cache(maxsize=4096)
+def equal_sum_reach(scale: float, terms: int, level: float, together: int = 1) -> float:
+    """Return how far a sum of Laplace numbers of one scale reaches; never too small.
+
+    Parameters
+    ----------
+    scale : float
+        Of each of them.
+    terms : int
+        How many there are.
+    level : float
+        With which probability.
+    together : int
+        For so many such sums at once, by Bonferroni's inequality.
+    """
+    each = 1 - (1 - level) / max(together, 1)
+    return laplace_sum_reach(np.array([scale]), np.array([float(terms)]), each)
 
 
 def laplace_reach(outside: float) -> float:

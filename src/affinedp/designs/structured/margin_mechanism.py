@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.contrasts import centred, contrasts, residual, squared_lengths
 from affinedp.designs.structured.integer_noise import SPARE, Integers, noisy, precisions
-from affinedp.designs.structured.intervals import Interval, half_widths
+from affinedp.designs.structured.intervals import half_widths
 from affinedp.designs.structured.margin_blocks import (
     LEAST,
     MarginNeighbours,
@@ -26,62 +26,18 @@ from affinedp.designs.structured.margin_blocks import (
     subsets,
     variance_shares,
 )
+from affinedp.designs.structured.margin_counts import MOST_PEOPLE, Counts
+from affinedp.designs.structured.margin_terms import alike_terms, mixed_terms
 from affinedp.designs.structured.reports import noise_report
 from affinedp.errors import AffineDPError
+from affinedp.intervals import Interval, laplace_sum_reach
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
 from affinedp.show.page import Report
 
-# From a tuple of attributes to the integer counts of that margin.
-Counts = Callable[[tuple[int, ...]], NDArray[Any]]
 # Below this, rounding q down would add more noise than anybody states.
 LEAST_Q = 1 << 24
-# People whom counts can hold; and rows of microdata, each of which takes 8 bytes and more.
-MOST_PEOPLE = 1 << 53
-MOST_RECORDS = 1 << 40
-
-
-def counts_of_records(
-    records: ArrayLike, sizes: Iterable[int], times: ArrayLike | None = None
-) -> Counts:
-    """Return the function that counts people in any margin.
-
-    Parameters
-    ----------
-    records : array of int, shape (people, attributes)
-        Values as numbers from 0.
-    sizes : iterable of int
-        Values of every attribute.
-    times : array of int, optional
-        How many people every record stands for; 1 by default.  All together at most 2⁵³.
-
-    Examples
-    --------
-    >>> counts_of_records([[0, 1], [1, 1], [1, 2]], [2, 3])((1,)).tolist()
-    [0, 2, 1]
-    """
-    rows = np.asarray(records)
-    shape = tuple(sizes)
-    if rows.size == 0:
-        rows = np.zeros((0, len(shape)), np.int64)
-    if rows.ndim != 2 or rows.shape[1] != len(shape) or rows.dtype.kind not in "iu":
-        raise AffineDPError(f"records must be whole numbers in {len(shape)} columns")
-    if len(rows) and ((rows < 0).any() or (rows >= np.array(shape)).any()):
-        raise AffineDPError("records have values beyond the sizes of their attributes")
-    columns = [np.ascontiguousarray(rows[:, j]) for j in range(len(shape))]
-    # whole numbers up to 2^53 are added up exactly in doubles
-    each = None if times is None else np.asarray(times, dtype=float)
-
-    def counts(attributes: tuple[int, ...]) -> NDArray[Any]:
-        place = np.zeros(len(rows), np.int64)
-        for j in attributes:
-            place = place * shape[j] + columns[j]
-        sides = [shape[j] for j in attributes]
-        found = np.bincount(place, each, minlength=math.prod(sides))
-        return found.astype(np.int64).reshape(sides)
-
-    return counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,18 +236,75 @@ class MarginMechanism:
         level : float
             With which probability.
         simultaneous : bool
-            Whether for all cells of this margin at once (Šidák).
+            Whether for all cells of this margin at once.
         """
         chosen = tuple(attributes)
         center = released.margin(chosen)
-        if combination is None:
-            variances = np.full(center.shape, self.variances[chosen])
-        else:
-            variances = np.array(self.linear_variance(chosen, combination))
+        together = center.size if simultaneous and combination is None else 1
+        if combination is not None:
             center = np.array(float((np.asarray(combination, dtype=float) * center).sum()))
-        together = simultaneous and combination is None
-        reach = half_widths(self.law, variances, level, together)
+        reach = self.half_width(chosen, level, together, combination)
         return Interval(center - reach, center + reach, level, simultaneous)
+
+    def half_width(
+        self,
+        attributes: Iterable[int],
+        level: float = 0.95,
+        together: int = 1,
+        combination: ArrayLike | None = None,
+    ) -> float:
+        """Return how far a cell of a margin, or a linear function, is from the truth.
+
+        Šidák's inequality for Gaussian noise; the law of sums of Laplace numbers and
+        Bonferroni's inequality for Laplace noise: never too short.
+
+        Parameters
+        ----------
+        attributes : iterable of int
+            The margin.
+        level : float
+            With which probability.
+        together : int
+            How many numbers are to hold at once.
+        combination : array, optional
+            One coefficient per cell.
+        """
+        chosen = tuple(attributes)
+        if combination is None:
+            variance = self.variances[chosen]
+        else:
+            variance = self.linear_variance(chosen, combination)
+        if self.law == "gaussian" or variance == 0:
+            return float(half_widths("gaussian", np.array(variance), level, together))
+        if not 0 < level < 1:
+            raise AffineDPError(f"level must lie between 0 and 1, not {level!r}")
+        scales, times = self._terms(chosen, combination)
+        return laplace_sum_reach(scales, times, 1 - (1 - level) / max(together, 1))
+
+    def _terms(
+        self, chosen: tuple[int, ...], combination: ArrayLike | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Scales of the Laplace numbers in a linear function, and how often each occurs."""
+        assert self.measured is not None
+        assert self.margin_scales is not None
+        drawn = precisions("laplace", self.margin_scales)
+        A = sum(1 << j for j in chosen)
+        precision = dict(zip(self.blocks.tolist(), self.t.tolist()))
+        scales, times = [], []
+        for C, q, y in zip(self.measured.tolist(), self.margin_scales.tolist(), drawn.tolist()):
+            # what a block makes of the noise on margin C, spread over the cells of A
+            share = {
+                B: y / cells_of(self.sizes, C & ~B) / precision[B] / cells_of(self.sizes, A & ~B)
+                for B in subsets(A & C) if B in precision
+            }  # fmt: skip
+            if combination is None:
+                sizes, count = alike_terms(self.sizes, A & C, share)
+            else:
+                sizes = mixed_terms(self.sizes, chosen, np.asarray(combination, float), C, share)
+                count = np.ones(len(sizes))
+            scales.append(np.abs(sizes) * (2.0**GRID_BITS / q))
+            times.append(count * cells_of(self.sizes, C & ~A))
+        return np.concatenate(scales), np.concatenate(times)
 
     def release(
         self,

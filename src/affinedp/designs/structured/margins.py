@@ -91,7 +91,7 @@ def design_margins(
 
     Examples
     --------
-    >>> from affinedp.designs.structured.margin_mechanism import counts_of_records
+    >>> from affinedp.designs.structured.margin_counts import counts_of_records
     >>> m = design_margins([3, 2, 4], "<=2", epsilon=1.0, delta=1e-6, law="gaussian")
     >>> m.gap < 1e-5, m.guarantee.holds(1.0, 1e-6)
     (True, True)

@@ -21,9 +21,9 @@ from affinedp.designs.structured.margin_blocks import (
 )
 from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.margin_promise import margin_guarantee
+from affinedp.designs.structured.place_promise import cell_guarantee, cross_guarantee
 from affinedp.designs.structured.tree import NEIGHBOURS, Tree, tree_of
 from affinedp.designs.structured.tree_margin_mechanism import TreeMarginMechanism
-from affinedp.designs.structured.tree_margins import cross_guarantee
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import largest_household, tree_guarantee
 from affinedp.designs.structured.whole_margins import block_precisions, whole_guarantee
@@ -95,6 +95,7 @@ def save_structured(mechanism: Structured, path: str | Path) -> None:
         document["scales"] = packed(np.asarray(mechanism.margin_scales, dtype=float))
     if isinstance(mechanism, TreeMarginMechanism):
         document["y"] = packed(mechanism.y)
+        document["cells"] = mechanism.cell_scale
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)
     write_text(Path(path), text)
 
@@ -155,10 +156,17 @@ def _restored(document: Mapping[str, Any]) -> Structured:
     if tree.known.any():
         raise StorageError("a tree of margins has no public nodes")
     y = _positive(document["y"], tree.n)
-    promise = cross_guarantee(tree, sizes, blocks, t, y, neighbours, household)  # type: ignore[arg-type]
+    q = document.get("cells")
+    if q is None:
+        promise = cross_guarantee(tree, sizes, blocks, t, y, neighbours, household)  # type: ignore[arg-type]
+    elif type(q) is not int or not 0 < q < 1 << 62:
+        raise StorageError("the scale of cells must be a positive whole number")
+    else:
+        promise = cell_guarantee(tree, sizes, neighbours, household, q)  # type: ignore[arg-type]
     return TreeMarginMechanism(
-        tree, sizes, margins, blocks, t, y, neighbours, household, promise, notes=notes
-    )
+        tree, sizes, margins, blocks, t, y, neighbours, household, promise, notes=notes,
+        cell_scale=q,
+    )  # fmt: skip
 
 
 def _restored_whole(

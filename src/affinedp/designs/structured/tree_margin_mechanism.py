@@ -17,12 +17,14 @@ from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
 from affinedp.designs.structured.integer_noise import BLOCK, SPARE, Integers, noisy
-from affinedp.designs.structured.intervals import Interval, half_widths
+from affinedp.designs.structured.intervals import equal_sum_reach, half_widths
 from affinedp.designs.structured.margin_blocks import Sets, members, subsets, variance_shares
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Indices, Tree
 from affinedp.errors import AffineDPError
+from affinedp.intervals import Interval
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
 from affinedp.show.page import Report
 
@@ -83,8 +85,9 @@ class ReleasedTreeMargins:
 
 @dataclass(frozen=True, eq=False)
 class TreeMarginMechanism:
-    """Noise of precision ``y_v t_B`` on the residual of every block B at every node v.
+    """Gaussian noise of precision ``y_v t_B`` on the residual of every block B at every node v.
 
+    Or Laplace noise on the cells of the leaves, which are added up.
     :func:`~affinedp.designs.structured.tree_margins.design_tree_margins` makes one.
 
     Attributes
@@ -107,8 +110,12 @@ class TreeMarginMechanism:
         What is promised.
     gap : float or None
         Computed distance, relative, to what no Gaussian mechanism goes below.
+    alternatives : tuple of (str, float)
+        What other ways to keep the same promise cost, as multiples of this one.
     notes : tuple of str
         What a reader should know about the design.
+    cell_scale : int or None
+        For Laplace noise: q of the cells of the leaves, for noise of scale 2⁵⁶/q.
     """
 
     tree: Tree = field(repr=False)
@@ -121,12 +128,32 @@ class TreeMarginMechanism:
     household: int
     guarantee: Guarantee
     gap: float | None = None
+    alternatives: tuple[tuple[str, float], ...] = ()
     notes: tuple[str, ...] = ()
+    cell_scale: int | None = None
 
     @property
-    def law(self) -> str:
+    def law(self) -> Law:
         """Law of the noise."""
-        return "gaussian"
+        return "gaussian" if self.cell_scale is None else "laplace"
+
+    @cached_property
+    def leaves_below(self) -> Indices:
+        """How many leaves are below every node, or are it, in the given order."""
+        count = self.tree.leaf.astype(np.int64)[:, None].copy()
+        passes.added_up(self.tree.parent, count)
+        return np.asarray(self.tree.outside(count[:, 0]), dtype=np.int64)
+
+    def cells_in(self, attributes: Iterable[int]) -> Indices:
+        """Return how many cells of leaves every cell of a margin adds up, by node.
+
+        Parameters
+        ----------
+        attributes : iterable of int
+            The margin.
+        """
+        chosen = set(attributes)
+        return self.leaves_below * math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -134,6 +161,8 @@ class TreeMarginMechanism:
         digest = hashlib.sha256(self.guarantee.neighbours_key.encode())
         for array in (self.blocks.astype("<i8"), self.t.astype("<f8"), self.y.astype("<f8")):
             digest.update(array.tobytes())
+        if self.cell_scale is not None:
+            digest.update(f"cells {self.cell_scale}".encode())
         return digest.hexdigest()
 
     def _known(self, block: int) -> NDArray[np.bool_]:
@@ -150,11 +179,14 @@ class TreeMarginMechanism:
         attributes : iterable of int
             The margin.
         """
-        A = sum(1 << j for j in attributes)
+        A = sum(1 << j for j in set(attributes))
         shares = variance_shares(self.sizes, np.array([A]), self.blocks)
         parts = np.asarray(shares.toarray()[0]) / self.t
         if any(B not in self.blocks for B in subsets(A)):
-            raise AffineDPError(f"the margin {tuple(attributes)} is not released")
+            raise AffineDPError(f"the margin {members(A)} is not released")
+        if self.cell_scale is not None:
+            each = 2.0 * (2.0**GRID_BITS / self.cell_scale) ** 2
+            return self.cells_in(members(A)).astype(float) * each
         total = np.zeros(self.tree.n)
         for root_known in {bool(self._known(B)[0]) for B in self.blocks.tolist()}:
             known = np.zeros(self.tree.n, bool)
@@ -174,10 +206,9 @@ class TreeMarginMechanism:
             )
             for A in self.margins.tolist()
         )
-        title = (
-            f"Gaussian noise on {len(self.margins):,} margins at {self.tree.n:,} nodes of a tree"
-        )
-        return noise_report(title, self.guarantee, noise, self.gap, (), self.notes)
+        law = "Gaussian" if self.law == "gaussian" else "Laplace"
+        title = f"{law} noise on {len(self.margins):,} margins at {self.tree.n:,} nodes of a tree"
+        return noise_report(title, self.guarantee, noise, self.gap, self.alternatives, self.notes)
 
     def __str__(self) -> str:
         return str(self.report())
@@ -201,14 +232,40 @@ class TreeMarginMechanism:
         level : float
             With which probability.
         simultaneous : bool
-            Whether for all cells of this margin at all nodes at once (Šidák).
+            Whether for all cells of this margin at all nodes at once.
         """
         chosen = tuple(attributes)
         center = released.margin(chosen)
-        each = self.variances(chosen).reshape(-1, *[1] * len(chosen))
-        variances = np.broadcast_to(each, center.shape)
-        reach = half_widths("gaussian", variances, level, simultaneous)
+        cells = math.prod(self.sizes[j] for j in chosen)
+        together = cells * self.tree.n if simultaneous else 1
+        reach = self.half_widths(chosen, level, together).reshape(-1, *[1] * len(chosen))
         return Interval(center - reach, center + reach, level, simultaneous)
+
+    def half_widths(
+        self, attributes: Iterable[int], level: float = 0.95, together: int = 1
+    ) -> FloatArray:
+        """Return how far a cell of a margin is from the truth at every node, in the given order.
+
+        Šidák's inequality for Gaussian noise, and the law of sums of Laplace numbers with
+        Bonferroni's: never too short.
+
+        Parameters
+        ----------
+        attributes : iterable of int
+            The margin.
+        level : float
+            With which probability.
+        together : int
+            How many numbers are to hold at once.
+        """
+        chosen = tuple(attributes)
+        variances = self.variances(chosen)
+        if self.cell_scale is None:
+            return half_widths("gaussian", variances, level, together)
+        terms, where = np.unique(self.cells_in(chosen), return_inverse=True)
+        scale = 2.0**GRID_BITS / self.cell_scale
+        each = [equal_sum_reach(scale, int(one), level, together) for one in terms]
+        return np.asarray(each)[where]
 
     def release(
         self, counts: ArrayLike, *, ledger: Ledger | None = None, label: str | None = None
@@ -230,7 +287,10 @@ class TreeMarginMechanism:
         entry = None
         if ledger is not None:
             entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
-        found = {B: self._block(totals, i) for i, B in enumerate(self.blocks.tolist())}
+        if self.cell_scale is None:
+            found = {B: self._block(totals, i) for i, B in enumerate(self.blocks.tolist())}
+        else:
+            found = self._cells(totals)
         if ledger is not None and entry is not None:
             ledger.settle(entry)
         return ReleasedTreeMargins(self.tree, self.sizes, found)
@@ -260,6 +320,23 @@ class TreeMarginMechanism:
         for start, stop in reversed(tree.level_slices[1:]):
             np.add.at(totals, tree.parent[start:stop], totals[start:stop])
         return totals
+
+    def _cells(self, totals: NDArray[Any]) -> dict[int, FloatArray]:
+        """Contrasts of all blocks from noisy cells of leaves, which are added up."""
+        leaves = np.flatnonzero(self.tree.leaf)
+        q = np.full(totals.shape[1], self.cell_scale, np.int64)
+        seen = np.zeros(totals.shape)
+        step = max(1, BLOCK // totals.shape[1])
+        for start in range(0, len(leaves), step):
+            rows = leaves[start : start + step]
+            seen[rows] = noisy("laplace", totals[rows], np.broadcast_to(q, totals[rows].shape))
+        passes.added_up(self.tree.parent, seen)
+        tables = seen.reshape(-1, *self.sizes)
+        found = {}
+        for B in self.blocks.tolist():
+            out = tuple(1 + j for j in range(len(self.sizes)) if not B >> j & 1)
+            found[B] = contrasts(tables.sum(axis=out), first=1).reshape(self.tree.n, -1)
+        return found
 
     def _block(self, totals: NDArray[Any], place: int) -> FloatArray:
         """Noisy contrasts of one block at all nodes, after least squares along the tree."""

@@ -9,7 +9,8 @@ one person who joins, costs multiply, and so do the bounds over all Gaussian mec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.structured import passes
-from affinedp.designs.structured.integer_noise import SHARE, check_grid
+from affinedp.designs.structured.integer_noise import LARGEST_Q, SHARE, check_grid
 from affinedp.designs.structured.least_margins import least_blocks
 from affinedp.designs.structured.least_tree import (
     LEAST_WEIGHT,
@@ -32,9 +33,15 @@ from affinedp.designs.structured.margin_blocks import (
     cells_of,
     checked_sizes,
     margin_sets,
+    members,
     variance_shares,
 )
-from affinedp.designs.structured.margin_promise import UNIT_BITS, exact_square
+from affinedp.designs.structured.place_promise import (
+    CrossNeighbours,
+    cell_guarantee,
+    cross_guarantee,
+    cross_square,
+)
 from affinedp.designs.structured.tree import Tree, checked_weights, tree_of
 from affinedp.designs.structured.tree_bound import lower_bound
 from affinedp.designs.structured.tree_margin_mechanism import (
@@ -46,14 +53,13 @@ from affinedp.designs.structured.tree_promise import (
     changed_numbers,
     largest_household,
     squared_sensitivity,
-    unit_of,
 )
 from affinedp.errors import AffineDPError
-from affinedp.promise.curves import GaussianCurve
-from affinedp.promise.guarantee import Guarantee, keeping
+from affinedp.promise.guarantee import keeping
+from affinedp.release.plan import GRID_BITS
 
-CrossNeighbours = Literal["person", "replace"]
 WIDENED = 1e-6
+ADD_UP = "cells and add up"
 
 
 @within_range
@@ -63,11 +69,12 @@ def design_tree_margins(
     margins: str | int | Iterable[Iterable[int]] | None = None,
     *,
     epsilon: float,
-    delta: float,
+    delta: float = 0.0,
     neighbours: CrossNeighbours = "person",
     household: int = 1,
     node_weights: ArrayLike | None = None,
     margin_weights: ArrayLike | None = None,
+    law: Literal["auto", "gaussian", "laplace"] = "auto",
 ) -> TreeMarginMechanism:
     """Design noise for margins of attributes at every node of a tree of places.
 
@@ -81,7 +88,7 @@ def design_tree_margins(
         Which margins count, as for :func:`~affinedp.designs.structured.margins.design_margins`;
         all of them by default.
     epsilon, delta : float
-        The promise.
+        The promise; δ = 0 asks for Laplace noise.
     neighbours : {"person", "replace"}
         One person joins or leaves; or one person has other values or another place (the number
         of people is public).
@@ -90,11 +97,15 @@ def design_tree_margins(
     node_weights, margin_weights : arrays, optional
         What squared error costs at every node, and in the cells of every margin: weights
         multiply.  1 by default.
+    law : {"auto", "gaussian", "laplace"}
+        Law of the noise; the better one by default.  Laplace noise is put on the cells of the
+        leaves, and added up.
 
     Returns
     -------
     TreeMarginMechanism
-        Its gap is over all Gaussian mechanisms for ``"person"``, None for ``"replace"``.
+        Its gap is over all Gaussian mechanisms for ``"person"``; None for ``"replace"``, and
+        for Laplace noise.
 
     Examples
     --------
@@ -106,27 +117,87 @@ def design_tree_margins(
     """
     if neighbours not in ("person", "replace"):
         raise AffineDPError(f"neighbours must be 'person' or 'replace', not {neighbours!r}")
-    if not delta > 0:
-        raise AffineDPError("trees of margins are released with Gaussian noise: give a delta")
+    if law not in ("auto", "gaussian", "laplace"):
+        raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
+    if law == "gaussian" and not delta > 0:
+        raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
     shape = checked_sizes(sizes, neighbours)
     people = largest_household(household)
-    limit = largest_sensitivity(epsilon, delta)
     tree = tree_of(parent)
     cost = checked_weights(tree, node_weights)
-    y, tree_gap = _tree_part(tree, cost)
     wanted = margin_sets(len(shape), f"<={len(shape)}" if margins is None else margins)
-    t, blocks, margin_gap = _margin_part(shape, wanted, margin_weights)
-    gap = (1 + tree_gap) * (1 + margin_gap) - 1 + WIDENED if neighbours == "person" else None
-    moved = 1 if neighbours == "person" else 2
-    check_grid(
-        "gaussian", epsilon, delta,
-        people * moved * changed_numbers(tree, "person") * math.prod(shape),
-    )  # fmt: skip
-    y = _scaled(tree, shape, blocks, t, y, neighbours, people, limit)
-    guarantee = cross_guarantee(tree, shape, blocks, t, y, neighbours, people)
+    given = _margin_weights(wanted, margin_weights)
+    ask = _Question(tree, shape, wanted, cost, given, neighbours, people)
+    found = []
+    if law != "gaussian":
+        found.append(_laplace(ask, epsilon))
+    if law != "laplace" and delta > 0:
+        try:
+            found.append(_gaussian(ask, epsilon, delta))
+        except AffineDPError:
+            if not found:
+                raise
+    values = [ask.value(one) for one in found]
+    best = found[int(np.argmin(values))]
+    others = [
+        (one.notes[0] + f", {one.law}", value / min(values)) for one, value in zip(found, values)
+    ]
+    if delta > 0:
+        unit = (people / largest_sensitivity(epsilon, delta)) ** 2
+        moved = 1 if neighbours == "person" else 2
+        cells = ask.value_of(lambda A: ask.cells_in(A) * (unit * moved))
+        others.append((f"{ADD_UP}, gaussian", cells / min(values)))
+    return replace(best, alternatives=tuple(others))
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What is asked for, apart from the promise."""
+
+    tree: Tree
+    sizes: tuple[int, ...]
+    wanted: Sets
+    cost: FloatArray
+    margin_weights: FloatArray
+    neighbours: CrossNeighbours
+    household: int
+
+    def cells_in(self, A: int) -> FloatArray:
+        """How many cells of leaves a cell of margin A adds up, by node, breadth first."""
+        below = self.tree.leaf.astype(float)[:, None].copy()
+        passes.added_up(self.tree.parent, below)
+        rest = cells_of(self.sizes, (1 << len(self.sizes)) - 1 & ~A)
+        return np.asarray(below[:, 0] * float(rest))
+
+    def value_of(self, variances: Callable[[int], FloatArray]) -> float:
+        """Weighted squared error, from the variances of a cell of every margin, breadth first."""
+        return math.fsum(
+            weight * cells_of(self.sizes, A) * float(self.cost @ variances(A))
+            for A, weight in zip(self.wanted.tolist(), self.margin_weights.tolist())
+        )
+
+    def value(self, mechanism: TreeMarginMechanism) -> float:
+        """Weighted squared error of a mechanism."""
+        return self.value_of(
+            lambda A: np.asarray(self.tree.inside(mechanism.variances(members(A))), dtype=float)
+        )
+
+
+def _gaussian(ask: _Question, epsilon: float, delta: float) -> TreeMarginMechanism:
+    """Noise on residuals of margins at the nodes."""
+    tree, shape, people = ask.tree, ask.sizes, ask.household
+    limit = largest_sensitivity(epsilon, delta)
+    y, tree_gap = _tree_part(tree, ask.cost)
+    t, blocks, margin_gap = _margin_part(shape, ask.wanted, ask.margin_weights)
+    joins = ask.neighbours == "person"
+    gap = (1 + tree_gap) * (1 + margin_gap) - 1 + WIDENED if joins else None
+    changed = people * (1 if joins else 2) * changed_numbers(tree, "person") * math.prod(shape)
+    check_grid("gaussian", epsilon, delta, changed)
+    y = _scaled(tree, shape, blocks, t, y, ask.neighbours, people, limit)
+    guarantee = cross_guarantee(tree, shape, blocks, t, y, ask.neighbours, people)
     found = TreeMarginMechanism(
-        tree, shape, wanted, blocks, t, y, neighbours, people, guarantee, gap,
-        ("precisions of nodes times precisions of blocks of margins",),
+        tree, shape, ask.wanted, blocks, t, y, ask.neighbours, people, guarantee, gap,
+        notes=("precisions of nodes times precisions of blocks of margins",),
     )  # fmt: skip
     for place in range(len(blocks)):
         if node_scales(found, place, slice(None))[:, -1].min() < LEAST_Q:
@@ -134,6 +205,22 @@ def design_tree_margins(
                 "the noise of some node is too large for its grid: epsilon or a weight is too small"
             )
     return keeping(found, epsilon, delta)
+
+
+def _laplace(ask: _Question, epsilon: float) -> TreeMarginMechanism:
+    """Laplace noise on the cells of the leaves, added up."""
+    moved = 1 if ask.neighbours == "person" else 2
+    times = moved * ask.household
+    q = math.floor(Fraction(epsilon) * (1 << GRID_BITS) / times)
+    if not LEAST_Q <= q < LARGEST_Q:
+        raise AffineDPError(f"epsilon = {epsilon:g} is too small or too large for Laplace noise")
+    blocks = blocks_of(ask.wanted, "person")
+    guarantee = cell_guarantee(ask.tree, ask.sizes, ask.neighbours, ask.household, q)
+    found = TreeMarginMechanism(
+        ask.tree, ask.sizes, ask.wanted, blocks, np.ones(len(blocks)), np.ones(ask.tree.n),
+        ask.neighbours, ask.household, guarantee, notes=(ADD_UP,), cell_scale=q,
+    )  # fmt: skip
+    return keeping(found, epsilon)
 
 
 def _tree_part(tree: Tree, cost: FloatArray) -> tuple[FloatArray, float]:
@@ -153,73 +240,21 @@ def _tree_part(tree: Tree, cost: FloatArray) -> tuple[FloatArray, float]:
 
 
 def _margin_part(
-    sizes: tuple[int, ...], wanted: Sets, weights: ArrayLike | None
+    sizes: tuple[int, ...], wanted: Sets, weights: FloatArray
 ) -> tuple[FloatArray, Sets, float]:
     """Precisions of blocks for one person who joins, sensitivity 1, the blocks, and the gap."""
     blocks = blocks_of(wanted, "person")
     shares = variance_shares(sizes, wanted, blocks)
     cells = np.array([float(cells_of(sizes, A)) for A in wanted.tolist()])
-    given = np.ones(len(wanted)) if weights is None else np.asarray(weights, dtype=float)
-    if given.shape != (len(wanted),) or not np.isfinite(given).all() or not given.min() > 0:
-        raise AffineDPError(f"margin_weights must be {len(wanted):,} positive numbers")
-    plan = least_blocks(sizes, blocks, shares, given * cells, "person", "sum")
+    plan = least_blocks(sizes, blocks, shares, weights * cells, "person", "sum")
     return plan.t, blocks, max(plan.value / plan.bound - 1, 0.0)
 
 
-def cross_square(
-    tree: Tree,
-    sizes: Sequence[int],
-    blocks: Sets,
-    t: FloatArray,
-    y: FloatArray,
-    neighbours: CrossNeighbours,
-) -> Fraction:
-    """Return the squared sensitivity exactly.
-
-    A person is seen at all nodes of one path, G(∅) at each.  Who moves is seen on two branches, and
-    at the shared nodes above them as far as attributes differ: 2 (G(∅) − min G) at each.
-
-    Parameters
-    ----------
-    tree : Tree
-        The places.
-    sizes : sequence of int
-        Values of every attribute.
-    blocks, t : arrays
-        Blocks of margins and their precisions.
-    y : array
-        Precisions of nodes, breadth first.
-    neighbours : {"person", "replace"}
-        Who is a neighbour.
-    """
-    weight = [math.ceil(Fraction(value) * (1 << UNIT_BITS)) for value in y.tolist()]
-    alone = exact_square(sizes, blocks, t, "person")
-    n, parent = tree.n, tree.parent.tolist()
-    one, two = [0] * n, [-1] * n
-    if neighbours == "person":
-        for v in range(n - 1, 0, -1):
-            one[parent[v]] = max(one[parent[v]], one[v] + weight[v])
-        return Fraction(one[0] + weight[0]) * alone / (1 << UNIT_BITS)
-    shared = exact_square(sizes, blocks, t, "replace")
-    # over one denominator, so that all that follows is in whole numbers
-    scale = math.lcm(alone.denominator, shared.denominator)
-    apart, common = int(alone * scale), int(shared * scale)
-    branches = [0] * n
-    for v in range(n - 1, 0, -1):
-        p, height = parent[v], max(one[v], 0) + weight[v]
-        branches[p] += 1
-        if branches[p] == 1 or height > one[p]:
-            two[p] = one[p] if branches[p] > 1 else -1
-            one[p] = height
-        elif height > two[p]:
-            two[p] = height
-    best, above = 0, [0] * n
-    for v in range(n):
-        above[v] = weight[v] * common + (above[parent[v]] if v else 0)
-        best = max(best, above[v])  # the same place, or both below v
-        if two[v] >= 0:
-            best = max(best, above[v] + (one[v] + two[v]) * apart)
-    return Fraction(best, scale << UNIT_BITS)
+def _margin_weights(wanted: Sets, weights: ArrayLike | None) -> FloatArray:
+    given = np.ones(len(wanted)) if weights is None else np.asarray(weights, dtype=float)
+    if given.shape != (len(wanted),) or not np.isfinite(given).all() or not given.min() > 0:
+        raise AffineDPError(f"margin_weights must be {len(wanted):,} positive numbers")
+    return given
 
 
 def _scaled(
@@ -239,56 +274,3 @@ def _scaled(
             return y
         y = y * (float(allowed / square) * (1 - 2.0**-46))
     raise AffineDPError("the noise could not be scaled to the promise; the problem is degenerate")
-
-
-def cross_guarantee(
-    tree: Tree,
-    sizes: Sequence[int],
-    blocks: Sets,
-    t: FloatArray,
-    y: FloatArray,
-    neighbours: CrossNeighbours,
-    household: int,
-) -> Guarantee:
-    """Return what noise of precision ``y_v t_B`` promises, computed in integers.
-
-    Parameters
-    ----------
-    tree : Tree
-        The places.
-    sizes : sequence of int
-        Values of every attribute.
-    blocks, t : arrays
-        Blocks of margins and their precisions.
-    y : array
-        Precisions of nodes, breadth first.
-    neighbours : {"person", "replace"}
-        Who is a neighbour.
-    household : int
-        How many people may join or move at once.
-    """
-    square = cross_square(tree, sizes, blocks, t, y, neighbours)
-    root = math.isqrt(math.ceil(square * (1 << 2 * UNIT_BITS))) + 1
-    exact = Fraction(root, 1 << UNIT_BITS) * household * (1 + SHARE)
-    sensitivity = float(exact)
-    if Fraction(sensitivity) < exact:
-        sensitivity = math.nextafter(sensitivity, math.inf)
-    who = "one person" if household == 1 else f"a household of up to {household} people, each"
-    words = {
-        "person": f"{who} more or less, in one cell of the table of one place; all totals follow",
-        "replace": f"{who} counted in another cell or another place; the number of people is "
-        "public and the same in both",
-    }[neighbours]
-    return Guarantee(
-        law="gaussian",
-        sensitivity=sensitivity,
-        exact=True,
-        neighbours=words,
-        basis="Theorem 1 for white noise on residuals of margins at the nodes of a tree; all "
-        "numbers are computed from what is published",
-        curve=GaussianCurve(sensitivity),
-        method="heaviest path or pair of branches, in integers",
-        neighbours_key=f"tree × margins {neighbours} {household} {','.join(map(str, sizes))} "
-        f"{tree.key}",
-        unit=unit_of(neighbours, household),
-    )
