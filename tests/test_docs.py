@@ -179,3 +179,14 @@ def test_gallery_script_draws(script, monkeypatch, capsys):
     for axes in drawn:
         assert axes[0].has_data()
     assert capsys.readouterr().err == ""
+
+
+def test_measurements_stand_in_a_section_of_their_own():
+    """run.py writes marked sections anew one by one: what is in no section, or in another's, is lost."""
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    marked = re.compile(r"<!-- begin (\w+) -->\n(.*?)\n<!-- end \1 -->\n", re.DOTALL)
+    for name, section in marked.findall(text):
+        assert re.findall(r"^## |\A## ", section, re.MULTILINE) == ["## "], name
+        assert section.startswith("## "), name
+    rest = marked.sub("", text)
+    assert "## " not in rest and "|" not in rest and "<!--" not in rest
