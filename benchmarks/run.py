@@ -94,8 +94,8 @@ def header() -> str:
             "# Benchmark results",
             "",
             "Written by `python benchmarks/run.py`. The facts below are those of the last run; a",
-            "section that it did not run keeps its older numbers. *Busy* means that other programs had",
-            "most of the two cores: times are then too long, and ratios in one run say more.",
+            "section that it did not run keeps its older numbers. *Busy* means that other programs",
+            "had most of the cores: times are then too long, and ratios in one run say more.",
             "",
             f"- Machine: {processor()}, {os.cpu_count()} logical cores, {memory()}, "
             f"{platform.system()}",
