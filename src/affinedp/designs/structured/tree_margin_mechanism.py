@@ -266,8 +266,24 @@ class TreeMarginMechanism:
         each = [equal_sum_reach(scale, int(one), level, together) for one in terms]
         return np.asarray(each)[where]
 
+    def holds(self, most: int) -> bool:
+        """Return whether tables of so many people can be released without any overflow.
+
+        Parameters
+        ----------
+        most : int
+            A public bound on the number of people.
+        """
+        narrow = most * math.prod(n - 1 for n in self.sizes) < 1 << 63
+        return narrow or self.tree.n * math.prod(self.sizes) <= MOST_WIDE
+
     def release(
-        self, counts: ArrayLike, *, ledger: Ledger | None = None, label: str | None = None
+        self,
+        counts: ArrayLike,
+        *,
+        most: int | None = None,
+        ledger: Ledger | None = None,
+        label: str | None = None,
     ) -> ReleasedTreeMargins:
         """Publish the tables of all places: charge the ledger, then draw exact integer noise.
 
@@ -275,14 +291,16 @@ class TreeMarginMechanism:
         ----------
         counts : array of integers, shape (leaves, n_1, n_2, …)
             The tables of the leaf cells, in the order of their numbers.  Large ones must have at
-            most 32 bits: the type bounds what they can hold, so that no sum overflows, whatever
-            the data.
+            most 32 bits, or ``most``: either bounds what they can hold, so that no sum overflows,
+            whatever the data.
+        most : int, optional
+            A public bound on the number of people, which the counts must keep.
         ledger : Ledger, optional
             Charged before any noise is drawn.
         label : str, optional
             For the ledger; put no data in it.
         """
-        totals = self._totals(counts)
+        totals = self._totals(counts, most)
         entry = None
         if ledger is not None:
             entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
@@ -294,7 +312,7 @@ class TreeMarginMechanism:
             ledger.settle(entry)
         return ReleasedTreeMargins(self.tree, self.sizes, found)
 
-    def _totals(self, counts: ArrayLike) -> NDArray[Any]:
+    def _totals(self, counts: ArrayLike, most: int | None) -> NDArray[Any]:
         """The tables of all nodes, breadth first."""
         given, tree = np.asarray(counts), self.tree
         leaves = np.flatnonzero(tree.leaf)
@@ -303,12 +321,13 @@ class TreeMarginMechanism:
         cells = math.prod(self.sizes)
         # what the type can hold, summed over leaves and cells, times the longest contrast
         reach = int(max(abs(int(np.iinfo(given.dtype).min)), np.iinfo(given.dtype).max))
-        reach *= len(leaves) * cells * math.prod(n - 1 for n in self.sizes)
-        narrow = reach < 1 << 63
+        reach *= len(leaves) * cells
+        reach = reach if most is None else min(reach, most)
+        narrow = reach * math.prod(n - 1 for n in self.sizes) < 1 << 63
         if not narrow and tree.n * cells > MOST_WIDE:
             raise AffineDPError(
                 f"counts of type {given.dtype} could overflow in a table of this size: give "
-                "integers of at most 32 bits (the type is a public bound on them)"
+                "integers of at most 32 bits (the type is a public bound on them), or most"
             )
         ranks = np.argsort(np.argsort(tree.order[leaves]))
         totals = np.zeros((tree.n, cells), np.int64 if narrow else object)
