@@ -16,8 +16,15 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
-from affinedp.designs.structured.integer_noise import BLOCK, SPARE, Integers, noisy
-from affinedp.designs.structured.intervals import Interval, equal_sum_reach, half_widths
+from affinedp.designs.structured.integer_noise import (
+    BLOCK,
+    SPARE,
+    Integers,
+    noisy,
+    noisy_whole,
+    whole_share,
+)  # fmt: skip
+from affinedp.designs.structured.intervals import Interval, half_widths, whole_reach
 from affinedp.designs.structured.margin_blocks import Sets, members, subsets, variance_shares
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Indices, Tree
@@ -86,7 +93,7 @@ class ReleasedTreeMargins:
 class TreeMarginMechanism:
     """Gaussian noise of precision ``y_v t_B`` on the residual of every block B at every node v.
 
-    Or Laplace noise on the cells of the leaves, which are added up.
+    Or whole Laplace noise on the cells of the leaves, which are added up.
     :func:`~affinedp.designs.structured.tree_margins.design_tree_margins` makes one.
 
     Attributes
@@ -184,7 +191,8 @@ class TreeMarginMechanism:
         if any(B not in self.blocks for B in subsets(A)):
             raise AffineDPError(f"the margin {members(A)} is not released")
         if self.cell_scale is not None:
-            each = 2.0 * (2.0**GRID_BITS / self.cell_scale) ** 2
+            inverse = self.cell_scale / 2.0**GRID_BITS
+            each = 2.0 / inverse**2 * whole_share(inverse)
             return self.cells_in(members(A)).astype(float) * each
         total = np.zeros(self.tree.n)
         for root_known in {bool(self._known(B)[0]) for B in self.blocks.tolist()}:
@@ -263,7 +271,7 @@ class TreeMarginMechanism:
             return half_widths("gaussian", variances, level, together)
         terms, where = np.unique(self.cells_in(chosen), return_inverse=True)
         scale = 2.0**GRID_BITS / self.cell_scale
-        each = [equal_sum_reach(scale, int(one), level, together) for one in terms]
+        each = [whole_reach(scale, int(one), level, together) for one in terms]
         return np.asarray(each)[where]
 
     def holds(self, most: int) -> bool:
@@ -342,12 +350,12 @@ class TreeMarginMechanism:
     def _cells(self, totals: NDArray[Any]) -> dict[int, FloatArray]:
         """Contrasts of all blocks from noisy cells of leaves, which are added up."""
         leaves = np.flatnonzero(self.tree.leaf)
-        q = np.full(totals.shape[1], self.cell_scale, np.int64)
+        assert self.cell_scale is not None
         seen = np.zeros(totals.shape)
         step = max(1, BLOCK // totals.shape[1])
         for start in range(0, len(leaves), step):
             rows = leaves[start : start + step]
-            seen[rows] = noisy("laplace", totals[rows], np.broadcast_to(q, totals[rows].shape))
+            seen[rows] = noisy_whole(totals[rows], self.cell_scale)
         passes.added_up(self.tree.parent, seen)
         tables = seen.reshape(-1, *self.sizes)
         found = {}
