@@ -23,12 +23,13 @@ from affinedp.designs.structured.integer_noise import (
     noisy,
     noisy_whole,
     whole_share,
-)  # fmt: skip
-from affinedp.designs.structured.intervals import Interval, half_widths, whole_reach
+)
+from affinedp.designs.structured.intervals import half_widths, whole_reach
 from affinedp.designs.structured.margin_blocks import Sets, members, subsets, variance_shares
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Indices, Tree
 from affinedp.errors import AffineDPError
+from affinedp.intervals import Interval
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS

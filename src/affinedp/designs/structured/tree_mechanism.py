@@ -20,12 +20,13 @@ from affinedp.designs.structured.integer_noise import (
     noisy_whole,
     precisions,
     whole_share,
-)  # fmt: skip
-from affinedp.designs.structured.intervals import Interval, half_widths
+)
+from affinedp.designs.structured.intervals import half_widths
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Tree, TreeNeighbours
 from affinedp.designs.structured.whole_numbers import public_below, rounding_reach, whole_numbers
 from affinedp.errors import AffineDPError
+from affinedp.intervals import Interval
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
