@@ -66,6 +66,22 @@ def equal_sum_reach(scale: float, terms: int, level: float, together: int = 1) -
     return laplace_sum_reach(np.array([scale]), np.array([float(terms)]), each)
 
 
+def whole_reach(scale: float, terms: int, level: float, together: int = 1) -> float:
+    """Return how far a sum of whole Laplace numbers of one scale reaches; never too small.
+
+    A Laplace number is the difference of two exponential ones.  Their whole parts are geometric,
+    independent of the rests, and differ by whole Laplace noise.  So a sum L on the line is the
+    whole sum S and independent noise; a window of length 2k + 1 holds 2k + 1 whole numbers
+    wherever it is, and S is symmetric and unimodal: P(|S| ≤ k) ≥ P(|L| ≤ k + ½).
+
+    Parameters
+    ----------
+    scale, terms, level, together
+        As for :func:`equal_sum_reach`.
+    """
+    return float(math.ceil(max(equal_sum_reach(scale, terms, level, together) - 0.5, 0.0)))
+
+
 def laplace_reach(outside: float) -> float:
     """Return t with P(|Σ a_i L_i| > t σ) ≤ outside for all a, where σ² = 2 Σ a².
 
