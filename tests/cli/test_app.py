@@ -335,7 +335,7 @@ def test_whole_numbers_are_written_whole(run, tmp_path):
     for options, whole in ((gaussian, False), (("--law", "knorm", "--integers"), True)):
         code, _, err = run("design", "PROBLEM", "-o", mechanism, *options, problem=asked)
         assert code == 0, err
-        assert run("release", mechanism, data, "-o", out)[0] == 0
+        assert run("release", mechanism, data, "-o", out, "--force")[0] == 0
         lines = (tmp_path / "out.csv").read_text().split()[1:]
         assert all("." in line for line in lines) != whole
         if whole:
