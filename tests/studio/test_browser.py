@@ -281,6 +281,44 @@ def test_nothing_is_cut_off_on_a_telephone(studio, page, view):
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_publishing_spends_only_what_a_preview_said(studio, page, tmp_path):
+    with adp.Ledger(tmp_path / "budget.db", epsilon=1.0, protects="one person"):
+        pass
+    (tmp_path / "counts.csv").write_text("a,b,c\n30,70,100\n", encoding="utf-8")
+    page.open(link(studio, law="laplace", hidden="replace"))
+    page.driver.execute_script("document.getElementById('publishing').open = true")
+    page.click("preview")
+    assert "Choose the file" in page.text("preview-said")
+    page.find("file").send_keys(str(tmp_path / "counts.csv"))
+    page.until("document.getElementById('discover')")
+    page.settled()
+    page.find("ledger").send_keys(str(tmp_path / "budget.db"))
+    page.click("preview")
+    page.until("document.getElementById('publish')")
+    assert "1 row of counts.csv would be published" in page.text("preview-said")
+    with adp.Ledger(tmp_path / "budget.db", create=False) as ledger:
+        assert ledger.spent == 0
+    page.click("publish")
+    published = downloaded(tmp_path, "published.csv").read_text("utf-8").splitlines()
+    a, b, c = map(float, published[1].split(","))
+    assert a + b == pytest.approx(c)
+    with adp.Ledger(tmp_path / "budget.db", create=False) as ledger:
+        assert ledger.spent == pytest.approx(1.0)
+    page.click("preview")
+    page.until("document.querySelector('#preview-said .warn')")
+    assert "Nothing was charged" in page.text("preview-said")
+
+
+def test_a_long_design_can_be_cancelled(studio, page):
+    many = "\n".join(f"a{i} + b{i} + c{i} = d{i % 3}" for i in range(9))
+    page.open(link(studio, equations=many), wait=False)
+    page.until("!document.getElementById('work').hidden")
+    page.click("work-stop")
+    page.until("!document.getElementById('design-said').hidden")
+    assert "cancelled" in page.text("design-said")
+    assert "another run" not in page.text("banner")
+
+
 def test_a_stopped_server_is_explained(page):
     other = Studio()
     page.open(link(other, law="laplace", hidden="replace"))

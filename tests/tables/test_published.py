@@ -92,7 +92,7 @@ PAIRS = {
     "a frame that carries more": ({}, WHOLE, noted()),
     "the name of the columns": ({}, WHOLE, WHOLE.rename_axis(columns="mean 21.5")),
     "public numbers in one array with private ones": (
-        {"public": ["year"]},
+        {"public": ["year"], "whole": False},
         pd.DataFrame(np.array([[1, 2, 3, 2020]]), columns=["a", "b", "t", "year"]),
         pd.DataFrame(np.array([[1.5, 2, 3.5, 2020]]), columns=["a", "b", "t", "year"]),
     ),
@@ -132,7 +132,7 @@ PAIRS = {
         ),
     ),
     "public columns in the equations": (
-        {"public": ["t"]},
+        {"public": ["t"], "whole": False},
         frame([33, 4], [5, 6], [38, 10]),
         frame([33.5, 4], [4.5, 6], [38.0, 10.0]),
     ),
@@ -206,7 +206,9 @@ def test_the_example_tells_sums_of_doubles_apart():
 @pytest.mark.parametrize("round_to", [None, 0.1])
 @pytest.mark.parametrize("neighbours", ["circuits", "swaps"])
 def test_public_margins_of_decimals(neighbours, round_to, same_noisy_numbers):
-    release = TableRelease(margins="public", neighbours=neighbours, round_to=round_to, **PROMISE)
+    release = TableRelease(
+        margins="public", neighbours=neighbours, round_to=round_to, whole=False, **PROMISE
+    )
     one, other = release.release(TENTHS), release.release(MOVED)
     assert_published_the_same(one, other)
     assert sorted(one.public.ravel().tolist()) == [0.3, 0.5, 0.6, 0.7, 0.9]
@@ -216,7 +218,7 @@ def test_public_margins_of_a_long_table(same_noisy_numbers):
     def long(values):
         return pd.DataFrame({"r": list("uuuvvv"), "c": list("xyzxyz"), "n": np.ravel(values)})
 
-    release = TableRelease(margins=[["r"], ["c"]], **PROMISE)
+    release = TableRelease(margins=[["r"], ["c"]], whole=False, **PROMISE)
     one, other = release.release(long(TENTHS)), release.release(long(MOVED))
     assert_published_the_same(one, other)
 
@@ -256,9 +258,11 @@ report = "report.html"
 """
 
 
-def released_files(folder, data, kind, more=""):
+def released_files(folder, data, kind, more="", privacy=""):
     folder.mkdir()
-    (folder / "table.toml").write_text(TOML + more, encoding="utf-8")
+    (folder / "table.toml").write_text(
+        TOML.replace("[privacy]\n", f"[privacy]\n{privacy}") + more, encoding="utf-8"
+    )
     said = []
     release_file(folder / "table.toml", data, folder / f"out.{kind}", say=said.append)
     names = sorted(path.name for path in folder.iterdir())
@@ -275,7 +279,7 @@ def test_files_look_alike(tmp_path, kind, more, same_noisy_numbers):
     for name, table in (("one", whole), ("other", halves)):
         path = tmp_path / f"{name}.{kind}"
         table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
-        results.append(released_files(tmp_path / name, path, kind, more))
+        results.append(released_files(tmp_path / name, path, kind, more, "whole = false\n"))
     assert results[0] == results[1]
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
+from affinedp.designs.choose import LAW_NAMES
 from affinedp.designs.choose import design as least_noise
 from affinedp.designs.laplace import iid_noise
 from affinedp.errors import AffineDPError
@@ -140,6 +141,7 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "delta": question.delta,
         "exact": guarantee.curve_exact if question.delta else guarantee.exact,
         "law": mechanism.law,
+        "laws": dict(LAW_NAMES),
         "neighbours": known.words,
         "basis": guarantee.basis,
         "warnings": [*known.warnings, *guarantee.warnings],
@@ -209,6 +211,8 @@ def solve(wish: Wish) -> dict[str, Any]:
     with Progress("the ε that this error takes") as bar:
         for step in range(MOST_STEPS):
             at = _next(last, target) if last else at
+            if step and last and at == last[0]:
+                break  # at the end of what is allowed
             question = wish.question.model_copy(update={"epsilon": float(f"{math.exp(at):.9g}")})
             bar.update(step / MOST_STEPS, f"trying ε = {question.epsilon:.4g}")
             known, mechanism = designed(question)

@@ -25,6 +25,7 @@ from affinedp.tables.relations import column_relations, depths
 
 # Neighbours that the page lists to say how far one number moves.
 MOST_DIRECTIONS = 200_000
+SHOWN_MOVES = 4
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,10 @@ def known_of(question: Question) -> Known:
     if question.hidden == "directions":
         moves = _directions(question.directions, manifold)
         adjacency: Adjacency = DirectionAdjacency(manifold, moves)
-        return Known(texts, manifold, adjacency, adjacency.neighbours)
+        written = [line.text for line in lines_of(question.directions)]
+        more = f" and {len(written) - SHOWN_MOVES} more" if len(written) > SHOWN_MOVES else ""
+        words = f"a move that was written down ({'; '.join(written[:SHOWN_MOVES])}{more})"
+        return Known(texts, manifold, adjacency, words)
     if question.hidden == "definition4":
         adjacency = CircuitAdjacency(manifold, _mu(question, manifold))
         return Known(texts, manifold, adjacency, adjacency.neighbours)

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from affinedp.designs.choose import AnyLaw
+
 # What a page can show and a person can look through; beyond it there is the command line.
 MOST_CHARACTERS = 100_000
 MOST_ENTRIES = 2_000
 LONGEST_NAME = 200
 
 Hidden = Literal["definition4", "person", "replace", "directions"]
-Law = Literal["auto", "gaussian", "laplace", "knorm"]
 Text = Annotated[str, StringConstraints(max_length=MOST_CHARACTERS)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 Epsilon = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
@@ -61,7 +62,7 @@ class Question(Strict):
     directions: Text = ""
     epsilon: Epsilon = 1.0
     delta: Delta = 0.0
-    law: Law = "auto"
+    law: AnyLaw = "auto"
 
 
 class Wish(Strict):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from affinedp.designs.choose import LAW_NAMES
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
@@ -24,7 +25,6 @@ from affinedp.studio.problem import MOST_DIRECTIONS, Known
 from affinedp.studio.question import Question
 
 COVERED = "An equation that the public knows and that is missing above is not covered."
-LAW_WORDS = {"gaussian": "Gaussian", "laplace": "Laplace", "knorm": "K-norm"}
 
 
 def files(question: Question, known: Known, shown: dict[str, Any], mechanism: str) -> Any:
@@ -170,7 +170,7 @@ def report(question: Question, known: Known, shown: dict[str, Any]) -> str:
     bare = f"<p>Published without noise, because it is known anyway:</p><ul>{bare}</ul>" * bool(
         bare
     )
-    law = LAW_WORDS.get(shown["law"], shown["law"])
+    law = LAW_NAMES[shown["law"]]
     return _PAGE.format(
         epsilon=f"{question.epsilon:g}",
         delta=delta,

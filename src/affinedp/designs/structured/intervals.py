@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -14,29 +11,6 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.intervals import laplace_sum_reach
 from affinedp.promise.verification import Law
-
-
-@dataclass(frozen=True, eq=False)
-class Interval:
-    """Where the true numbers lie with the given probability; unpacks into its two ends.
-
-    Attributes
-    ----------
-    low, high : float or array
-        The ends.
-    level : float
-        With which probability.
-    simultaneous : bool
-        Whether for all numbers at once.
-    """
-
-    low: FloatArray = field(repr=False)
-    high: FloatArray = field(repr=False)
-    level: float
-    simultaneous: bool
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.low, self.high))
 
 
 def half_widths(

@@ -17,11 +17,12 @@ from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
 from affinedp.designs.structured.integer_noise import BLOCK, SPARE, Integers, noisy
-from affinedp.designs.structured.intervals import Interval, equal_sum_reach, half_widths
+from affinedp.designs.structured.intervals import equal_sum_reach, half_widths
 from affinedp.designs.structured.margin_blocks import Sets, members, subsets, variance_shares
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Indices, Tree
 from affinedp.errors import AffineDPError
+from affinedp.intervals import Interval
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS

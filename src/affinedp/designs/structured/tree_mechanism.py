@@ -15,11 +15,12 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import Integers, noisy, precisions
-from affinedp.designs.structured.intervals import Interval, half_widths
+from affinedp.designs.structured.intervals import half_widths
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Tree, TreeNeighbours
 from affinedp.designs.structured.whole_numbers import public_below, rounding_reach, whole_numbers
 from affinedp.errors import AffineDPError
+from affinedp.intervals import Interval
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.sampler import Sampler, checked_sampler

@@ -32,7 +32,7 @@ async function preview() {
   try {
     const told = await post("/api/release/preview", { question: question(), file: state.file, ledger: find("ledger").value.trim(), rows, label: "studio" });
     const lines = [
-      `${number(told.rows, 9)} rows of ${fileName()} would be published, and ${number(told.charges, 9)} release${told.charges === 1 ? "" : "s"} of ε = ${upward(told.epsilon)} charged.`,
+      `${number(told.rows, 9)} row${told.rows === 1 ? "" : "s"} of ${fileName()} would be published, and ${number(told.charges, 9)} release${told.charges === 1 ? "" : "s"} of ε = ${upward(told.epsilon)} charged.`,
       `The ledger “${told.ledger}” protects ${told.protects || "one secret"}: ε = ${upward(told.spent)} of ${number(told.cap)} is spent, ${number(told.remaining)} is left.`,
     ];
     fill(place, lines.map((one) => el("p", {}, one)), told.fits

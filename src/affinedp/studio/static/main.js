@@ -39,10 +39,15 @@ const quiet = (error) => {
   return error instanceof Refused;
 };
 
-// Step by step: what is wrong above is said before anything below is asked.
+// Both are asked at once, but what is wrong above is said before anything below is shown.
 async function update() {
   const asked = question();
   document.body.dataset.busy = "yes";
+  let waiting = null;
+  const leaking = ask("leak", "/api/leak", asked, (progress, stop) => { waiting?.(progress, stop); }).then(
+    (found) => ({ answer: found.answer }),
+    (error) => ({ error }),
+  );
   try {
     const checked = (await ask("check", "/api/check", asked)).answer;
     known.showCheck(checked);
@@ -53,12 +58,15 @@ async function update() {
     if (quiet(error)) stuck(error.message);
     return undefined;
   }
+  // the verdict comes first; a design would only slow it down, unless it takes long
+  const long = new Promise((go) => { waiting = (progress, stop) => { noise.waitLeak(progress, stop); go(null); }; });
+  noise.showFixed(null); // what stands there belongs to the question before
+  const first = await Promise.race([leaking, long]);
+  if (first?.error?.name === "AbortError") return undefined; // another question came
   const design = designed(asked);
-  try {
-    noise.showLeak((await ask("leak", "/api/leak", asked)).answer);
-  } catch (error) {
-    if (quiet(error)) noise.noLeak(error.message);
-  }
+  const { answer, error } = first ?? (await leaking);
+  if (answer) noise.showLeak(answer);
+  else if (quiet(error)) noise.noLeak(error.message);
   return design;
 }
 

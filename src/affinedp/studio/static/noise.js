@@ -1,6 +1,6 @@
 // Steps 2 and 3 and the verdict: what forgetful noise gives away, and the noise that does not.
 import { bars, graph, pair } from "./charts.js";
-import { chances, el, fill, find, LAWS, number, show, signed, upward } from "./dom.js";
+import { chances, el, fill, find, number, show, signed, upward } from "./dom.js";
 import { moves, setMoves, state } from "./state.js";
 
 const MOST_BOXES = 60;
@@ -67,6 +67,11 @@ export function showLeak(answer) {
   find("verdict-leak").classList.toggle("bad", !answer.kept);
 }
 
+export function waitLeak(progress, stop) {
+  noLeak("looking for the pair that is hardest to hide …");
+  find("claim").append(el("button", { class: "plain", onclick: stop }, "Cancel"));
+}
+
 export function noLeak(message) {
   find("fix").disabled = true;
   find("verdict-leak").classList.remove("bad");
@@ -102,10 +107,10 @@ export function showDesign(answer, changed) {
 
 function showLaws(answer, changed) {
   const errors = new Map(answer.alternatives.map((one) => [one.law, one]));
-  const options = ["auto", "gaussian", "laplace", "knorm"].map((law) => {
+  const options = ["auto", ...Object.keys(answer.laws)].map((law) => {
     const other = errors.get(law);
     let words = "";
-    if (law === "auto") words = state.law === "auto" ? `takes ${LAWS[answer.law]}: error ${number(answer.error)}` : "the least error of all";
+    if (law === "auto") words = state.law === "auto" ? `takes ${answer.laws[answer.law]}: error ${number(answer.error)}` : "the least error of all";
     else if (law === answer.law) words = `error ${number(answer.error)}`;
     else if (other?.designed) words = `error ${number(other.error)}`;
     else if (other) words = other.error ? `at least ${number(other.error)}` : "not designed";
@@ -113,7 +118,7 @@ function showLaws(answer, changed) {
     if (barred) words = "needs δ > 0";
     return el("label", { class: barred ? "barred" : "" },
       el("input", { type: "radio", name: "law", value: law, checked: state.law === law, disabled: barred, onchange: () => { state.law = law; changed(); } }),
-      el("b", {}, law === "auto" ? "The best" : LAWS[law]), el("span", {}, words));
+      el("b", {}, law === "auto" ? "The best" : answer.laws[law]), el("span", {}, words));
   });
   fill(find("laws"), el("legend", { class: "sr" }, "Law of the noise"), options);
   const bound = answer.lower_bound ? `No noise of any law can do better than ${Math.floor(100 * answer.least_share)} % of this error. ` : "";
