@@ -236,3 +236,23 @@ def test_files_ledgers_stacks_and_audits(tmp_path):
     assert (low < 1).all()
     assert (high > 1).all()
     assert audit(m, runs=4000, seed=1).passed
+
+
+def test_what_is_designed_can_be_released():
+    """What neighbours share is published as it is, which stairs are not drawn for."""
+    free = adp.AffineManifold(np.zeros((0, 3)))
+    first = adp.DirectionAdjacency(free, [[1.0], [0.0], [0.0]])
+    for m in (
+        adp.design(free, epsilon=1.0, adjacency=first),
+        adp.design(free, epsilon=1.0, mu=[1, 0, 1]),
+    ):
+        assert m.law != "staircase"
+        assert m.release([1.0, 2.0, 3.0])[1] == 2.0
+    with pytest.raises(adp.AffineDPError, match="neighbours share some of it"):
+        adp.design(free, epsilon=1.0, adjacency=first, law="staircase")
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 20.0, 700.0])
+def test_stairs_of_one_step_are_called_by_the_geometric_law(epsilon):
+    """They are the same law; which of them is taken must not depend on rounding."""
+    assert adp.design(PAIR, epsilon=epsilon, integers=True).law == "knorm"

@@ -66,12 +66,16 @@ def symmetric_hull(moves: Sequence[Vector], limit: int = MOST_SIMPLICES) -> Face
     (6, 6, [((-1, -1), 1), ((-1, 0), 1)])
     """
     chosen = _one_of_each_pair(moves)
+    size = len(chosen[0]) if chosen else 0
+    if size > MOST_DIMENSIONS:  # first of all: in so many dimensions qhull takes hours
+        raise TooLargeBodyError(
+            f"the body has {size} dimensions, more than {MOST_DIMENSIONS}: its facets are too many"
+        )
     found = _build(_outside_first(chosen), limit)
     meeting: dict[int, set[tuple[Vector, int]]] = {}
     for simplex, plane in zip(found.simplices, found.planes):
         for place in simplex:
             meeting.setdefault(place, set()).add(plane)
-    size = len(found.points[0])
     vertices = [
         place
         for place, planes in meeting.items()
@@ -146,10 +150,6 @@ class _Surface:
 def _build(points: list[Vector], limit: int) -> Facets:
     """Beneath-beyond: each new plane is the combination of two old ones through the new point."""
     size = len(points[0]) if points else 0
-    if size > MOST_DIMENSIONS:
-        raise TooLargeBodyError(
-            f"the body has {size} dimensions, more than {MOST_DIMENSIONS}: its facets are too many"
-        )
     start = independent(points, size)
     if size == 0 or len(start) < size:
         raise AffineDPError("the moves do not span the space of the noise")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -21,6 +22,8 @@ from affinedp.files.writing import replacing
 Source = Callable[[], Any]
 
 MOST_BYTES = 2_000_000_000
+# Of an Excel file, whose texts are all held at once.
+MOST_UNPACKED = 1_000_000_000
 # A cell of text takes a hundred bytes, a column some thousand.
 MOST_CELLS = 20_000_000
 MOST_COLUMNS = 100_000
@@ -200,11 +203,16 @@ def _read_excel(path: Path, source: Source) -> Any:
     import pandas
     from openpyxl import load_workbook
 
+    check_unpacked(path.name, source())
     book = load_workbook(source(), read_only=True, data_only=True)
     try:
         sheet = book.worksheets[0]
         _check_size(path, (sheet.max_row or 0) * (sheet.max_column or 0), sheet.max_column or 0)
-        rows = [list(row) for row in sheet.iter_rows(values_only=True)]
+        rows, cells = [], 0
+        for row in sheet.iter_rows(values_only=True):
+            rows.append(list(row))
+            cells += len(row)
+            _check_size(path, cells, len(row))  # a sheet need not say its size, or say it rightly
     finally:
         book.close()
     while rows and all(value is None for value in rows[-1]):
@@ -216,6 +224,21 @@ def _read_excel(path: Path, source: Source) -> Any:
         raise AffineDPError(f"{path.name} has two columns with the same name")
     columns = {name: [row[place] for row in rows[1:]] for place, name in enumerate(names)}
     return pandas.DataFrame(columns, columns=list(names))
+
+
+def check_unpacked(name: str, source: Any) -> None:
+    """Refuse an Excel file that is small only while it is packed.
+
+    Parameters
+    ----------
+    name : str
+        What the file is called.
+    source : path or file
+        The file, from its beginning.
+    """
+    with zipfile.ZipFile(source) as packed:
+        if sum(part.file_size for part in packed.infolist()) > MOST_UNPACKED:
+            raise AffineDPError(f"{name} is too large when unpacked")
 
 
 def _csv_size(path: Path, file: BinaryIO) -> tuple[int, int]:

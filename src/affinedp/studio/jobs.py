@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from typing import Any
 
 from affinedp.errors import AffineDPError
@@ -232,6 +234,7 @@ def work(connection: Any, task: str, question: Any) -> None:
     """
     from affinedp.studio.tasks import TASKS
 
+    _end_with_the_server()
     told = [0.0]
 
     def tell(label: str, share: float, note: str) -> None:
@@ -251,6 +254,19 @@ def work(connection: Any, task: str, question: Any) -> None:
         connection.send(("refused", "this needs more memory than there is"))
     except Exception as error:  # no values: an unexpected message may quote private numbers
         connection.send(("failed", f"unexpected: {type(error).__name__}"))
+
+
+def _end_with_the_server() -> None:
+    """Leave no computation behind when the server is gone, however it ended."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _finite(value: Any) -> Any:

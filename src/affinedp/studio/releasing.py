@@ -19,6 +19,8 @@ from affinedp.studio.question import Publication
 from affinedp.studio.uploads import Held, Shelf
 
 LONGEST_OFFER = 900.0
+# Each holds a table: older previews are forgotten.
+MOST_OFFERS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,8 @@ class Releases:
         with self._lock:
             now = time.monotonic()
             self._offers = {key: one for key, one in self._offers.items() if one.until > now}
+            for oldest in list(self._offers)[: 1 - MOST_OFFERS]:
+                del self._offers[oldest]
             self._offers[ticket] = Offer(publication, mechanism, table, now + LONGEST_OFFER)
         return {**answer, "ticket": ticket}
 

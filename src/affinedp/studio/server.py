@@ -26,6 +26,11 @@ STATIC = {
     "studio.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
+NUMBERS = {
+    "float_parsing": "this is not a number",
+    "int_parsing": "this is not a whole number",
+    "int_from_float": "this is not a whole number",
+}
 JobNumber = Annotated[str, Header(alias="x-studio-job", pattern=r"^[A-Za-z0-9_-]{8,64}$")]
 
 
@@ -67,7 +72,12 @@ def _refusals(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         words = [str(part) for part in first["loc"] if part not in ("body", "query")]
-        return _message(422, f"{' '.join(words)}: {first['msg']}")
+        said = NUMBERS.get(first["type"], first["msg"])
+        return _message(422, f"{' '.join(words) or 'the question'}: {said}")
+
+    @app.exception_handler(HTTPException)
+    async def not_understood(_: Request, error: HTTPException) -> JSONResponse:
+        return _message(error.status_code, str(error.detail))
 
     @app.exception_handler(AffineDPError)
     async def refused(_: Request, error: AffineDPError) -> JSONResponse:

@@ -46,7 +46,9 @@ def serve(port: int | None, open_page: bool, say: Callable[[str], None]) -> None
     say("The page is on this machine only, and its data stays in this process. Ctrl+C stops it.")
     if open_page:
         webbrowser.open(link)
-    settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    settings = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, ws="none"
+    )
     try:
         uvicorn.Server(settings).run(sockets=[listener])
     finally:

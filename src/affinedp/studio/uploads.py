@@ -14,7 +14,7 @@ from typing import Any
 from affinedp.discovery.ask import discover
 from affinedp.discovery.costs import upward
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.files.data import read_table
+from affinedp.files.data import check_unpacked, read_table
 from affinedp.files.visible import check_names
 from affinedp.progress import Progress
 
@@ -148,6 +148,7 @@ def peek(held: Held) -> dict[str, Any]:
         elif kind == ".parquet":
             columns, rows = _parquet_outline(held.content)
         else:
+            check_unpacked(held.name, io.BytesIO(held.content))
             columns, rows = _excel_outline(held.content)
     except AffineDPError:
         raise

@@ -2,9 +2,8 @@
 import { ask, Refused, save } from "./api.js";
 import { lines, network } from "./charts.js";
 import { chances, el, fill, find, later, LAWS, number, upward } from "./dom.js";
-import { state, write } from "./state.js";
+import { sized, state, write } from "./state.js";
 
-const size = (text, otherwise) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : otherwise);
 let open = "";
 
 function field(name, label, properties = {}, tag = "input") {
@@ -68,11 +67,11 @@ async function update() {
   try {
     if (view === "control") showControl((await ask("control", "/api/control", {
       A: state.A, C: state.C, mu: state.reach, neighbours: state.neighbours,
-      horizon: Math.round(size(state.horizon, 100)), epsilon: size(state.c_epsilon, 1), delta: size(state.c_delta, 0.01),
+      horizon: sized(state.horizon), epsilon: sized(state.c_epsilon), delta: sized(state.c_delta),
     }, working(view))).answer);
     else showConsensus((await ask("consensus", "/api/consensus", {
-      links: state.links, rounds: Math.round(size(state.rounds, 60)), mu: size(state.n_mu, 1), spread: size(state.spread, 10), law: state.n_law,
-      epsilon: size(state.n_epsilon, 1), delta: size(state.n_delta, 0.01),
+      links: state.links, rounds: sized(state.rounds), mu: sized(state.n_mu), spread: sized(state.spread), law: state.n_law,
+      epsilon: sized(state.n_epsilon), delta: sized(state.n_delta),
     }, working(view))).answer);
     find(`${view}-work`).hidden = true;
   } catch (error) {

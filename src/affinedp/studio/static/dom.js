@@ -21,9 +21,17 @@ export function svg(tag, properties = {}, ...children) {
   return made;
 }
 
+// Whoever works with keys stays where they are, and what they are writing is kept.
 export function fill(target, ...children) {
+  const held = document.activeElement !== target && target.contains(document.activeElement) ? document.activeElement : null;
   target.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  const again = held && [...target.querySelectorAll(held.tagName)].find((one) => same(one, held));
+  if (!again) return;
+  if (again.type === "number") again.value = held.value;
+  again.focus({ preventScroll: true });
 }
+
+const same = (one, other) => ["id", "name", "value", "aria-label"].every((name) => name === "value" && one.type === "number" ? true : one.getAttribute(name) === other.getAttribute(name)) && one.textContent === other.textContent;
 
 export function show(target, yes) {
   target.hidden = !yes;
@@ -34,7 +42,7 @@ export function number(value, digits = 4) {
   if (value === null || value === undefined) return "∞";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e7 || size < 1e-4) return value.toExponential(digits - 2).replace("e", " · 10^").replace("+", "");
+  if (size >= 1e7 || size < 1e-4) return `${Number(value.toPrecision(digits)).toExponential()}`.replace("e", " · 10^").replace("+", "");
   return String(Number(value.toPrecision(digits)));
 }
 

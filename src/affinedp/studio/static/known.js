@@ -1,12 +1,14 @@
 // Step 1: equations as text, checked while they are typed, or suggested by a file.
 import { ask, forget, get, Refused, upload } from "./api.js";
 import { el, fill, find, number, show } from "./dom.js";
-import { also, DEFAULTS, rejected, state } from "./state.js";
+import { also, DEFAULTS, state } from "./state.js";
 
 const SIZES = [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]];
 let limit = 50_000_000;
 let outline = null;
 let found = null;
+// Equations that are not public: they stay in this tab, and out of the address, which people hand on.
+let rejected = [];
 
 const bytes = (size) => {
   const [unit, word] = SIZES.find(([least]) => size >= least) ?? [1, "bytes"];
@@ -80,7 +82,7 @@ async function choose(file, changed) {
   try {
     if (state.file) forget(state.file);
     state.file = (await upload(file)).file;
-    state.no = "";
+    rejected = [];
     await peek(changed);
   } catch (error) {
     failed(error);
@@ -106,7 +108,7 @@ async function peek(changed) {
 }
 
 function showFile(changed) {
-  const drop = el("button", { class: "plain", onclick: () => { forget(state.file); state.file = state.no = ""; found = null; say(); changed(); } }, "Forget it");
+  const drop = el("button", { class: "plain", onclick: () => { forget(state.file); state.file = ""; found = null; rejected = []; say(); changed(); } }, "Forget it");
   const columns = outline.columns.slice(0, 40).map((name) => el("li", {}, name));
   if (outline.columns.length > 40) columns.push(el("li", {}, `and ${outline.columns.length - 40} more`));
   const look = el("button", { class: "primary small", id: "discover", onclick: () => discover(changed) }, "Look for equations in it");
@@ -123,9 +125,10 @@ async function discover(changed) {
   const place = find("found");
   try {
     const question = { file: state.file, known: [], epsilon: Number(state.epsilon) || 1, delta: Number(state.delta) || 0 };
-    found = (await ask("discover", "/api/discover", question, (progress, stop) =>
+    const told = (await ask("discover", "/api/discover", question, (progress, stop) =>
       fill(place, el("div", { class: "work" }, el("progress", { "aria-label": "Progress" }), el("span", {}, `${progress.note || "looking"} …`), el("button", { class: "plain", onclick: stop }, "Cancel"))),
     )).answer;
+    found = { ...told, epsilon: question.epsilon }; // the costs are about this ε, whatever comes later
     showFile(changed);
   } catch (error) {
     if (error instanceof Refused) fill(place, el("p", { class: "warn", role: "alert" }, error.message));
@@ -136,12 +139,12 @@ const written = () => state.equations.split("\n").map((line) => line.trim()).fil
 
 function suggestions(changed) {
   if (!found.equations.length) return [el("p", {}, "No equation between columns was found. That there is none is not proved.")];
-  const no = rejected();
+  const no = rejected;
   const change = (lines, refused) => {
     // a table of totals is about people: whoever wants Definition 4 says so
     if (state.equations === DEFAULTS.equations && state.hidden === DEFAULTS.hidden) state.hidden = "person";
     state.equations = lines.join("\n");
-    state.no = refused.length ? JSON.stringify(refused) : "";
+    rejected = refused;
     refresh();
     showFile(changed);
     changed();
@@ -156,7 +159,7 @@ function suggestions(changed) {
     el("ul", { class: "found" }, found.equations.map((one) => {
       const taken = written().includes(one.text);
       const refused = no.includes(one.text);
-      const cost = one.cost === null ? "" : ` If it is forgotten, ε = ${Number(state.epsilon)} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`;
+      const cost = one.cost === null ? "" : ` If it is forgotten, ε = ${found.epsilon} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`;
       return el("li", { class: taken ? "taken" : refused ? "refused" : "" },
         el("code", {}, one.text),
         el("span", { class: "quiet" }, `${one.pattern}, holds in ${one.holds} rows.${cost}`),

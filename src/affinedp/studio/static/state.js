@@ -12,7 +12,6 @@ export const DEFAULTS = {
   law: "auto",
   fixed: "",
   file: "",
-  no: "",
   also: "",
   A: "1 0.1; 0 1",
   C: "1 0",
@@ -64,22 +63,22 @@ function list(text) {
   }
 }
 
-export const rejected = () => list(state.no);
 export const also = () => list(state.also).filter((one) => typeof one === "string");
 
-const sized = (text, otherwise) => (text.trim() === "" || !Number.isFinite(Number(text)) ? otherwise : Number(text));
+// What is no number is sent as it is, and refused: another number would be a promise that nobody asked for.
+export const sized = (text) => (text.trim() === "" || !Number.isFinite(Number(text)) ? text : Number(text));
 
 export function question() {
   return {
     equations: state.equations,
     also: also(),
     hidden: state.hidden,
-    mu: sized(state.mu, 1),
+    mu: sized(state.mu),
     moves: moves(),
-    counted: Math.round(sized(state.counted, 1)),
+    counted: sized(state.counted),
     directions: state.directions,
-    epsilon: sized(state.epsilon, 1),
-    delta: sized(state.delta, 0),
+    epsilon: sized(state.epsilon),
+    delta: sized(state.delta),
     law: state.law,
   };
 }
