@@ -73,6 +73,14 @@ def test_python_blocks_are_doctests(page):
     assert not problems
 
 
+@pytest.mark.parametrize("page", sorted(set(PAGES) & set(DOCS.rglob("*.md"))), ids=page_name)
+def test_pages_of_the_site_link_to_no_page_outside_it(page):
+    """Sphinx does not find such a page, and its warning fails the build."""
+    for link in re.findall(r"\]\(([^)\s#]+\.md)(?:#[^)]*)?\)", prose(page)):
+        if not link.startswith("http"):
+            assert (page.parent / link).resolve().is_relative_to(DOCS.resolve()), link
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_pages_say_nothing_about_the_machine_they_were_written_on(page):
     assert not re.search(r"/(work|root|home|farm|tmp)/\w", page.read_text(encoding="utf-8"))
