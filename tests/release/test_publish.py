@@ -166,7 +166,7 @@ def test_pandas_is_matched_by_name(mechanisms):
     assert list(one.index) == list("abcd")
     assert one.name == "u"
     for broken, message in (
-        (data.drop(columns="a"), "missing"),
+        (data.drop(columns="a"), "there is no column 'a'"),
         (data.assign(e=1), "unknown"),
         (data.assign(a=[1, None, 2]), "'a' has missing"),
         (data.assign(a=["x", "y", "z"]), "real number"),
