@@ -105,8 +105,8 @@ def trial(
         if guarantee.asked is not None:
             verdict = "keeps" if guarantee.keeps_asked() else "does NOT keep"
             say(f"the noise {verdict} {guarantee.asked}, as was asked")
-        for words in said.values():
-            say(words)
+        for last in said.values():
+            say(last)
     if code:
         raise typer.Exit(code if code > 0 else 4)
 
