@@ -105,8 +105,8 @@ def trial(
         if guarantee.asked is not None:
             verdict = "keeps" if guarantee.keeps_asked() else "does NOT keep"
             say(f"the noise {verdict} {guarantee.asked}, as was asked")
-        for last in said.values():
-            say(last)
+        for line in said.values():
+            say(line)
     if code:
         raise typer.Exit(code if code > 0 else 4)
 
