@@ -217,3 +217,13 @@ def test_scripts_import_names_that_exist(script):
             for name in node.names:
                 if not hasattr(module, name.name):
                     importlib.import_module(f"{node.module}.{name.name}")
+
+
+def test_the_reference_lists_names_that_exist():
+    text = (DOCS / "reference" / "index.md").read_text(encoding="utf-8")
+    names = re.findall(r"^   (affinedp[\w.]*)$", text, re.MULTILINE)
+    assert names
+    for name in names:
+        module, _, last = name.rpartition(".")
+        if not hasattr(importlib.import_module(module or name), last):
+            importlib.import_module(name)
