@@ -167,7 +167,7 @@ def test_pandas_is_matched_by_name(mechanisms):
     assert one.name == "u"
     for broken, message in (
         (data.drop(columns="a"), "there is no column 'a'"),
-        (data.assign(e=1), "unknown"),
+        (data.assign(e=1), "does not know the column 'e'"),
         (data.assign(a=[1, None, 2]), "'a' has missing"),
         (data.assign(a=["x", "y", "z"]), "real number"),
         (data.assign(a=pandas.to_datetime(["2020"] * 3)), "'a' has values of type"),

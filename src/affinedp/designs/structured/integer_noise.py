@@ -196,11 +196,17 @@ def noisy_whole(counts: NDArray[Any], q: int, sampler: Sampler = "bulk") -> Floa
     for start in range(0, len(flat), BLOCK):
         block = flat[start : start + BLOCK]
         if sampler == "opendp":
-            drawn = opendp_integers("laplace", scale, len(block))
+            drawn = opendp_integers("laplace", _float_above(scale), len(block))
         else:
             drawn = _whole_noise(scale).draw_narrow(len(block))
         found[start : start + BLOCK] = (block + drawn).astype(float)
     return found.reshape(counts.shape)
+
+
+def _float_above(scale: Fraction) -> Fraction:
+    """The least float that is not below: OpenDP takes floats, and more noise keeps the promise."""
+    near = float(scale)
+    return Fraction(near if Fraction(near) >= scale else math.nextafter(near, math.inf))
 
 
 @functools.lru_cache(maxsize=8)
