@@ -236,3 +236,15 @@ def test_files_ledgers_stacks_and_audits(tmp_path):
     assert (low < 1).all()
     assert (high > 1).all()
     assert audit(m, runs=4000, seed=1).passed
+
+
+def test_what_is_designed_can_be_released():
+    """With the total public no staircase noise can be released, so none is designed."""
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    total_known = adp.DirectionAdjacency(manifold, [[1.0], [-1.0], [0.0]])
+    made = adp.design(manifold, epsilon=1.0, adjacency=total_known)
+    assert made.law != "staircase"
+    a, b, c = made.release([30.0, 70.0, 100.0])
+    assert (a + b, c) == (100.0, 100.0)
+    with pytest.raises(adp.AffineDPError, match="must hide all"):
+        adp.design(manifold, epsilon=1.0, adjacency=total_known, law="staircase")
