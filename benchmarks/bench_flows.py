@@ -9,7 +9,7 @@ import numpy as np
 
 import affinedp as adp
 from affinedp import flows
-from affinedp.neighbours.circuits.ask import exact_circuit
+from affinedp.neighbours.circuits.rational import exact_circuit
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
 SAMPLED_BASES = 2_000
@@ -85,12 +85,13 @@ def _sampled_row(name: str) -> str:
     tried.sort(key=lambda pair: -pair[0])
     # what floating point takes for a tiny coefficient may be a zero: believe only exact ones
     exact = next(
-        found
+        dict(zip(support.tolist(), found, strict=True))
         for _, support in tried
-        if (found := exact_circuit(flow.manifold.exact_rows, support)) is not None
+        if (found := exact_circuit([flow.manifold.exact_column(i) for i in support.tolist()]))
+        is not None
     )
     least = min(abs(value) for value in exact.values())
-    found = math.sqrt(sum(float(v / least) ** 2 for i, v in exact.items() if i < on_flows))
+    found = math.sqrt(sum((v / least) ** 2 for i, v in exact.items() if i < on_flows))
     sigma = adp.gaussian_sigma(1.0, 1e-6) * found
     return f"| {name} | {found:.2e} | {sigma:.1e} MW |"
 

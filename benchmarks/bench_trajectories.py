@@ -55,6 +55,8 @@ def _worst_error(horizon: int) -> float:
 
 def run() -> str:
     lines = [
+        "## Long trajectories",
+        "",
         "The least output noise for 4 states with eigenvalues on the unit circle, one output,",
         "time-local neighbours. The directions themselves take 16 T doubles.",
         "",

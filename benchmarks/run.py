@@ -94,7 +94,8 @@ def header() -> str:
             "# Benchmark results",
             "",
             "Written by `python benchmarks/run.py`. The facts below are those of the last run; a",
-            "section that it did not run keeps its older numbers.",
+            "section that it did not run keeps its older numbers. *Busy* means that other programs",
+            "had most of the cores: times are then too long, and ratios in one run say more.",
             "",
             f"- Machine: {processor()}, {os.cpu_count()} logical cores, {memory()}, "
             f"{platform.system()}",
@@ -122,12 +123,12 @@ def section_of(name: str) -> tuple[str, bool]:
 
 
 def kept_sections() -> dict[str, str]:
-    """The sections of RESULTS.md whose benchmark still exists."""
+    """The sections of RESULTS.md; those without a benchmark here were measured by other means."""
     if not RESULTS.exists():
         return {}
     marked = r"<!-- begin (\w+) -->\n(.*?)\n<!-- end \1 -->"
     found = re.findall(marked, RESULTS.read_text(encoding="utf-8"), re.DOTALL)
-    return {name: text for name, text in found if name in available()}
+    return dict(found)
 
 
 def write(sections: dict[str, str]) -> None:

@@ -1,5 +1,7 @@
 """The pages hang together: links lead somewhere, code runs, scripts of the gallery draw."""
 
+import ast
+import importlib
 import json
 import re
 import runpy
@@ -69,6 +71,14 @@ def test_python_blocks_are_doctests(page):
         elif language in ("python", "pycon") and page not in NOT_RUN:
             problems.append(f"is not run: {code[:40]!r}")
     assert not problems
+
+
+@pytest.mark.parametrize("page", sorted(set(PAGES) & set(DOCS.rglob("*.md"))), ids=page_name)
+def test_pages_of_the_site_link_to_no_page_outside_it(page):
+    """Sphinx does not find such a page, and its warning fails the build."""
+    for link in re.findall(r"\]\(([^)\s#]+\.md)(?:#[^)]*)?\)", prose(page)):
+        if not link.startswith("http"):
+            assert (page.parent / link).resolve().is_relative_to(DOCS.resolve()), link
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -179,3 +189,31 @@ def test_gallery_script_draws(script, monkeypatch, capsys):
     for axes in drawn:
         assert axes[0].has_data()
     assert capsys.readouterr().err == ""
+
+
+def test_measurements_stand_in_a_section_of_their_own():
+    """run.py writes sections anew, one by one: what stands in none, or in another's, is lost."""
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    marked = re.compile(r"<!-- begin (\w+) -->\n(.*?)\n<!-- end \1 -->\n", re.DOTALL)
+    for name, section in marked.findall(text):
+        assert len(re.findall(r"^## ", section, re.MULTILINE)) == 1, name
+        assert section.startswith("## "), name
+    rest = marked.sub("", text)
+    assert not re.findall(r"^## |^\||<!--", rest, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "script",
+    sorted(
+        [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("examples/*.py"), *DOCS.glob("figures/*.py")]
+    ),
+    ids=page_name,
+)
+def test_scripts_import_names_that_exist(script):
+    """Benchmarks and figures run for minutes, so only what they import is looked at."""
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "affinedp":
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                if not hasattr(module, name.name):
+                    importlib.import_module(f"{node.module}.{name.name}")

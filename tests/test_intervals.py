@@ -70,7 +70,9 @@ def test_bad_levels(level):
 def test_intervals_know_the_bound():
     """A public bound makes the noise larger, and all that is said about it."""
     t = pd.DataFrame({"a": [10.0] * 300, "b": [20.0] * 300, "c": [30.0] * 300})
-    description = TableRelease(totals={"c": ["a", "b"]}, epsilon=1.0, delta=1e-6)
+    description = TableRelease(
+        totals={"c": ["a", "b"]}, epsilon=1.0, delta=1e-6, law="gaussian", whole=False
+    )
     out = description.release(t, bound=2.0**53)
     low, high = out.interval(0.95)
     assert (((low <= t) & (t <= high)).mean() > 0.88).all()
@@ -182,3 +184,14 @@ def test_sums_of_many_laplace_numbers_are_nearly_normal_and_never_too_short():
     grouped = laplace_sum_reach(np.repeat(few, 3), np.ones(15), 0.99)
     assert laplace_sum_reach(few, np.full(5, 3.0), 0.99) == pytest.approx(grouped, rel=1e-8)
     assert laplace_sum_reach(np.zeros(2), np.ones(2), 0.99) == 0.0
+
+
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_whole_noise_on_an_end_is_inside(simultaneous):
+    """A half width of 4 that rounding makes 3.9999999999999996 would leave out all of ±4."""
+    m = adp.design(adp.AffineManifold(np.zeros((0, 3))), epsilon=1.0, mu=[1, 2, 4], integers=True)
+    for level in (0.5, 0.8, 0.9, 0.95, 0.99):
+        reach = m.interval(np.zeros(3), level=level, simultaneous=simultaneous).high
+        near = np.abs(reach - np.rint(reach)) < 1e-9
+        assert near.any()
+        assert (reach[near] >= np.rint(reach[near])).all()

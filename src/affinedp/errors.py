@@ -20,6 +20,8 @@ class EquationError(AffineDPError):
 
     Attributes
     ----------
+    reason : str
+        What is wrong with it.
     text : str
         The equation as it was given.
     position : int
@@ -27,6 +29,7 @@ class EquationError(AffineDPError):
     """
 
     def __init__(self, reason: str, text: str, position: int) -> None:
+        self.reason = reason
         self.text = text
         self.position = position
         # an excerpt on one line, so that the caret stands under its place

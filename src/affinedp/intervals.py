@@ -32,6 +32,8 @@ MOST_RELEASES = 200_000
 # Simulated numbers at a time, and at most.
 BATCH = 4e6
 MOST_SIMULATED = 1e8
+# Noise on whole numbers may lie on the end itself, which rounding must not leave outside.
+END = 1 + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +194,7 @@ def _joint_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple
     largest = np.concatenate([batch.max(axis=1) for batch in errors])
     times = float(np.sort(largest)[rank - 1])
     how = f"rank {rank} of {releases} simulated releases: holds with at least {level:.6g}"
-    return times * deviations, how
+    return times * deviations * END, how
 
 
 def _simulated(
@@ -218,7 +220,7 @@ def _ranked_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tupl
     errors = np.concatenate(list(_simulated(mechanism, matrix, deviations, releases)))
     times = np.partition(errors, rank - 1, axis=0)[rank - 1]
     how = f"rank {rank} of {releases} simulated releases: holds with at least {level:.6g}"
-    return times * deviations, how
+    return times * deviations * END, how
 
 
 def half_widths(noise: FloatArray, law: Law, level: float) -> FloatArray:

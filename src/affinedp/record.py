@@ -83,6 +83,9 @@ class MechanismRecord:
     _made_of: tuple[Any, ...] | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        for name in ("query", "basis", "root"):
+            # the promise is about these numbers; arrays of others stay theirs
+            object.__setattr__(self, name, _read_only(getattr(self, name)))
         parts = (self.adjacency, self.query, self.basis, self.root, self.certificate)
         noise = (*parts, self.law, self.rate, self.integers)
         refuse_stale_promise(self._made_of, noise, self.guarantee, self.least)
@@ -271,6 +274,14 @@ class MechanismRecord:
         else:
             drawn = generator.laplace(0.0, 1.0, shape)
         return np.asarray((self.basis @ (self.root @ drawn.T)).T)
+
+
+def _read_only(matrix: Matrix) -> Matrix:
+    """The same numbers, which nobody can change through what is returned."""
+    if isinstance(matrix, np.ndarray) and matrix.flags.writeable:
+        matrix = matrix.view()
+        matrix.flags.writeable = False
+    return matrix
 
 
 def refuse_stale_promise(

@@ -328,15 +328,17 @@ def test_bodies_that_are_none_are_refused(run, old, new, reason):
 
 
 def test_whole_numbers_are_written_whole(run, tmp_path):
-    mechanism, data, out = (str(tmp_path / name) for name in ("m.json", "data.csv", "out.csv"))
-    (tmp_path / "data.csv").write_text("cells_in,cells_out,cells_total\n3,4,7\n5,6,11\n")
+    data = tmp_path / "data.csv"
+    data.write_text("cells_in,cells_out,cells_total\n3,4,7\n5,6,11\n")
     asked = CELLS.partition("[noise]")[0].replace("mu = 1.0", "mu = 1.0\nepsilon = 1.0")
     gaussian = ("--law", "gaussian", "--delta", "1e-6")
     for options, whole in ((gaussian, False), (("--law", "knorm", "--integers"), True)):
-        code, _, err = run("design", "PROBLEM", "-o", mechanism, *options, problem=asked)
+        mechanism, out = tmp_path / f"{whole}.json", tmp_path / f"{whole}.csv"
+        code, _, err = run("design", "PROBLEM", "-o", str(mechanism), *options, problem=asked)
         assert code == 0, err
-        assert run("release", mechanism, data, "-o", out)[0] == 0
-        lines = (tmp_path / "out.csv").read_text().split()[1:]
+        code, _, err = run("release", str(mechanism), str(data), "-o", str(out))
+        assert code == 0, err
+        lines = out.read_text().split()[1:]
         assert all("." in line for line in lines) != whole
         if whole:
             assert all(a + b == c for a, b, c in (map(int, line.split(",")) for line in lines))

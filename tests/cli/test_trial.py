@@ -69,11 +69,18 @@ def test_a_trial_needs_a_start(loop):
         CliRunner().invoke(control_app, ["trial", str(loop)], catch_exceptions=False)
 
 
-def test_a_process_that_ends_early(loop, tmp_path):
+def test_a_mechanism_that_is_none_is_refused_before_anything_starts(loop, tmp_path):
     (tmp_path / "noise.json").write_text("{}")
     words = ["trial", loop, "--mechanism", tmp_path / "noise.json"]
-    with pytest.raises(AffineDPError, match="the gateway ended: .*not a file of the kind"):
+    with pytest.raises(AffineDPError, match="not a file of the kind"):
         CliRunner().invoke(control_app, list(map(str, words)), catch_exceptions=False)
+    assert not list((tmp_path / "loop-trial").glob("*.log"))
+
+
+def test_a_process_that_ends_early(loop):
+    words = ["trial", str(loop), "--resolution", "coarse"]
+    with pytest.raises(AffineDPError, match="the gateway ended: .*coarse"):
+        CliRunner().invoke(control_app, words, catch_exceptions=False)
 
 
 def test_broker(tmp_path):

@@ -417,3 +417,25 @@ def test_one_sum_of_very_many_entries_is_published(integers):
     same = few.adjacency, few.query, sparse.eye_array(3)
     assert exchange_gauge(*same, np.array([[1.0, -1, 1]]).T) == 1
     assert exchange_gauge(*same, np.ones((3, 1))) is None
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace", "knorm", "staircase"])
+def test_numbers_behind_a_promise_cannot_be_changed(law):
+    own = np.eye(2)
+    m = adp.design(
+        adp.AffineManifold([[1, -1]]), epsilon=1.0, delta=1e-6 * (law == "gaussian"), law=law,
+        query=own,
+    )  # fmt: skip
+    for array in (m.basis, m.root):
+        with pytest.raises(ValueError, match="read-only"):
+            array *= 0.01
+    own[0, 0] = 2.0  # the caller's array is the caller's
+    assert m.guarantee.epsilon(m.guarantee.delta(1.0)) == pytest.approx(1.0)
+    assert np.all(m.query @ [1, 1] == [1, 1])
+    assert replace(m, notes=()).guarantee is m.guarantee
+
+
+@pytest.mark.parametrize("law", ["auto", "laplace", "knorm", "staircase"])
+def test_a_part_without_weight_is_named(law):
+    with pytest.raises(AffineDPError, match="zero on everything that a part of the query"):
+        adp.design(adp.AffineManifold(np.zeros((0, 3))), epsilon=1.0, weights=[0, 1, 1], law=law)

@@ -239,12 +239,20 @@ def test_files_ledgers_stacks_and_audits(tmp_path):
 
 
 def test_what_is_designed_can_be_released():
-    """With the total public no staircase noise can be released, so none is designed."""
-    manifold = adp.AffineManifold.from_equations(["a + b = c"])
-    total_known = adp.DirectionAdjacency(manifold, [[1.0], [-1.0], [0.0]])
-    made = adp.design(manifold, epsilon=1.0, adjacency=total_known)
-    assert made.law != "staircase"
-    a, b, c = made.release([30.0, 70.0, 100.0])
-    assert (a + b, c) == (100.0, 100.0)
-    with pytest.raises(adp.AffineDPError, match="must hide all"):
-        adp.design(manifold, epsilon=1.0, adjacency=total_known, law="staircase")
+    """What neighbours share is published as it is, which stairs are not drawn for."""
+    free = adp.AffineManifold(np.zeros((0, 3)))
+    first = adp.DirectionAdjacency(free, [[1.0], [0.0], [0.0]])
+    for m in (
+        adp.design(free, epsilon=1.0, adjacency=first),
+        adp.design(free, epsilon=1.0, mu=[1, 0, 1]),
+    ):
+        assert m.law != "staircase"
+        assert m.release([1.0, 2.0, 3.0])[1] == 2.0
+    with pytest.raises(adp.AffineDPError, match="neighbours share some of it"):
+        adp.design(free, epsilon=1.0, adjacency=first, law="staircase")
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 20.0, 700.0])
+def test_stairs_of_one_step_are_called_by_the_geometric_law(epsilon):
+    """They are the same law; which of them is taken must not depend on rounding."""
+    assert adp.design(PAIR, epsilon=epsilon, integers=True).law == "knorm"

@@ -9,6 +9,7 @@ from unittest import mock
 import numpy as np
 
 PUBLISH = "affinedp.release.publish.draw_integers"
+KNORM = "affinedp.release.knorm_plan.KNormPlan.draw"
 WORDS = "affinedp.release.sampler.noise.system_words"
 
 
@@ -30,6 +31,9 @@ class Steering:
 
     def draw(self, law, scale, shape):
         return _Added(self, law, scale, shape)
+
+    def draw_knorm(self, plan, count):
+        return _Added(self, "knorm", 1, (len(plan.exponents), count))
 
 
 class _Added:
@@ -54,7 +58,10 @@ class _Added:
 def steered(sums):
     """Releases inside get ``sums(call, seen)`` for the noisy integers."""
     steering = Steering(sums)
-    with mock.patch(PUBLISH, steering.draw):
+    with (
+        mock.patch(PUBLISH, steering.draw),
+        mock.patch(KNORM, lambda plan, count: steering.draw_knorm(plan, count)),
+    ):
         yield steering
 
 

@@ -100,7 +100,7 @@ def attempted(release, *arguments):
 # ---------------------------------------------------------------------- without chance
 
 
-def ask_exactly(release, truth, guarantee, noise_matrix, sizes, shown=None):
+def ask_exactly(release, truth, guarantee, noise_matrix, sizes, shown=None, lattice=None):
     """Both questions with known integers in place of drawn ones.
 
     Parameters
@@ -117,6 +117,8 @@ def ask_exactly(release, truth, guarantee, noise_matrix, sizes, shown=None):
         Per output, the largest number that is rounded on the way to it.
     shown : callable, optional
         As ``release``, with more that is shown; it takes longer.
+    lattice : array (m, r), optional
+        What one step of noise for whole numbers does to the outputs of one data set.
 
     Returns
     -------
@@ -136,6 +138,12 @@ def ask_exactly(release, truth, guarantee, noise_matrix, sizes, shown=None):
         return refusal
     _look_alike(still, other)
     demand(len(first.seen) == len(second.seen) == 1, "noise is drawn once for one release")
+    if lattice is not None:
+        for published, exact in ((still, truth[0]), (other, truth[1])):
+            _no_bias(numbers(published).ravel(), exact, noise_matrix, Fraction(0), sizes)
+        _apart_as_they_are(first.seen[0].steps, second.seen[0].steps, truth, lattice)
+        _same_for_both(shown or release)
+        return None
     scale = first.seen[0].scale
     demand(scale >= GRID, f"the noise has scale {scale} / 2^56, less than stated")
     demand(scale == second.seen[0].scale, "the scale of the noise depends on the data")
@@ -202,6 +210,16 @@ def _close(steps, steps_too, scale, guarantee):
         found <= most,
         f"neighbours are {float(found / most):.12g} times as far apart as the promise says",
     )
+
+
+def _apart_as_they_are(steps, steps_too, truth, lattice):
+    """Whole neighbours differ in steps of the noise by their difference, and by nothing else."""
+    apart = [[int(d) for d in row] for row in (steps_too - steps).T]
+    moved = [b - a for a, b in zip(*truth)]
+    found = [
+        sum(Fraction(float(v)) * d for v, d in zip(row, one)) for one in apart for row in lattice
+    ]
+    demand(found == moved, "neighbours differ otherwise in steps of the noise than in the data")
 
 
 def _same_for_both(release):

@@ -17,6 +17,7 @@ from affinedp.release import body_grid as plans
 from affinedp.release import knorm_grid as grids
 from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
+from affinedp.release.publish import MechanismRows
 from affinedp.release.sampler.cone import ConeNoise
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
@@ -240,7 +241,7 @@ def test_tables_in_parts(tmp_path):
     pandas = pytest.importorskip("pandas")
     for mechanism in (weighted(), weighted(integers=True)):
         parts = ReleaseInParts.start(
-            mechanism, mechanism.release_plan(), tmp_path / mechanism.fingerprint
+            MechanismRows(mechanism, mechanism.release_plan()), tmp_path / mechanism.fingerprint
         )
         sent = pickle.loads(pickle.dumps(parts))
         frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [4.0, 6.0]})

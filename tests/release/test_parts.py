@@ -268,3 +268,77 @@ def test_an_address_is_no_folder(mechanism, tmp_path, monkeypatch):
         mechanism.release(table, into="out", ledger="l.db", rows="different")
     with pytest.raises(adp.AffineDPError, match="rows must be"):
         mechanism.release(table, into="out", rows="all")
+
+
+def given_parts(*frames):
+    return adp.Parts(lambda task: [task(i, frame) for i, frame in enumerate(frames)])
+
+
+LEVELS = pandas.MultiIndex.from_tuples([("x", 1), ("y", 2)])
+UNUSABLE = {
+    "labels of other names": (
+        given_parts(rows(2).set_axis(LEVELS), rows(2).set_axis(LEVELS.rename(["p", "q"]))),
+        "other names",
+    ),
+    "whole numbers that other parts would round": (
+        given_parts(rows(2).set_axis([2**53 + 1, 2]), rows(2).set_axis([0.5, 2.0])),
+        "too large for doubles",
+    ),
+    "a number twice": (adp.Parts(lambda task: [task(0, rows(2)), task(0, rows(2))]), "each once"),
+    "numbers from one": (adp.Parts(lambda task: [task(1, rows(2)), task(2, rows(2))]), "each once"),
+    "no pandas": (given_parts({"a": [1], "b": [2], "c": [3]}), "must be a pandas DataFrame"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_parts_that_do_not_fit_cost_nothing(mechanism, tmp_path, name):
+    table, match = UNUSABLE[name]
+    with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
+        with pytest.raises(adp.AffineDPError, match=match):
+            mechanism.release(table, ledger=ledger, rows="different", into=tmp_path / "out")
+        assert ledger.history() == ()
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_folder_that_workers_do_not_share_costs_nothing(mechanism, tmp_path):
+    """Where a worker writes to a folder of its own, that is seen before the charge."""
+
+    def run(task):
+        elsewhere = task.__self__
+        alone = ReleaseInParts.start(
+            elsewhere.rows, tmp_path / f"worker{len(list(tmp_path.iterdir()))}"
+        )
+        return [task(0, rows(2)), getattr(alone, task.__name__)(1, rows(2))]
+
+    with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
+        with pytest.raises(adp.AffineDPError, match="share the folder"):
+            mechanism.release(
+                adp.Parts(run), ledger=ledger, rows="different", into=tmp_path / "out"
+            )
+        assert ledger.history() == ()
+
+
+def test_a_folder_is_marked_before_anything_is_drawn(mechanism, tmp_path):
+    """Whoever draws may be killed at any moment, and marks nothing then."""
+    marked = []
+
+    def run(task):
+        marked.append((tmp_path / "out" / "_incomplete").exists())
+        return [task(0, rows(2))]
+
+    out = mechanism.release(adp.Parts(run), into=tmp_path / "out")
+    assert marked == [False, True]
+    assert os.listdir(out) == ["part-00000.parquet"]
+
+
+def test_draws_that_cannot_be_removed_are_told(mechanism, tmp_path, monkeypatch):
+    work = job(mechanism, tmp_path / "out")
+    work.part(0, rows(2))
+
+    def busy(place, ignore_errors=False):
+        if not ignore_errors:
+            raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr("shutil.rmtree", busy)
+    with pytest.raises(adp.AffineDPError, match="before you show the folder"):
+        work.finish(1)

@@ -130,3 +130,31 @@ def test_a_lazy_table_that_changes_is_counted_once():
                            rows="separate", epsilon=1.0)  # fmt: skip
     assert len(release.release(table).table) == 12
     assert len(looks) == 1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_more_person_does_not_turn_the_order_of_categories(engine):
+    """Categories are numbered as they are met: one person's row decided for all others."""
+
+    def counted(pairs):
+        frame = pandas.DataFrame(pairs, columns=["who", "ward"])
+        met = list(dict.fromkeys(frame["ward"]))
+        frame["ward"] = pandas.Categorical(frame["ward"], categories=met)
+        cells = {"ward": ["a", "b"]}
+        table = ENGINES[engine](frame)
+        return count_people(table, ["ward"], cells=cells, person="who", at_most=1)["count"].tolist()
+
+    few = [(who, ward) for who in range(5) for ward in "ab"]
+    assert counted(few) == [5, 0]
+    assert counted([(9, "b"), *few]) == [5, 1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_names_of_columns_that_meet(engine):
+    table = ENGINES[engine](visits())
+    people = sorted(visits()["who"].unique().tolist())
+    found = count_people(table, ["who"], cells={"who": people}, person="who", at_most=1)
+    assert found["count"].tolist() == [1] * len(people)
+    renamed = ENGINES[engine](visits().rename(columns={"ward": "affinedp_counted"}))
+    with pytest.raises(TableError, match="cannot be called"):
+        counted_on_engine(renamed, ["affinedp_counted"], person="who", at_most=1)

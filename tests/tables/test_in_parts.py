@@ -238,3 +238,26 @@ def test_a_worker_that_is_killed_publishes_nothing_twice(tmp_path):
     assert killed.exists()
     assert sorted(found["place"]) == sorted(counts(200)["place"])
     assert obeys(found)
+
+
+def test_a_part_without_labels_has_the_types_of_the_others(tmp_path):
+    frames = [counts(2).assign(place=[None, None]), counts(2)]
+    table = adp.Parts(lambda task: [task(i, frame) for i, frame in enumerate(frames)])
+    folder = RELEASE.release(table, into=tmp_path / "out").table
+    assert pandas.read_parquet(folder)["place"].tolist() == [None, None, "p0", "p1"]
+    assert polars.scan_parquet(folder / "*.parquet").collect()["place"].dtype == polars.String
+
+
+def test_labels_that_are_lists_are_refused(tmp_path):
+    table = adp.Parts(lambda task: [task(0, counts(2).assign(place=[[1], [2, 3]]))])
+    with pytest.raises(adp.AffineDPError, match="lists"):
+        RELEASE.release(table, into=tmp_path / "out")
+
+
+def test_private_numbers_are_no_labels(tmp_path):
+    """An index is published as it is: one that is called like a private column is data."""
+    given = counts(4).set_index("women", drop=False)
+    with pytest.raises(TableError, match="labels of the rows are called 'women'"):
+        RELEASE.release(given)
+    with pytest.raises(TableError, match="labels of the rows are called 'women'"):
+        RELEASE.release(in_dask(given, 2), into=tmp_path / "out")

@@ -373,8 +373,11 @@ def test_half_widths_of_laplace_trees_hold_for_every_number(level):
     for neighbours in ("person", "circuits"):
         one = TableRelease(**{**vars(release), "neighbours": neighbours}).design(table)
         errors = np.abs(one.mechanism.sample(100_000, seed=3))
-        covered = (errors <= np.asarray(one.half_width(level), float).ravel()).mean(axis=0)
+        width = np.asarray(one.half_width(level), float).ravel()
+        covered = (errors <= width).mean(axis=0)
         assert (covered >= level - 4 * math.sqrt(level * (1 - level) / 100_000)).all()
+        if one.mechanism.whole_cells:  # nor is it much wider than the next whole number below
+            covered = (errors <= width - 1).mean(axis=0)
         assert (covered <= level + 0.03).all()
 
 

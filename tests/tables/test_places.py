@@ -313,3 +313,35 @@ def test_accuracy_targets_by_level_ask_for_the_least_budget():
         asked.design_for(table, {"wards": 5.0})
     with pytest.raises(TableError, match="give a delta"):
         TableRelease(hierarchy=["city", "ward"], epsilon=1.0).design_for(table, {"ward": 5.0})
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_never_worse_than_geometric_noise_on_the_cells(epsilon):
+    """What OpenDP draws for counts, added up: a large hierarchy, a non-negative one, places."""
+    p = math.exp(-epsilon)
+    each = 2 * p / (1 - p) ** 2
+    cells = pd.DataFrame(
+        [(f"s{i}", f"c{i}-{j}", 7) for i in range(10) for j in range(20)],
+        columns=["state", "county", "n"],
+    )
+    table = with_total_rows(cells, ["state", "county"], ["n"])
+    for more in ({}, {"nonnegative": True}):
+        design = TableRelease(hierarchy=["state", "county"], epsilon=epsilon, **more).design(table)
+        assert design.weighted_error <= each * 600 * (1 + 1e-9)
+        out = design.release(table).unrounded["n"]
+        assert (out == np.rint(out)).all()
+    tables = release(epsilon=epsilon, delta=0.0).design()
+    assert tables.levels().loc["ward: sex × age", "noise"] <= math.sqrt(each) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("neighbours", ["person", "replace"])
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_more_people_than_32_bits_count(neighbours, law):
+    """Cut off, the table would be wrong; and whoever moves would change the public number."""
+    rows = WARDS.assign(sex="f", age="old", n=[3_000_000_000, 5, 0, 1, 10**15])
+    delta = 1e-6 if law == "gaussian" else 0.0
+    asked = release(neighbours=neighbours, law=law, delta=delta, epsilon=5.0, round_to=1)
+    out = asked.release(rows, count="n")
+    found = out.margin("sex", at="ward").query("sex == 'f'")["count"].to_numpy()
+    assert np.abs(found - rows["n"].to_numpy()).max() < 60
+    assert abs(int(out.margin(at="everywhere")["count"].iloc[0]) - int(rows["n"].sum())) < 200

@@ -133,7 +133,7 @@ DESCRIPTIONS = [
     ({"epsilon": 1.0, "rows": "apart", "totals": TOTALS}, "rows must be one of"),
     ({"epsilon": 1.0, "rows": "together", "totals": TOTALS}, "no equation ties different rows"),
     ({"epsilon": 1.0, "rows": "separate", "hierarchy": ["a"]}, "tie the rows"),
-    ({"epsilon": 1.0, "neighbours": "swaps", "totals": TOTALS}, "public margins"),
+    ({"epsilon": 1.0, "neighbours": "swaps", "totals": TOTALS}, "margins='public'"),
     ({"epsilon": 1.0, "adjust": ["men"], "totals": TOTALS}, "within"),
     ({"epsilon": 1.0, "adjust": "men", "within": 1, "totals": TOTALS}, "list of columns"),
     ({"epsilon": 1.0, "equations": "a = b"}, "must be a list"),

@@ -49,8 +49,8 @@ def design(
     read = read_loop(loop)
     mechanism = design_loop(read, epsilon, delta, law)
     mechanism.save(output)
-    long = read.horizon > MOST_TRACKED
-    report = mechanism.report() if long else read.loop.report(mechanism, read.horizon)
+    tracked = read.steered and read.horizon <= MOST_TRACKED
+    report = read.loop.report(mechanism, read.horizon) if tracked else mechanism.report()
     if as_json:
         costs = [{"what": label, "text": text} for label, text in report.totals]
         say_json({**promise_as_json(mechanism.guarantee), "costs": costs})

@@ -31,6 +31,7 @@ def design_loop(
     from affinedp.cli.problems import check_promise
     from affinedp.control.stationary.design import design_input_noise
     from affinedp.control.stationary.output_noise import design_output_noise
+    from affinedp.promise.guarantee import keeping
 
     epsilon = read.epsilon if epsilon is None else epsilon
     delta = read.delta if delta is None else delta
@@ -65,4 +66,6 @@ def design_loop(
 
     found = designed("gaussian" if fresh else law)
     # a gateway cannot send Laplace noise; K-norm noise is as pure, and costs nearly the same
-    return designed("knorm") if law == "auto" and found.law == "laplace" else found
+    found = designed("knorm") if law == "auto" and found.law == "laplace" else found
+    # pure noise keeps more; the report still begins with what was asked for
+    return keeping(found, epsilon, delta or 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,10 @@ import typer
 
 from affinedp.cli.broker_options import attended
 from affinedp.cli.control_design import design_loop
-from affinedp.cli.control_loop import Loop
+from affinedp.cli.control_loop import Loop, load_noise
+from affinedp.cli.file_kinds import expect
+from affinedp.cli.options import AsJson
+from affinedp.cli.output import say, say_json
 from affinedp.cli.trials import end_all, folder_for_owner, last_words, named_or_own, start
 from affinedp.errors import AffineDPError
 
@@ -35,14 +39,17 @@ def trial(
         str, typer.Option(help="Step of the sensors, as for the gateway.")
     ] = "exact",
     period: Annotated[float, typer.Option(help="Seconds per step, at least.", min=0.0)] = 0.0,
+    as_json: AsJson = False,
 ) -> None:
     """Run the plant, the gateway, the cloud and an eavesdropper of LOOP on this machine.
 
     For trials: here one person has everything.  Each is the same process as in earnest.  The plant
     has a broker of its own; what the eavesdropper heard at the public one is in seen.jsonl.
     """
+    from affinedp.cli.answers import promise_as_json
     from affinedp.control.loop.loop_file import read_loop
 
+    expect(loop, "loop")
     read = read_loop(loop)
     if not read.has_start:
         raise AffineDPError(f"{loop}: [plant] x0 is missing: where does the plant start?")
@@ -55,7 +62,12 @@ def trial(
     noise = mechanism
     if noise is None:
         noise = home / "noise.json"
-        design_loop(read, None, None).save(noise)
+        designed = design_loop(read, None, None)
+        designed.save(noise)
+    else:
+        expect(noise, "noise of a loop")
+        designed = load_noise(noise)
+    guarantee = designed.guarantee
     running: dict[str, subprocess.Popen[bytes]] = {}
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
@@ -85,8 +97,16 @@ def trial(
             pass
         code = running["plant"].poll()
         end_all(running.values())
-    for name in commands:
-        typer.echo(last_words(home / f"{name}.log"))
+    said = {name: last_words(home / f"{name}.log") for name in commands}
+    if as_json:
+        ends = {"folder": str(home), "exit_code": code, "last_words": said}
+        say_json({**promise_as_json(guarantee), **ends})
+    else:
+        if guarantee.asked is not None:
+            verdict = "keeps" if guarantee.keeps_asked() else "does NOT keep"
+            say(f"the noise {verdict} {guarantee.asked}, as was asked")
+        for line in said.values():
+            say(line)
     if code:
         raise typer.Exit(code if code > 0 else 4)
 
@@ -106,6 +126,7 @@ def broker(
         int | None, typer.Option(help="Where to listen (default: a free port).", min=1, max=65535)
     ] = None,
     folder: Annotated[Path, typer.Option(help="For its log.")] = Path("."),
+    as_json: AsJson = False,
 ) -> None:
     """Start a broker for trials that only this machine can reach, until Ctrl-C.
 
@@ -114,5 +135,8 @@ def broker(
     from affinedp.wire.local_broker import local_broker
 
     with attended() as stop, local_broker(folder_for_owner(folder), port=port) as started:
+        if as_json:  # first of all, for whoever waits for the port
+            say_json({"address": started.address})
+            sys.stdout.flush()
         typer.echo(f"broker: listening at {started.address}", err=True)
         stop.wait()

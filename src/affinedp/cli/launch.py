@@ -16,7 +16,7 @@ import typer
 from affinedp.cli.broker_options import attended
 from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson
-from affinedp.cli.output import say_json
+from affinedp.cli.output import say, say_json
 from affinedp.cli.trials import end_all, folder_for_owner, last_words, named_or_own, start
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
@@ -24,6 +24,7 @@ from affinedp.progress import Progress
 if TYPE_CHECKING:
     from affinedp.consensus.agents.monitor import Monitor
     from affinedp.consensus.network_file import NetworkFile
+    from affinedp.consensus.private import PrivateConsensus
 
 LOOK = 0.1  # seconds between two looks at the processes
 
@@ -102,7 +103,7 @@ def launch(
             typer.echo("its draw is kept: launch again, with --rerun to begin anew", err=True)
             raise typer.Exit(code if 0 < code < 126 else 4)
         if not stop.is_set():
-            _show(home, names, as_json)
+            _show(home, found.consensus, as_json)
 
 
 def keys(
@@ -201,17 +202,31 @@ def _watch(
     return None
 
 
-def _show(home: Path, names: tuple[str, ...], as_json: bool) -> None:
-    """The last messages, which are public: as the agents said them, whatever else was heard."""
+def _show(home: Path, consensus: PrivateConsensus, as_json: bool) -> None:
+    """What was asked for, and the last messages, which are public: as the agents said them."""
     from affinedp.consensus.agents.agent import read_state
 
+    names, noise = consensus.process_names, consensus.noise
+    asked = None
+    if noise.epsilon is not None:  # refused where an agent's noise does not keep it
+        agents = consensus.network.names
+        kept = all(consensus.agent_guarantee(name).keeps_asked() for name in agents)
+        asked = {"epsilon": float(noise.epsilon.max()), "delta": noise.delta, "holds": kept}
     found = []
     for name in names:
         with read_state(home / f"{name}.db") as agent:
             found.append({"agent": name, "round": agent.round, "message": agent.y})
     if as_json:
-        say_json(found)
+        say_json({"asked": asked, "agents": found})
         return
+    if asked is not None:
+        verdict = "keep" if asked["holds"] else "do NOT keep"
+        same = noise.mu.min() == noise.mu.max()
+        apart = f"{noise.mu[0]:g}" if same else "their μ"  # never more than every agent's own
+        say(
+            f"the messages of every agent {verdict} ε = {asked['epsilon']:g} at δ = "
+            f"{asked['delta']:g}, for values up to {apart} apart, however long it runs"
+        )
     widest = max(map(len, names))
     for one in found:
         name = str(one["agent"])

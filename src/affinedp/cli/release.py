@@ -118,11 +118,11 @@ def _with_mechanism(
         if budget is not None:
             left, cap = budget.remaining, budget.delta
     return {
+        "promise_of_each_row": promise_as_json(loaded.guarantee),
         "rows": len(published),
         "output": str(output),
         "budget_left": left,
         "budget_delta": cap,
-        "promise_of_each_row": promise_as_json(loaded.guarantee),
     }
 
 

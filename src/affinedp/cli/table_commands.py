@@ -150,8 +150,16 @@ def guess(
     from affinedp.tables.table_file import table_toml
 
     expect(data, "data")
+    table = labelled_table(data, (index,))
+    words = [str(name) for name, kind in table.dtypes.items() if not _counts(kind)]
+    if words:
+        raise AffineDPError(
+            f"{data}: the column {words[0]!r} holds labels, not numbers, and this guesses "
+            f"cross-tabulations only. For totals of places in rows write a description that begins "
+            f'hierarchy = ["{index}", "{words[0]}"]'
+        )
     release = from_crosstab(
-        labelled_table(data, (index,)),
+        table,
         epsilon=epsilon,
         delta=delta,
         margins="public" if public_margins else "private",
@@ -166,6 +174,16 @@ def guess(
         return
     say("# guessed from the labels: check every line before anything is released")
     say(text)
+    if not release.totals and len(table.columns) > 2:
+        parts = ", ".join(f'"{name}"' for name in table.columns[:-1])
+        say("\n# no column is called a total; if one adds up others, say so before anything else:")
+        say(f'# [totals]\n# "{table.columns[-1]}" = [{parts}]')
+
+
+def _counts(kind: Any) -> bool:
+    from pandas.api.types import is_numeric_dtype
+
+    return bool(is_numeric_dtype(kind))
 
 
 add(

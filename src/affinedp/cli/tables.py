@@ -92,12 +92,12 @@ def release_file(
     _write_report(released, _beside(output, read.report), say)
     say(str(released.guarantee))
     return {
+        "promise": promise_as_json(released.guarantee),
         "rows": len(table),
         "output": str(output),
         "further": [str(path) for path in further],
         "budget_left": left,
         "budget_delta": cap,
-        "promise": promise_as_json(released.guarantee),
     }
 
 
@@ -136,12 +136,12 @@ def _release_margins(
         _write_page(report, released.report(), say)
     say(str(released.guarantee))
     return {
+        "promise": promise_as_json(released.guarantee),
         "rows": len(table),
         "output": str(output),
         "further": [] if report is None else [str(report)],
         "budget_left": left,
         "budget_delta": cap,
-        "promise": promise_as_json(released.guarantee),
     }
 
 

@@ -181,6 +181,10 @@ def _count(value: Any) -> int:
 
 
 def _network_file(document: Mapping[str, Any]) -> NetworkFile:
+    if "privacy" in document and "noise" not in document:
+        raise AffineDPError(
+            "a network file has no [privacy]: epsilon, delta and mu go into [noise]"
+        )
     check_keys(document, "", _KEYS)
     noise = section(document, "noise", _KEYS, needed=True)
     names, ends, weights = _links(document)

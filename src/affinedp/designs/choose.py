@@ -46,6 +46,8 @@ LAWS = tuple(LAW_NAMES)
 PURE = ("knorm", "staircase", "laplace")
 # Errors that are the same up to the accuracy of a design.
 SAME = 1e-6
+# Errors that are the same up to rounding: stairs of one step are the geometric law.
+ROUNDING = 1e-9
 
 
 @within_range
@@ -233,7 +235,8 @@ def _simplest(problem: Problem, designed: list[tuple[str, Mechanism]]) -> tuple[
     errors = [problem.error(one) for _, one in designed]
     equal = [pair for pair, error in zip(designed, errors) if error <= min(errors) * (1 + SAME)]
     certified = next((pair for pair in equal if pair[1].gap is not None), None)
-    return certified or designed[int(np.argmin(errors))]
+    least = min(errors) * (1 + ROUNDING)
+    return certified or next(pair for pair, error in zip(designed, errors) if error <= least)
 
 
 def _large_sum(problem: Problem, seed: int | np.random.Generator) -> Mechanism | None:

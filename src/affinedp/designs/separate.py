@@ -198,7 +198,10 @@ def with_floor(weight: FloatArray, lengths: FloatArray | None = None) -> tuple[F
     scaled = weight * scale[:, None] * scale
     size = np.diagonal(scaled)
     if not size.max() > 0:
-        raise AffineDPError("the weights are zero on everything that the query reveals")
+        raise AffineDPError(
+            "the weights are zero on everything that a part of the query reveals, so that its "
+            "noise could be anything: give its outputs a small weight, or leave them out"
+        )
     unit = np.sqrt(np.maximum(size, SINGULAR * size.max()))
     # relative to each coordinate's own size, so that units do not count as singular
     values = np.linalg.eigvalsh(scaled / unit[:, None] / unit)

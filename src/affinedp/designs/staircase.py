@@ -77,8 +77,10 @@ def least_staircase(
     )  # fmt: skip
     if found.guarantee.sensitivity > limit * (1 + 1e-9):
         raise NoStairsError("staircase noise needs moves of one coordinate at a time")
-    if found.shared_part is not None:  # it could be designed, but never released
-        raise NoStairsError("staircase noise must hide all that the query reveals")
+    if found.shared_part is not None:
+        raise NoStairsError(
+            "staircase noise must hide all that the query reveals, and neighbours share some of it"
+        )
     return at_the_rate(found, limit)
 
 

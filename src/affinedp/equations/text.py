@@ -46,6 +46,12 @@ _SIGNS = "+-*/()="
 Exact = int | Fraction  # integers stay int while they can: several times faster
 
 
+NOT_A_RATE = (
+    "division by an entry is not linear. If that entry is public, write its number (rate = 100 * "
+    "sick / 5000); if not, leave the rate out and divide what is published, which is free"
+)
+
+
 @dataclass(frozen=True)
 class LinearEquations:
     """The equations ``D x + b = 0``, exactly.
@@ -278,7 +284,7 @@ class _Reader:
 
     def _inverse(self, factor: Exact, operand: _Form, start: int) -> Exact:
         if operand.coefficients:
-            raise self._error("division by an entry is not linear", start)
+            raise self._error(NOT_A_RATE, start)
         if not operand.constant:
             raise self._error("division by zero", start)
         return Fraction(factor) / operand.constant  # the factor is a sign

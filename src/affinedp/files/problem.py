@@ -162,8 +162,8 @@ def read_problem(path: str | Path) -> Problem:
     file = Path(path)
     try:
         return _problem(read_document(file), file.parent)
-    except EquationError:
-        raise  # its caret needs the first column
+    except EquationError as error:  # still one, so that callers find the place
+        raise EquationError(f"{file}: {error.reason}", error.text, error.position) from None
     except AffineDPError as error:
         raise AffineDPError(f"{file}: {error}") from None
 

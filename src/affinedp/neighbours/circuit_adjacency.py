@@ -25,7 +25,7 @@ from affinedp.arrays import (
 from affinedp.equations.component import Component, parallel_columns
 from affinedp.equations.decimals import decimal_or_double
 from affinedp.equations.manifold import AffineManifold
-from affinedp.errors import AffineDPError, DoubtfulZeroError, TooManyCircuitsError
+from affinedp.errors import TooManyCircuitsError
 from affinedp.neighbours.adjacency import (
     MeasuredAdjacency,
     Sensitivity,
@@ -44,8 +44,8 @@ from affinedp.neighbours.circuits.ask import (
     list_circuits,
     worst_circuits,
 )
-from affinedp.neighbours.circuits.prepare import Marks
-from affinedp.neighbours.circuits.rational import ACCURATE, exact_circuit, farthest, null_vector
+from affinedp.neighbours.circuits.exact import ExactCircuits, refined_circuit
+from affinedp.neighbours.circuits.rational import ACCURATE, exact_circuit, farthest
 from affinedp.neighbours.definition import NeighbourAnswer, among_circuits
 from affinedp.neighbours.norms import (
     EPS,
@@ -223,7 +223,7 @@ class CircuitAdjacency(MeasuredAdjacency):
             for component in self.bound_components:
                 mu = self._mu[component.entries]
                 for listed, suspects in list_circuits(component, left, progress):
-                    circuits = np.vstack([listed, self._computed(component, suspects)])
+                    circuits = np.vstack([listed, self._exact.rows(component, suspects)])
                     left -= len(circuits)
                     block = np.zeros((self.manifold.n, len(circuits)))
                     block[component.entries] = (circuits * _farthest(circuits, mu)[:, None]).T
@@ -336,6 +336,10 @@ class CircuitAdjacency(MeasuredAdjacency):
             )
         return tuple(found)
 
+    @cached_property
+    def _exact(self) -> ExactCircuits:
+        return ExactCircuits(self.manifold)
+
     def _worst_loose_entry(
         self, matrix: sparse.csc_array, norm: Norm, numbers: ExactMatrix | None
     ) -> Sensitivity:
@@ -384,12 +388,12 @@ class CircuitAdjacency(MeasuredAdjacency):
         on those that are, unless ``all_tied`` asks for all that are equally bad.
         """
         best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
-        kernel = self._integer_kernel(component)
+        kernel = self._exact.integer_kernel(component)
 
         def measured(support: IntArray, circuit: FloatArray | None = None) -> Sensitivity:
             if circuit is not None and kernel is None and len(support) > LONG_CIRCUIT:
                 return self._refined(component, matrix, norm, circuit)
-            values = self._exact_values(component, support, kernel)
+            values = self._exact.values(component, support, kernel)
             return self._measured(component, matrix, exact, norm, values)
 
         for marks in leading.suspects:
@@ -452,7 +456,7 @@ class CircuitAdjacency(MeasuredAdjacency):
         self, component: Component, matrix: FloatArray, norm: Norm, circuit: FloatArray
     ) -> Sensitivity:
         """What a long circuit of long doubles amounts to, with a bound for its rounding."""
-        refined, error = _refined(component, circuit)
+        refined, error = refined_circuit(component, circuit)
         step = refined * _farthest(refined[None], self._mu[component.entries])[0]
         value, upper = norm_with_bound(matrix, step, norm)
         return self._found(component, step, value, upper * (1 + error))
@@ -467,108 +471,12 @@ class CircuitAdjacency(MeasuredAdjacency):
         warnings = tiny_coefficient(direction, self.manifold.names)
         return Sensitivity(value, upper, True, "", direction, warnings)
 
-    def _exact_values(
-        self, component: Component, support: IntArray, kernel: list[dict[int, int]] | None
-    ) -> dict[int, int]:
-        """The circuit with these entries in integers, up to its scale.
-
-        From the equations of its entries, or from the kernel's rows of all others: whichever is
-        shorter.
-        """
-        fixed = len(component.entries) - len(support)
-        exact: list[int] | None
-        if kernel is None or len(support) ** 2 < fixed * component.dim:
-            columns = [self.manifold.exact_column(int(component.entries[i])) for i in support]
-            exact = exact_circuit(columns)
-        else:
-            exact = _from_kernel(kernel, support, component.dim)
-        if exact is None:
-            raise DoubtfulZeroError(
-                "a neighbour direction found in floating point is none in exact arithmetic; "
-                "the coefficients differ too much in size. Rescale the entries, or use "
-                "FreeSetAdjacency or DirectionAdjacency",
-                0.0,
-            )
-        return dict(zip(support.tolist(), exact))
-
-    def _integer_kernel(self, component: Component) -> list[dict[int, int]] | None:
-        """The kernel of a component times an integer, where it is rational: free place to value."""
-        exact = self.manifold.canonical.exact_rows
-        if exact is None:
-            return None
-        place = {int(component.entries[f]): c for c, f in enumerate(component.free)}
-        pivots = component.entries[component.pivots].tolist()
-        rows = [
-            {place[j]: v for j, v in exact[self._pivot_rank[i]].items() if j in place}
-            for i in pivots
-        ]
-        unit = math.lcm(*(v.denominator for row in rows for v in row.values()))
-        kernel: list[dict[int, int]] = [{} for _ in component.entries]
-        for c, f in enumerate(component.free.tolist()):
-            kernel[f] = {c: unit}
-        for p, row in zip(component.pivots.tolist(), rows):
-            kernel[p] = {c: -v.numerator * (unit // v.denominator) for c, v in row.items()}
-        return kernel
-
-    @cached_property
-    def _pivot_rank(self) -> dict[int, int]:
-        return {int(p): i for i, p in enumerate(self.manifold.canonical.pivots)}
-
-    def _computed(self, component: Component, suspects: Marks) -> FloatArray:
-        """The circuits with these entries as rows of floats, their largest entries 1."""
-        kernel = self._integer_kernel(component) if len(suspects) else None
-        rows = np.zeros(suspects.shape)
-        for row, marks in zip(rows, suspects):
-            exact = self._exact_values(component, np.flatnonzero(marks), kernel)
-            largest = max(map(abs, exact.values()))
-            for i, value in exact.items():
-                row[i] = as_float(Fraction(value, largest))
-        return rows
-
-
-def _from_kernel(kernel: list[dict[int, int]], support: IntArray, dim: int) -> list[int] | None:
-    """The vector of the kernel that moves these entries only, or None."""
-    inside = set(support.tolist())
-    fixed = [row for i, row in enumerate(kernel) if i not in inside]
-    coordinates = null_vector(fixed, dim)
-    if coordinates is None:
-        return None
-    moved = [sum(v * coordinates[c] for c, v in kernel[i].items()) for i in support.tolist()]
-    return moved if all(moved) else None
-
 
 def _farthest(circuits: FloatArray, mu: FloatArray) -> FloatArray:
     """How far along each circuit (a row) neighbours may differ: max of μ_i / |v_i|."""
     size = np.abs(circuits)
     ratio = np.divide(mu, size, out=np.zeros_like(size), where=size > 0)
     return np.asarray(ratio.max(axis=1))
-
-
-def _refined(component: Component, circuit: FloatArray) -> tuple[FloatArray, float]:
-    """The circuit from the equations themselves, and its relative error (also of its scale).
-
-    The null vector of the equations on the circuit's entries is off by eps times their
-    condition, and its smallest entry, which sets the scale, by as much of the largest.
-    """
-    support = np.flatnonzero(circuit)
-    refined = circuit.copy()
-    if len(support) > 1:
-        # entries in units of the circuit, so that different units do not count as ill-conditioned
-        unit = np.abs(circuit[support])
-        rows = component.equations[:, support].toarray() * unit
-        size = np.abs(rows).max(axis=1)
-        rows = rows[size > 0] / size[size > 0, None]
-        _, values, right = np.linalg.svd(rows)
-        refined[support] = right[-1] * unit * np.sign(right[-1] @ np.sign(circuit[support]))
-        weakest = float(values[len(support) - 2] * np.abs(right[-1]).min())
-        amplified = float(values[0] * np.abs(right[-1]).max()) / weakest if weakest else np.inf
-        if not amplified < 1e12:
-            raise AffineDPError(
-                "a neighbour direction is too ill-conditioned to be computed from these equations. "
-                "Give exact (integer, decimal or text) coefficients, or rescale the entries"
-            )
-        return refined, 64 * EPS * amplified
-    return refined, 4 * EPS
 
 
 def _diagonal(values: FloatArray) -> Any:

@@ -203,6 +203,7 @@ def publish_in_parts(
         counted(count)
         if ledger is not None:
             entry = charge(ledger, count)
+        drawn.begin()
     except BaseException:
         job.close()
         raise

@@ -23,12 +23,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from affinedp.arrays import LARGEST_WHOLE
 from affinedp.errors import AffineDPError
 
 # Files that are not part of what is published.
 HIDDEN = ".affinedp"
 # In a folder that lacks parts; readers of Parquet pass over such names.
 INCOMPLETE = "_incomplete"
+# Beside the type of a column with whole numbers that doubles do not hold.
+WIDE = {b"affinedp": b"wide"}
 
 
 class PartError(AffineDPError):
@@ -148,9 +151,16 @@ class ReleaseInParts:
         pair
             How many rows there are, and the types of what will be published of them.
         """
+        from pandas import DataFrame
+
+        if not isinstance(frame, DataFrame):
+            raise AffineDPError(
+                f"part {number} is a {type(frame).__module__}.{type(frame).__name__}, and must be "
+                "a pandas DataFrame"
+            )
         schema = ""
         if len(frame):
-            schema = _written(self._arrow(self.rows.check(frame)).schema)
+            schema = _written(_types(self._arrow(self.rows.check(frame))))
         self._recognise(number, frame)
         return len(frame), schema
 
@@ -164,7 +174,18 @@ class ReleaseInParts:
         """
         if not sum(count for count, _ in answers):
             raise AffineDPError("there are no rows to release")
+        seen = {path.name for path in self._hidden.glob("rows-*")}
+        if seen != {f"rows-{number:05d}" for number in range(len(answers))}:
+            raise AffineDPError(
+                f"{len(answers)} parts were checked, and {len(seen)} of them left a trace in "
+                f"{self.folder}: all workers must share the folder, and parts are numbered "
+                "0, 1, …, each once; nothing was charged or drawn"
+            )
         return replace(self, parts=len(answers), schema=_common([s for _, s in answers if s]))
+
+    def begin(self) -> None:
+        """Mark the folder as incomplete until :meth:`finish`: whoever draws may be killed."""
+        (self.folder / INCOMPLETE).touch()
 
     def part(self, number: int, frame: Any) -> str:
         """Publish a part, unless it was published before, and return the name of its file.
@@ -206,10 +227,11 @@ class ReleaseInParts:
                 "to part() again"
             )
         self.close()
+        (self.folder / INCOMPLETE).unlink(missing_ok=True)
 
     def abandon(self) -> None:
         """Give up: what is in the folder is published and charged, and nothing is added to it."""
-        (self.folder / INCOMPLETE).touch()
+        self.begin()
         self.close()
 
     def close(self) -> None:
@@ -221,18 +243,18 @@ class ReleaseInParts:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise AffineDPError(
-                f"{self.folder / HIDDEN} cannot be removed ({error.strerror}): remove it before "
-                "you show the folder to anyone"
-            ) from None
-        shutil.rmtree(removed, ignore_errors=True)
+            raise _secret(self.folder / HIDDEN, error) from None
+        try:
+            shutil.rmtree(removed)
+        except OSError as error:
+            raise _secret(removed, error) from None
 
-    def _arrow(self, frame: Any) -> Any:
+    def _arrow(self, frame: Any, schema: Any = None) -> Any:
         """A table as Parquet holds it."""
         import pyarrow
 
         try:
-            return pyarrow.Table.from_pandas(frame, preserve_index=self.labels)
+            return pyarrow.Table.from_pandas(frame, schema, preserve_index=self.labels)
         except (TypeError, ValueError) as error:  # Arrow's are among them
             raise AffineDPError(
                 f"the labels of the rows cannot be written as Parquet: {error}"
@@ -243,7 +265,8 @@ class ReleaseInParts:
 
         table = self._arrow(frame)
         if self.schema is not None and table.schema != (schema := _read(self.schema)):
-            table = self._arrow(table.cast(schema).to_pandas())
+            # in a part without labels nothing but the schema says what they would be
+            table = self._arrow(table.cast(schema).to_pandas(), schema)
         parquet.write_table(table, place)
 
     def _recognise(self, number: int, frame: Any) -> None:
@@ -310,7 +333,35 @@ def _bytes_of(frame: Any) -> bytes:
         return b""
     labels = not isinstance(frame.index, RangeIndex)
     names = "\n".join(map(str, frame.columns)).encode()
-    return names + np.sort(np.asarray(hash_pandas_object(frame, index=labels))).tobytes()
+    try:
+        hashes = np.asarray(hash_pandas_object(frame, index=labels))
+    except TypeError as error:
+        raise AffineDPError(
+            f"labels such as lists cannot be told from others ({error}): write them as texts"
+        ) from None
+    return names + np.sort(hashes).tobytes()
+
+
+def _secret(place: Path, error: OSError) -> AffineDPError:
+    return AffineDPError(
+        f"{place} cannot be removed ({error.strerror}): remove it before you show the folder to "
+        "anyone"
+    )
+
+
+def _types(table: Any) -> Any:
+    """The types of the columns, and which whole numbers cannot be other numbers elsewhere."""
+    import pyarrow
+    from pyarrow import compute
+
+    fields = []
+    for one, column in zip(table.schema, table.columns):
+        if pyarrow.types.is_integer(one.type):
+            ends = compute.min_max(column).as_py()
+            if any(abs(end) > LARGEST_WHOLE for end in ends.values() if end is not None):
+                one = one.with_metadata(WIDE)
+        fields.append(one)
+    return pyarrow.schema(fields, table.schema.metadata)
 
 
 def _written(schema: Any) -> str:
@@ -331,14 +382,19 @@ def _common(schemas: Sequence[str]) -> str:
     """
     import pyarrow
 
-    if len(set(schemas)) == 1:
-        return schemas[0]
+    given = [_read(text) for text in dict.fromkeys(schemas)]
+    if any(one.names != given[0].names for one in given):
+        raise AffineDPError("columns or labels have other names, or another order, in other parts")
     try:
-        found = pyarrow.unify_schemas(
-            [_read(text) for text in dict.fromkeys(schemas)], promote_options="permissive"
-        )
+        found = pyarrow.unify_schemas(given, promote_options="permissive")
     except pyarrow.ArrowException as error:
         raise AffineDPError(
             f"the labels of the rows are of other types in other parts: {error}"
         ) from None
-    return _written(found)
+    for one in (one for schema in given for one in schema if one.metadata == WIDE):
+        if not pyarrow.types.is_integer(found.field(one.name).type):
+            raise AffineDPError(
+                f"the labels {one.name!r} are whole numbers in one part, too large for doubles, "
+                "and other numbers or missing in another: write them as texts"
+            )
+    return _written(pyarrow.schema([one.remove_metadata() for one in found], found.metadata))

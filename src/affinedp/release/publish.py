@@ -161,7 +161,10 @@ def check_sampler(plan: Plan | KNormPlan, sampler: str) -> None:
     if checked_sampler(sampler) == "bulk":
         return
     if isinstance(plan, KNormPlan):
-        raise AffineDPError("OpenDP has no sampler for K-norm noise: leave out sampler")
+        raise AffineDPError(
+            "OpenDP has no sampler for K-norm noise: leave out sampler, or design noise with "
+            "law='gaussian' or 'laplace'"
+        )
     check_opendp_scale(plan.scale)
 
 

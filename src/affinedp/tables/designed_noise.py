@@ -88,6 +88,7 @@ class DesignedNoise:
         """Standard deviation of each private entry; with rounding, as if that were uniform."""
         if isinstance(self.mechanism, TreeMechanism):
             whole = self.description.round_to is not None or self.description.nonnegative
+            whole = whole and not self.mechanism.whole_cells
             squares = self.mechanism.expected_squared_errors[self.layout.private]
             return np.sqrt(squares + WHOLE * (squares > 0) * whole)
         squares = self.mechanism.expected_squared_errors * self.enlargement**2

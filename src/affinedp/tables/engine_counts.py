@@ -55,7 +55,9 @@ def counted_on_engine(
     for column in (*labels, *([] if person is None else [person])):
         if column not in names:
             raise TableError(f"there is no column {column!r}", "", column)
-    keys = labels if person is None else [person, *labels]
+    if COUNTED in (*labels, person):
+        raise TableError(f"a column cannot be called {COUNTED!r}", "", COUNTED)
+    keys = labels if person is None or person in labels else [person, *labels]
     groups = table.group_by(keys).agg(nw.len().alias(COUNTED))
     # with a sign: some engines count without, and differences would wrap around
     groups = groups.with_columns(nw.col(COUNTED).cast(nw.Int64))
@@ -64,7 +66,11 @@ def counted_on_engine(
         if engine_of(people) == "dask":  # its windows have no order in narwhals
             groups = nw.from_native(_first_on_dask(nw.to_native(groups), person, labels, at_most))
         else:
-            before = nw.col(COUNTED).cum_sum().over(person, order_by=labels) - nw.col(COUNTED)
+            order = [f"{COUNTED} {label}" for label in labels]
+            groups = groups.with_columns(
+                _in_order(nw, label, names[label]).alias(name) for label, name in zip(labels, order)
+            )
+            before = nw.col(COUNTED).cum_sum().over(person, order_by=order) - nw.col(COUNTED)
             room = nw.lit(at_most) - before
             fits = nw.when(room < nw.col(COUNTED)).then(room).otherwise(nw.col(COUNTED))
             groups = groups.with_columns(fits.alias(COUNTED)).filter(nw.col(COUNTED) > 0)
@@ -83,13 +89,28 @@ def _refuse_nobody(nw: Any, table: Any, person: str, kind: Any) -> None:
         raise TableError(f"rows without {person!r} belong to nobody: fill it in", "", person)
 
 
+def _in_order(nw: Any, label: str, kind: Any) -> Any:
+    """What a label is ordered by: itself, as a text if it is one of several categories.
+
+    Engines number categories as they meet them, so whose rows came first would decide their order,
+    and one person's rows about which rows of another are counted.
+    """
+    found = nw.col(label)
+    return found.cast(nw.String) if kind in (nw.Categorical, nw.Enum) else found
+
+
 def _first_on_dask(groups: Any, person: str, labels: list[str], at_most: int) -> Any:
     """The same on Dask: all groups of a person in one part, in the order of their labels."""
 
     def first(part: Any) -> Any:
-        ordered = part.sort_values([person, *labels])
+        ordered = part.sort_values(list(dict.fromkeys([person, *labels])), key=_plain)
         before = ordered.groupby(person, dropna=False)[COUNTED].cumsum() - ordered[COUNTED]
         room = (at_most - before).clip(lower=0)
         return ordered.assign(**{COUNTED: ordered[COUNTED].clip(upper=room)})
 
     return groups.shuffle(person).map_partitions(first, meta=groups._meta)
+
+
+def _plain(column: Any) -> Any:
+    """Labels themselves in place of the numbers of categories."""
+    return column.astype(column.cat.categories.dtype) if hasattr(column, "cat") else column

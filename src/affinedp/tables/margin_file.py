@@ -86,7 +86,11 @@ def describes_margins(path: str | Path) -> bool:
     path : str or Path
         A ``.toml`` or ``.json`` file.
     """
-    return "attributes" in read_document(Path(path))
+    file = Path(path)
+    try:
+        return "attributes" in read_document(file)
+    except AffineDPError as error:
+        raise AffineDPError(f"{file}: {error}") from None
 
 
 def read_margin_release(path: str | Path) -> MarginFile:

@@ -266,7 +266,13 @@ class MarginDesign(DesignedMargins):
             records = records_of(frame, asked.attributes)
         else:
             assert asked.tree is not None
+            most = MOST_RECORDS if times is None else MOST_PEOPLE
             table = _tables(frame, asked, asked.tree, times)
+            if table.dtype == np.int64 and not self.mechanism.holds(most):
+                raise TableError(
+                    "a cell counts more than 2**31 - 1 people, which tables of this size do not "
+                    "hold: leave out an attribute, or group its labels"
+                )
         entry = None
         if ledger is not None:
             entry = ledger.charge(
@@ -278,7 +284,7 @@ class MarginDesign(DesignedMargins):
             most = MOST_RECORDS if times is None else MOST_PEOPLE
             released = self.mechanism.release(counts, most=most)
         else:
-            released = self.mechanism.release(table)
+            released = self.mechanism.release(table, most=most)
         if ledger is not None and entry is not None:
             ledger.settle(entry)
         return ReleasedMarginTables(self, released, back)
@@ -303,7 +309,7 @@ def _read(
 
 
 def _tables(frame: Any, asked: MarginDescription, places: Places, times: IntArray | None) -> Any:
-    """The table of all attributes at every place at the bottom, in 32 bits."""
+    """The table of all attributes at every place at the bottom, in 32 bits if they do."""
     sizes = [len(list(labels)) for labels in asked.attributes.values()]
     key = place_numbers(frame, places)
     leaves = len(places.nodes(places.levels[-1]))
@@ -312,5 +318,6 @@ def _tables(frame: Any, asked: MarginDescription, places: Places, times: IntArra
     cells = leaves * math.prod(sizes)
     each = None if times is None else times.astype(float)
     counts = np.bincount(key, each, minlength=cells)
-    # people who differ by one still differ by at most one: this tells nobody apart
-    return np.minimum(counts, np.iinfo(np.int32).max).astype(np.int32).reshape(leaves, *sizes)
+    # cut off, they would no longer be the counts; and whoever moves would change their sum
+    kind = np.int32 if counts.max(initial=0) <= np.iinfo(np.int32).max else np.int64
+    return counts.astype(kind).reshape(leaves, *sizes)

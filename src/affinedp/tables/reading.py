@@ -35,6 +35,14 @@ def read_points(
     -------
     array, shape (data sets, entries)
     """
+    data = [name for name in table.index.names if name in layout.roles.private]
+    if data:
+        raise TableError(
+            f"the labels of the rows are called {data[0]!r}, as a private column is, and labels "
+            "are published as they are: use reset_index(drop=True), or other labels",
+            "",
+            data[0],
+        )
     not_read = np.zeros((len(table), len(layout.columns)), dtype=bool)
     if description.unknown:
         entries = list(replaced_entries(description, layout))

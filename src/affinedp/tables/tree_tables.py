@@ -16,7 +16,7 @@ from scipy import stats
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.designs.structured import passes
-from affinedp.designs.structured.intervals import equal_sum_reach
+from affinedp.designs.structured.intervals import whole_reach
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import neighbour_words
 from affinedp.designs.structured.trees import design_tree
@@ -175,7 +175,7 @@ def tree_guarantee(description: TableDescription, mechanism: TreeMechanism) -> G
 def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
     """Return half widths that hold for every number by itself with at least this probability.
 
-    Laplace noise on the cells alone has the law of a sum of equal terms.  Otherwise a rank of
+    Whole Laplace noise on the cells alone has the law of a sum of equal terms.  Otherwise a rank of
     simulated errors is taken that is too small with a probability of 1e-4 at most, and a tail
     bound serves where that many numbers cannot be simulated.
 
@@ -186,11 +186,13 @@ def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
     level : float
         Such as 0.95.
     """
-    cells = _cells_added_up(mechanism)
-    if cells is not None:
+    if mechanism.whole_cells:
+        tree = mechanism.tree
+        count = tree.leaf.astype(np.int64)[:, None].copy()
+        passes.added_up(tree.parent, count)
         scale = 2.0**GRID_BITS / float(mechanism.scales.max())
-        different, where = np.unique(cells, return_inverse=True)
-        reach = [equal_sum_reach(scale, int(terms), level) for terms in different]
+        different, where = np.unique(tree.outside(count[:, 0]), return_inverse=True)
+        reach = [whole_reach(scale, int(terms), level) for terms in different]
         return np.asarray(reach)[where]
     found = mechanism.interval(np.zeros(mechanism.tree.n), level=level)
     width = np.asarray(found.high, dtype=float)
@@ -207,17 +209,6 @@ def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
     errors = np.abs(mechanism.sample(releases, seed=0))
     simulated = np.partition(errors, rank - 1, axis=0)[rank - 1]
     return np.asarray(np.minimum(width, simulated))
-
-
-def _cells_added_up(mechanism: TreeMechanism) -> IntArray | None:
-    """How many cells every number adds up, if only they have noise, all the same Laplace noise."""
-    tree, q = mechanism.tree, mechanism.scales
-    only = bool(((q > 0) == tree.leaf).all()) and len(np.unique(q[tree.leaf])) == 1
-    if mechanism.law != "laplace" or tree.known.any() or not only:
-        return None
-    count = tree.leaf.astype(np.int64)[:, None].copy()
-    passes.added_up(tree.parent, count)
-    return np.asarray(tree.outside(count[:, 0]), dtype=np.int64)
 
 
 def tree_counts(layout: Layout, points: FloatArray) -> Any:

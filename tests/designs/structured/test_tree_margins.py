@@ -10,6 +10,8 @@ import pytest
 import scipy.linalg as sl
 
 from affinedp.budget.ledger import Ledger
+from affinedp.designs.structured.integer_noise import noisy_whole
+from affinedp.designs.structured.intervals import whole_reach
 from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.saved import load_structured, save_structured
 from affinedp.designs.structured.tree_margin_mechanism import node_scales
@@ -148,12 +150,13 @@ def test_refusals():
 
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
 def test_never_worse_than_laplace_noise_on_the_cells(neighbours, tmp_path):
-    """A small table: every cell gets 2/ε² (or 8/ε²), which Gaussian noise cannot reach."""
+    """A small table: every cell gets whole noise, with which Gaussian noise cannot compete."""
     m = design_tree_margins(PARENT, SIZES, neighbours=neighbours, epsilon=1.0, delta=1e-6)
     assert m.law == "laplace"
     assert m.gap is None
     assert m.guarantee.epsilon(0.0) <= 1.0
-    each = 2.0 if neighbours == "person" else 8.0
+    p = math.exp(-1.0 if neighbours == "person" else -0.5)
+    each = 2 * p / (1 - p) ** 2
     np.testing.assert_allclose(m.variances((0, 1))[LEAVES], each, rtol=1e-9)
     np.testing.assert_allclose(m.variances(())[6], each * 24, rtol=1e-9)
     ratios = dict(m.alternatives)
@@ -176,4 +179,33 @@ def test_laplace_cells_are_covered_as_stated():
         inside.append((low <= 0) & (high >= 0))
     share = np.mean(inside, axis=0)
     assert share.min() > 0.9 - 4 * math.sqrt(0.09 / 400)
-    assert share.mean() < 0.93  # and not much wider than needed
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.999])
+def test_widths_of_whole_sums_are_those_of_their_law(epsilon, level):
+    """The law of a sum, by convolution: never too small, and a step or two too large at most."""
+    p = math.exp(-epsilon)
+    ends = np.arange(-400, 401)
+    one = (1 - p) / (1 + p) * p ** np.abs(ends)
+    law = np.ones(1)
+    for terms in range(1, 13):
+        law = np.convolve(law, one)
+        middle = len(law) // 2
+        inside = [law[middle - k : middle + k + 1].sum() for k in range(400)]
+        least = int(np.argmax(np.array(inside) >= level))
+        assert least <= whole_reach(1 / epsilon, terms, level) <= least + (1 if epsilon <= 1 else 2)
+
+
+def test_whole_noise_has_its_law():
+    """Frequencies of 40,000 draws around a count, and with Python integers of any size."""
+    q = 3 << 55  # a scale of 2/3
+    drawn = noisy_whole(np.full(40_000, 10**15), q) - 10**15
+    p = math.exp(-1.5)
+    for value in range(-2, 3):
+        expected = (1 - p) / (1 + p) * p ** abs(value)
+        doubt = 5 * math.sqrt(expected * (1 - expected) / 40_000)
+        assert abs((drawn == value).mean() - expected) < doubt
+    assert (drawn == np.rint(drawn)).all()
+    wide = noisy_whole(np.array([10**30], dtype=object), q)
+    assert abs(wide[0] / 1e30 - 1) < 1e-12

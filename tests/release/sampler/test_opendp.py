@@ -110,8 +110,11 @@ def test_tables_and_hierarchies_may_be_drawn_by_opendp():
     pandas = pytest.importorskip("pandas")
     from affinedp.tables import TableRelease
 
-    rows = TableRelease(totals={"all": ["a", "b"]}, epsilon=1.0, delta=1e-6, round_to=1)
+    words = {"totals": {"all": ["a", "b"]}, "epsilon": 1.0, "delta": 1e-6, "round_to": 1}
     table = pandas.DataFrame({"a": [1, 2], "b": [3, 4], "all": [4, 6]})
+    with pytest.raises(adp.AffineDPError, match="law='gaussian'"):  # whole noise is of another law
+        TableRelease(**words).release(table, sampler="opendp")
+    rows = TableRelease(law="gaussian", **words)
     out = rows.release(table, sampler="opendp").table
     assert (out["all"] == out["a"] + out["b"]).all()
     tree = adp.design_tree([-1, 0, 0, 0], epsilon=1.0, delta=1e-6)

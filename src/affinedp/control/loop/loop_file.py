@@ -22,7 +22,7 @@ The keys, by table; those in brackets may be left out:
 
 ==============  ================================================================================
 (top)           horizon, and the tables below; [privacy] may be left out
-[plant]         A, B, C, [D], [x0], [state_names], [output_names]; [E], [F] and [private_names]
+[plant]         A, [B], C, [D], [x0], [state_names], [output_names]; [E], [F] and [private_names]
                 for private inputs: ``x(t+1) = A x + B u + E w``, ``y = C x + D u + F w``
 [controller]    feedback (K), observer (L), [xhat0]
 [reference]     one of constant, samples (horizon + 1 rows) and file (CSV)
@@ -32,7 +32,8 @@ The keys, by table; those in brackets may be left out:
                 (default) or ``tracking``
 ==============  ================================================================================
 
-A matrix may also be the name of a CSV file next to it.  Unknown keys are refused.
+A plant that only sends has no B, no [controller] and no [reference].  A matrix may also be the name
+of a CSV file next to it.  Unknown keys are refused.
 """
 
 from __future__ import annotations
@@ -62,18 +63,7 @@ Kind = Neighbours | Literal["forward", "input"]
 
 _KEYS = {
     "": ("horizon", "plant", "controller", "reference", "privacy"),
-    "plant": (
-        "A",
-        "B",
-        "C",
-        "D",
-        "x0",
-        "state_names",
-        "output_names",
-        "E",
-        "F",
-        "private_names",
-    ),
+    "plant": ("A", "B", "C", "D", "x0", "state_names", "output_names", "E", "F", "private_names"),
     "controller": ("feedback", "observer", "xhat0"),
     "reference": ("constant", "samples", "file"),
     "privacy": ("epsilon", "delta", "mu", "neighbours", "window", "cost"),
@@ -129,6 +119,8 @@ class LoopFile:
         How private inputs enter, where they do.
     window : float
         How many steps in a row a private input may change.
+    steered : bool
+        Whether the plant has inputs; otherwise the controller of ``loop`` sends zeros.
     """
 
     loop: ClosedLoop
@@ -141,6 +133,7 @@ class LoopFile:
     cost: Cost
     private: PrivatePlant | None = None
     window: float = 1
+    steered: bool = True
 
     @property
     def dynamics(self) -> Dynamics:
@@ -208,14 +201,14 @@ def _loop_file(document: Mapping[str, Any], folder: Path) -> LoopFile:
     if kind == "input" and private is None:
         raise AffineDPError("[privacy] neighbours = 'input' needs [plant] E: how do they enter?")
     costs: tuple[Cost, ...] = ("outputs", "tracking")
+    cost = choice(privacy.get("cost", "outputs"), "[privacy] cost", costs)
+    steered = "B" in described
+    if cost == "tracking" and not steered:
+        raise AffineDPError("[privacy] cost = 'tracking' needs a loop: [plant] B, [controller]")
     return LoopFile(
-        loop=_loop(
-            plant,
-            start,
-            section(document, "controller", _KEYS, needed=True),
-            _reference(section(document, "reference", _KEYS, needed=True), plant, horizon, folder),
-            folder,
-        ),
+        loop=_steered(document, plant, start, horizon, folder)
+        if steered
+        else _only_sends(document, plant, start),
         horizon=horizon,
         has_start=start is not None,
         epsilon=promise(privacy, "epsilon", math.inf),
@@ -224,10 +217,40 @@ def _loop_file(document: Mapping[str, Any], folder: Path) -> LoopFile:
         if kind == "input"
         else _mu(privacy, plant, horizon, folder),
         neighbours=kind,
-        cost=choice(privacy.get("cost", "outputs"), "[privacy] cost", costs),
+        cost=cost,
         private=private,
         window=_window(privacy),
+        steered=steered,
     )
+
+
+def _steered(
+    document: Mapping[str, Any],
+    plant: Plant,
+    start: FloatArray | None,
+    horizon: int,
+    folder: Path,
+) -> ClosedLoop:
+    if "controller" not in document:
+        raise AffineDPError(
+            "the section [controller] is missing; a plant that only sends leaves B out, too"
+        )
+    reference = section(document, "reference", _KEYS, needed=True)
+    return _loop(
+        plant,
+        start,
+        section(document, "controller", _KEYS),
+        _reference(reference, plant, horizon, folder),
+        folder,
+    )
+
+
+def _only_sends(document: Mapping[str, Any], plant: Plant, start: FloatArray | None) -> ClosedLoop:
+    """A loop whose inputs are zero and do nothing."""
+    if "controller" in document or "reference" in document:
+        raise AffineDPError("[plant] B is missing: how do the controller's inputs enter?")
+    n, m = plant.states, plant.outputs
+    return ClosedLoop(plant, np.zeros((1, n)), np.zeros((n, m)), np.zeros(n), x0=start)
 
 
 def _private(found: Mapping[str, Any], plant: Plant, folder: Path) -> PrivatePlant | None:
@@ -260,7 +283,10 @@ def _window(privacy: Mapping[str, Any]) -> float:
 
 
 def _plant(found: Mapping[str, Any], folder: Path) -> Plant:
-    matrices = [_rows(found, "plant", name, folder) for name in "ABC"]
+    matrices = [_rows(found, "plant", name, folder) for name in "AC"]
+    steered = "B" in found or "D" in found
+    inputs = _rows(found, "plant", "B", folder) if steered else np.zeros((len(matrices[0]), 1))
+    matrices.insert(1, inputs)
     if "D" in found:
         matrices.append(_rows(found, "plant", "D", folder))
     try:

@@ -320,7 +320,8 @@ def _least_of_laws(
     best = next(i for i, value in enumerate(costs) if value <= min(costs) * (1 + SAME))
     others = ", ".join(f"{one.law} {value / costs[best]:.3g}" for one, value in zip(found, costs))
     note = f"the law of least cost, relative to it: {others}{refused}"
-    return replace(found[best], notes=(*found[best].notes, note))
+    chosen = replace(found[best], notes=(*found[best].notes, note), least=None)
+    return with_lower_bound(chosen, cost, epsilon, delta)  # with the δ that was asked for
 
 
 def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:

@@ -163,6 +163,51 @@ def noisy(law: Law, counts: NDArray[Any], q: Integers, sampler: Sampler = "bulk"
     return found.reshape(counts.shape)
 
 
+def whole_share(inverse: float) -> float:
+    """Return the variance of whole Laplace noise as a share of that on the line, 2 scale².
+
+    With x = 1/scale it is x²/4 / sinh²(x/2): whole numbers keep the same promise with less noise.
+
+    Parameters
+    ----------
+    inverse : float
+        One over the scale.
+    """
+    half = min(inverse, LARGEST_Q / 2.0**GRID_BITS) / 2
+    return (half / math.sinh(half)) ** 2 if half > 0 else 1.0
+
+
+def noisy_whole(counts: NDArray[Any], q: int, sampler: Sampler = "bulk") -> FloatArray:
+    """Return counts with whole Laplace noise of scale 2⁵⁶/q: P(i) ∝ exp(−q |i| / 2⁵⁶).
+
+    People who come or go change a count by whole numbers, so the promise is that of ``noisy``.
+
+    Parameters
+    ----------
+    counts : array of integers
+        Exact: int64, or Python integers of any size.
+    q : int
+        Positive.
+    sampler : {"bulk", "opendp"}
+        Who draws.
+    """
+    scale, flat = Fraction(1 << GRID_BITS, q), counts.ravel()
+    found = np.empty(len(flat))
+    for start in range(0, len(flat), BLOCK):
+        block = flat[start : start + BLOCK]
+        if sampler == "opendp":
+            drawn = opendp_integers("laplace", scale, len(block))
+        else:
+            drawn = _whole_noise(scale).draw_narrow(len(block))
+        found[start : start + BLOCK] = (block + drawn).astype(float)
+    return found.reshape(counts.shape)
+
+
+@functools.lru_cache(maxsize=8)
+def _whole_noise(scale: Fraction) -> IntegerNoise:
+    return IntegerNoise("laplace", scale)
+
+
 def _quotients(counts: NDArray[Any], q: Integers, drawn: NDArray[Any]) -> FloatArray:
     """(q X + Z) / q from its whole part and its remainder, which say no more than q X + Z does.
 

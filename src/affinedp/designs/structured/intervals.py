@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -14,29 +11,6 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.intervals import laplace_sum_reach
 from affinedp.promise.verification import Law
-
-
-@dataclass(frozen=True, eq=False)
-class Interval:
-    """Where the true numbers lie with the given probability; unpacks into its two ends.
-
-    Attributes
-    ----------
-    low, high : float or array
-        The ends.
-    level : float
-        With which probability.
-    simultaneous : bool
-        Whether for all numbers at once.
-    """
-
-    low: FloatArray = field(repr=False)
-    high: FloatArray = field(repr=False)
-    level: float
-    simultaneous: bool
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.low, self.high))
 
 
 def half_widths(
@@ -90,6 +64,22 @@ def equal_sum_reach(scale: float, terms: int, level: float, together: int = 1) -
     """
     each = 1 - (1 - level) / max(together, 1)
     return laplace_sum_reach(np.array([scale]), np.array([float(terms)]), each)
+
+
+def whole_reach(scale: float, terms: int, level: float, together: int = 1) -> float:
+    """Return how far a sum of whole Laplace numbers of one scale reaches; never too small.
+
+    A Laplace number is the difference of two exponential ones.  Their whole parts are geometric,
+    independent of the rests, and differ by whole Laplace noise.  So a sum L on the line is the
+    whole sum S and independent noise; a window of length 2k + 1 holds 2k + 1 whole numbers
+    wherever it is, and S is symmetric and unimodal: P(|S| ≤ k) ≥ P(|L| ≤ k + ½).
+
+    Parameters
+    ----------
+    scale, terms, level, together
+        As for :func:`equal_sum_reach`.
+    """
+    return float(math.ceil(max(equal_sum_reach(scale, terms, level, together) - 0.5, 0.0)))
 
 
 def laplace_reach(outside: float) -> float:

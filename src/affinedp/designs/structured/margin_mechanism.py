@@ -16,7 +16,7 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.contrasts import centred, contrasts, residual, squared_lengths
 from affinedp.designs.structured.integer_noise import SPARE, Integers, noisy, precisions
-from affinedp.designs.structured.intervals import Interval, half_widths
+from affinedp.designs.structured.intervals import half_widths
 from affinedp.designs.structured.margin_blocks import (
     LEAST,
     MarginNeighbours,
@@ -30,7 +30,7 @@ from affinedp.designs.structured.margin_counts import MOST_PEOPLE, Counts
 from affinedp.designs.structured.margin_terms import alike_terms, mixed_terms
 from affinedp.designs.structured.reports import noise_report
 from affinedp.errors import AffineDPError
-from affinedp.intervals import laplace_sum_reach
+from affinedp.intervals import Interval, laplace_sum_reach
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS

@@ -16,12 +16,20 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
-from affinedp.designs.structured.integer_noise import BLOCK, SPARE, Integers, noisy
-from affinedp.designs.structured.intervals import Interval, equal_sum_reach, half_widths
+from affinedp.designs.structured.integer_noise import (
+    BLOCK,
+    SPARE,
+    Integers,
+    noisy,
+    noisy_whole,
+    whole_share,
+)
+from affinedp.designs.structured.intervals import half_widths, whole_reach
 from affinedp.designs.structured.margin_blocks import Sets, members, subsets, variance_shares
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Indices, Tree
 from affinedp.errors import AffineDPError
+from affinedp.intervals import Interval
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
@@ -86,7 +94,7 @@ class ReleasedTreeMargins:
 class TreeMarginMechanism:
     """Gaussian noise of precision ``y_v t_B`` on the residual of every block B at every node v.
 
-    Or Laplace noise on the cells of the leaves, which are added up.
+    Or whole Laplace noise on the cells of the leaves, which are added up.
     :func:`~affinedp.designs.structured.tree_margins.design_tree_margins` makes one.
 
     Attributes
@@ -184,7 +192,8 @@ class TreeMarginMechanism:
         if any(B not in self.blocks for B in subsets(A)):
             raise AffineDPError(f"the margin {members(A)} is not released")
         if self.cell_scale is not None:
-            each = 2.0 * (2.0**GRID_BITS / self.cell_scale) ** 2
+            inverse = self.cell_scale / 2.0**GRID_BITS
+            each = 2.0 / inverse**2 * whole_share(inverse)
             return self.cells_in(members(A)).astype(float) * each
         total = np.zeros(self.tree.n)
         for root_known in {bool(self._known(B)[0]) for B in self.blocks.tolist()}:
@@ -263,11 +272,27 @@ class TreeMarginMechanism:
             return half_widths("gaussian", variances, level, together)
         terms, where = np.unique(self.cells_in(chosen), return_inverse=True)
         scale = 2.0**GRID_BITS / self.cell_scale
-        each = [equal_sum_reach(scale, int(one), level, together) for one in terms]
+        each = [whole_reach(scale, int(one), level, together) for one in terms]
         return np.asarray(each)[where]
 
+    def holds(self, most: int) -> bool:
+        """Return whether tables of so many people can be released without any overflow.
+
+        Parameters
+        ----------
+        most : int
+            A public bound on the number of people.
+        """
+        narrow = most * math.prod(n - 1 for n in self.sizes) < 1 << 63
+        return narrow or self.tree.n * math.prod(self.sizes) <= MOST_WIDE
+
     def release(
-        self, counts: ArrayLike, *, ledger: Ledger | None = None, label: str | None = None
+        self,
+        counts: ArrayLike,
+        *,
+        most: int | None = None,
+        ledger: Ledger | None = None,
+        label: str | None = None,
     ) -> ReleasedTreeMargins:
         """Publish the tables of all places: charge the ledger, then draw exact integer noise.
 
@@ -275,14 +300,16 @@ class TreeMarginMechanism:
         ----------
         counts : array of integers, shape (leaves, n_1, n_2, …)
             The tables of the leaf cells, in the order of their numbers.  Large ones must have at
-            most 32 bits: the type bounds what they can hold, so that no sum overflows, whatever
-            the data.
+            most 32 bits, or ``most``: either bounds what they can hold, so that no sum overflows,
+            whatever the data.
+        most : int, optional
+            A public bound on the number of people, which the counts must keep.
         ledger : Ledger, optional
             Charged before any noise is drawn.
         label : str, optional
             For the ledger; put no data in it.
         """
-        totals = self._totals(counts)
+        totals = self._totals(counts, most)
         entry = None
         if ledger is not None:
             entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
@@ -294,7 +321,7 @@ class TreeMarginMechanism:
             ledger.settle(entry)
         return ReleasedTreeMargins(self.tree, self.sizes, found)
 
-    def _totals(self, counts: ArrayLike) -> NDArray[Any]:
+    def _totals(self, counts: ArrayLike, most: int | None) -> NDArray[Any]:
         """The tables of all nodes, breadth first."""
         given, tree = np.asarray(counts), self.tree
         leaves = np.flatnonzero(tree.leaf)
@@ -303,12 +330,13 @@ class TreeMarginMechanism:
         cells = math.prod(self.sizes)
         # what the type can hold, summed over leaves and cells, times the longest contrast
         reach = int(max(abs(int(np.iinfo(given.dtype).min)), np.iinfo(given.dtype).max))
-        reach *= len(leaves) * cells * math.prod(n - 1 for n in self.sizes)
-        narrow = reach < 1 << 63
+        reach *= len(leaves) * cells
+        reach = reach if most is None else min(reach, most)
+        narrow = reach * math.prod(n - 1 for n in self.sizes) < 1 << 63
         if not narrow and tree.n * cells > MOST_WIDE:
             raise AffineDPError(
                 f"counts of type {given.dtype} could overflow in a table of this size: give "
-                "integers of at most 32 bits (the type is a public bound on them)"
+                "integers of at most 32 bits (the type is a public bound on them), or most"
             )
         ranks = np.argsort(np.argsort(tree.order[leaves]))
         totals = np.zeros((tree.n, cells), np.int64 if narrow else object)
@@ -323,12 +351,12 @@ class TreeMarginMechanism:
     def _cells(self, totals: NDArray[Any]) -> dict[int, FloatArray]:
         """Contrasts of all blocks from noisy cells of leaves, which are added up."""
         leaves = np.flatnonzero(self.tree.leaf)
-        q = np.full(totals.shape[1], self.cell_scale, np.int64)
+        assert self.cell_scale is not None
         seen = np.zeros(totals.shape)
         step = max(1, BLOCK // totals.shape[1])
         for start in range(0, len(leaves), step):
             rows = leaves[start : start + step]
-            seen[rows] = noisy("laplace", totals[rows], np.broadcast_to(q, totals[rows].shape))
+            seen[rows] = noisy_whole(totals[rows], self.cell_scale)
         passes.added_up(self.tree.parent, seen)
         tables = seen.reshape(-1, *self.sizes)
         found = {}

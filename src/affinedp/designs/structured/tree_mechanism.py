@@ -14,14 +14,22 @@ from numpy.typing import ArrayLike, NDArray
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
-from affinedp.designs.structured.integer_noise import Integers, noisy, precisions
-from affinedp.designs.structured.intervals import Interval, half_widths
+from affinedp.designs.structured.integer_noise import (
+    Integers,
+    noisy,
+    noisy_whole,
+    precisions,
+    whole_share,
+)
+from affinedp.designs.structured.intervals import half_widths
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Tree, TreeNeighbours
 from affinedp.designs.structured.whole_numbers import public_below, rounding_reach, whole_numbers
 from affinedp.errors import AffineDPError
+from affinedp.intervals import Interval
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
+from affinedp.release.plan import GRID_BITS
 from affinedp.release.sampler import Sampler, checked_sampler
 from affinedp.show.page import Report
 
@@ -88,13 +96,26 @@ class TreeMechanism:
 
     @cached_property
     def precisions(self) -> FloatArray:
-        """One over the variance of the noise that is drawn for every number, breadth first."""
+        """One over the variance of noise of these scales on the line, breadth first."""
         return precisions(self.law, self.scales)
+
+    @cached_property
+    def whole_cells(self) -> bool:
+        """Whether the cells alone get noise, Laplace of one scale: it is drawn whole, and less."""
+        tree, q = self.tree, self.scales
+        if self.law != "laplace" or tree.known.any():
+            return False
+        return bool(((q > 0) == tree.leaf).all()) and len(np.unique(q[tree.leaf])) == 1
+
+    @property
+    def _share(self) -> float:
+        """The variance of what is drawn, as a share of that on the line."""
+        return whole_share(float(self.scales.max()) / 2.0**GRID_BITS) if self.whole_cells else 1.0
 
     @cached_property
     def expected_squared_errors(self) -> FloatArray:
         """Variance of every estimate; 0 where a number is public."""
-        inside = passes.variances(*self.tree.arrays, self.precisions)
+        inside = passes.variances(*self.tree.arrays, self.precisions) * self._share
         return np.asarray(self.tree.outside(inside), dtype=float)
 
     @property
@@ -112,7 +133,7 @@ class TreeMechanism:
     @cached_property
     def rounding_reach(self) -> float:
         """How far whole numbers are from the estimates, at most (without non-negativity)."""
-        return rounding_reach(self.tree, self.precisions)
+        return 0.0 if self.whole_cells else rounding_reach(self.tree, self.precisions)
 
     def level_summary(self) -> tuple[tuple[int, int, float], ...]:
         """Return (level, private numbers, root mean square noise) from the top down.
@@ -163,7 +184,7 @@ class TreeMechanism:
         seen[cells, 0] = on_cells[cells] / self.precisions[cells]
         # least squares of a_ℓ / y_ℓ on the cells and 0 elsewhere is P⁻¹ a
         passes.estimates(*tree.arrays, self.precisions, seen)
-        return np.asarray(tree.outside(seen[:, 0]), dtype=float)
+        return np.asarray(tree.outside(seen[:, 0] * self._share), dtype=float)
 
     def linear_variance(self, combination: ArrayLike) -> float:
         """Return the variance of a linear function of the estimates, in O(n).
@@ -223,7 +244,9 @@ class TreeMechanism:
         if combination is not None:
             variances = np.array(self.linear_variance(combination))
             center = np.array(float(np.asarray(combination, dtype=float) @ center))
-        reach = half_widths(self.law, variances, level, simultaneous and combination is None)
+        # tail bounds hold for noise on the line, which is whole noise and some more
+        spread = variances / self._share
+        reach = half_widths(self.law, spread, level, simultaneous and combination is None)
         return Interval(center - reach, center + reach, level, simultaneous)
 
     def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
@@ -241,11 +264,15 @@ class TreeMechanism:
         inverse = np.sqrt(self.precisions)[:, None]
         measured = self.scales > 0
         seen = np.zeros(shape)
-        if self.law == "gaussian":
-            drawn = generator.standard_normal((int(measured.sum()), shape[1]))
+        draws = (int(measured.sum()), shape[1])
+        if self.whole_cells:
+            p = -math.expm1(-float(self.scales.max()) / 2.0**GRID_BITS)
+            seen[measured] = generator.geometric(p, draws) - generator.geometric(p, draws)
+        elif self.law == "gaussian":
+            seen[measured] = generator.standard_normal(draws) / inverse[measured]
         else:
-            drawn = generator.laplace(0.0, math.sqrt(0.5), (int(measured.sum()), shape[1]))
-        seen[measured] = drawn / inverse[measured]
+            drawn = generator.laplace(0.0, math.sqrt(0.5), draws)
+            seen[measured] = drawn / inverse[measured]
         passes.estimates(*self.tree.arrays, self.precisions, seen)
         return np.asarray(self.tree.outside(seen), dtype=float).T
 
@@ -326,7 +353,10 @@ class TreeMechanism:
         part = public_below(tree, totals)
         left = totals - part
         seen = np.zeros((tree.n, 1))
-        seen[measured, 0] = noisy(self.law, left[measured], self.scales[measured], sampler)
+        if self.whole_cells:
+            seen[measured, 0] = noisy_whole(left[measured], int(self.scales.max()), sampler)
+        else:
+            seen[measured, 0] = noisy(self.law, left[measured], self.scales[measured], sampler)
         below = part.astype(float)
         found = None
         if whole:
@@ -334,7 +364,10 @@ class TreeMechanism:
             numbers = whole_numbers(tree, y, seen[:, 0], fixed, nonnegative)
             found = np.where(private, numbers + part, totals).astype(np.int64)
         seen[tree.known, 0] = left[tree.known].astype(float)
-        passes.estimates(*tree.arrays, y, seen)
+        if self.whole_cells:
+            passes.added_up(tree.parent, seen)  # exactly
+        else:
+            passes.estimates(*tree.arrays, y, seen)
         estimates = np.where(private, seen[:, 0] + below, totals.astype(float))
         return ReleasedTree(
             np.asarray(tree.outside(estimates), dtype=float),

@@ -16,8 +16,8 @@ from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import (
     check_grid,
     drawn_limit,
-    precisions,
     whole_scales,
+    whole_share,
 )
 from affinedp.designs.structured.least_tree import (
     LEAST_WEIGHT,
@@ -252,6 +252,8 @@ def _candidates(
         unit = (household / (limit if kind == "gaussian" else epsilon)) ** 2
         spread = scaled if kind == "gaussian" else scaled**2 / 2
         value = float(cost @ passes.variances(*tree.arrays, spread)) * unit
+        if kind == "laplace" and y is cells and not tree.known.any():  # drawn whole
+            value *= whole_share(float(scaled.max()) * epsilon / household)
         found.append(Candidate(name, kind, scaled, value))
 
     y, phi = least_precisions(tree, cost, neighbours)
@@ -394,5 +396,4 @@ def drawn_precisions(mechanism: TreeMechanism) -> FloatArray:
     mechanism : TreeMechanism
         Of any law.
     """
-    inside = precisions(mechanism.law, mechanism.scales)
-    return np.asarray(mechanism.tree.outside(inside), dtype=float)
+    return np.asarray(mechanism.tree.outside(mechanism.precisions), dtype=float)
