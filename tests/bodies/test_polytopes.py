@@ -79,6 +79,19 @@ def test_points_inside_a_facet_do_not_refine_it():
     assert len(Polytope(rational(cube)).facets.simplices) == 12
 
 
+def test_too_many_dimensions_are_refused_before_qhull_is_asked(monkeypatch):
+    """In 15 dimensions qhull takes hours for what is refused afterwards anyway."""
+    import scipy.spatial
+
+    def never(points):
+        raise AssertionError("qhull was asked")
+
+    monkeypatch.setattr(scipy.spatial, "ConvexHull", never)
+    moves = [*map(tuple, np.random.default_rng(0).integers(-3, 4, (80, 10)).tolist())]
+    with pytest.raises(TooLargeBodyError, match="10 dimensions"):
+        symmetric_hull(moves)
+
+
 def test_bodies_that_are_too_large_are_refused():
     with pytest.raises(TooLargeBodyError, match="10 dimensions"):
         Polytope(rational(np.eye(10, dtype=int).tolist()))

@@ -269,6 +269,56 @@ def test_keyboard_and_labels(studio, page):
     assert page.find("tab-control").get_attribute("aria-selected") == "true"
 
 
+def test_keys_stay_where_they_are(studio, page):
+    """What is drawn anew while somebody works with keys does not take the place away."""
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(link(studio, law="laplace", hidden="replace", moves='[["a",2]]'))
+    chosen = page.driver.find_element("css selector", "input[name=law][value=laplace]")
+    page.driver.execute_script("arguments[0].focus()", chosen)
+    chosen.send_keys(Keys.ARROW_UP)
+    page.settled()
+    assert page.driver.switch_to.active_element.get_attribute("name") == "law"
+    page.find("move-0").clear()
+    page.find("move-0").send_keys("3", Keys.TAB)
+    page.settled()
+    assert page.driver.switch_to.active_element.get_attribute("id") == "move-1"
+
+
+@pytest.mark.parametrize(
+    "given", [{"mu": "abc"}, {"mu": ""}, {"hidden": "person", "counted": "1.4"}]
+)
+def test_what_is_no_number_gives_no_promise(studio, page, given):
+    page.open(link(studio, **{"law": "laplace", "hidden": "replace", **given}))
+    assert "number" in page.text("claim")
+    assert "ε =" not in page.text("claim")
+    page.complaints()
+
+
+def test_a_small_promise_is_rounded_up(studio, page):
+    page.open(link(studio, law="laplace", hidden="replace", epsilon="0.0000123412"))
+    assert "claimed ε = 1.235 · 10^-5" in page.text("claim")
+
+
+def test_what_is_not_public_stays_out_of_the_address(studio, page, tmp_path):
+    rows = "".join(f"{i},{i * i % 97},{i + i * i % 97}\n" for i in range(40))
+    (tmp_path / "t.csv").write_text("left,right,whole\n" + rows, encoding="utf-8")
+    page.open(link(studio, law="gaussian", delta="1e-06"))
+    page.find("file").send_keys(str(tmp_path / "t.csv"))
+    page.until("document.getElementById('discover')")
+    page.click("discover")
+    page.until("document.querySelectorAll('.found li').length === 1")
+    assert "ε = 1 is really" in page.text("found")
+    page.write("epsilon", "3")
+    (button,) = page.driver.find_elements("css selector", "[aria-label^='Not public']")
+    page.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+    button.click()
+    page.settled()
+    assert page.driver.find_elements("css selector", ".found li.refused")
+    assert "whole" not in page.driver.current_url
+    assert "ε = 1 is really" in page.text("found")  # as it was asked
+
+
 @pytest.mark.parametrize("view", ["numbers", "control", "consensus"])
 def test_nothing_is_cut_off_on_a_telephone(studio, page, view):
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}

@@ -217,8 +217,9 @@ def least_noise(
         skipped = [Alternative(name, below, False, reason) for name in pure]
     else:
         made = PureDesigns(
-            problem, start.weights, seed, quick=quick, searches_all=alone or quick or not designed
-        )
+            problem, start.weights, seed, quick=quick, alone=alone,
+            searches_all=alone or quick or not designed,
+        )  # fmt: skip
         skipped = made.add(pure, designed, below, alone)
     name, best = _simplest(problem, designed)
     others = tuple(

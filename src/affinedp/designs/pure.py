@@ -12,11 +12,14 @@ from affinedp.arrays import FloatArray, Matrix
 from affinedp.designs.knorm import MOST_COMPARED, least_knorm
 from affinedp.designs.laplace import along_the_moves, design_laplace
 from affinedp.designs.problem import Problem
-from affinedp.designs.separate import checked_weights
+from affinedp.designs.separate import checked_weights, split
 from affinedp.designs.staircase import NoStairsError, least_staircase
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.promise.least_possible import Alternative
+
+FEW_STARTS = 4
+FEW = "searched from few starts in so many dimensions; law='laplace' searches longer"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,8 @@ class PureDesigns:
         Whether Laplace strategies are searched in any number of dimensions.
     quick : bool
         Whether they are searched from one start only.
+    alone : bool
+        Whether one law was asked for; otherwise many dimensions are searched from few starts.
     """
 
     problem: Problem
@@ -42,6 +47,7 @@ class PureDesigns:
     seed: int | np.random.Generator
     searches_all: bool = True
     quick: bool = False
+    alone: bool = True
 
     @cached_property
     def laplace(self) -> Mechanism:
@@ -57,14 +63,24 @@ class PureDesigns:
             raise AffineDPError(
                 f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
             )
+        few = self.quick or (not self.alone and self._largest_block > MOST_COMPARED)
         made = design_laplace(
             self.problem.adjacency.manifold, epsilon=self.problem.pure_epsilon,
             query=self.problem.query, adjacency=self.problem.adjacency, weights=self.weights,
-            seed=self.seed, starts=1 if self.quick else None,
+            seed=self.seed, starts=1 if self.quick else FEW_STARTS if few else None,
         )  # fmt: skip
         names = self.problem.names  # which a query that is a matrix does not carry
         guarantee = made.guarantee.with_output_names(names)
-        return replace(made, guarantee=guarantee, output_names=names)
+        notes = made.notes if self.quick or not few else (*made.notes, FEW)
+        return replace(made, guarantee=guarantee, output_names=names, notes=notes)
+
+    @property
+    def _largest_block(self) -> int:
+        """Dimensions of the largest part that is designed by itself."""
+        problem = self.problem
+        weights = checked_weights(self.weights, problem.query.shape[0])
+        blocks = split(problem.adjacency, problem.query, weights)
+        return max((block.basis.shape[1] for block in blocks), default=0)
 
     def knorm(self) -> Mechanism:
         """Return K-norm noise."""

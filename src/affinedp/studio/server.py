@@ -6,10 +6,11 @@ import re
 from importlib import resources
 from typing import Annotated, Any
 
-from fastapi import Body, FastAPI, Header, HTTPException, Request, Response
+from fastapi import Body, FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
 from affinedp import __version__
 from affinedp.errors import AffineDPError

@@ -1,0 +1,150 @@
+"""What a hostile file, a hasty user or a killed server must not do."""
+
+import io
+import os
+import signal
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra studio")
+from fastapi.testclient import TestClient
+
+import affinedp as adp
+from affinedp.errors import AffineDPError
+from affinedp.files import data
+from affinedp.studio import jobs, releasing, server, uploads
+
+HOST, TOKEN = "127.0.0.1:8642", "the-token-of-this-run"
+JOB = {"x-studio-job": "hostile-1"}
+
+
+@pytest.fixture(scope="module")
+def client():
+    running = jobs.Jobs(preload="affinedp.studio.tasks")
+    app = server.create_app(TOKEN, (HOST,), running)
+    with TestClient(app, base_url=f"http://{HOST}", headers={"x-studio-token": TOKEN}) as made:
+        yield made
+    running.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"mu": "abc"}', "mu: this is not a number"),
+        ('{"mu": ""}', "mu: this is not a number"),
+        ('{"counted": 1.4}', "counted: this is not a whole number"),
+        ("[]", "the question: "),
+        ("[" * 100_000, "error parsing the body"),
+    ],
+)
+def test_what_is_no_question_is_refused_in_words(client, body, words):
+    headers = {**JOB, "content-type": "application/json"}
+    answer = client.post("/api/check", content=body, headers=headers)
+    assert answer.status_code in (400, 422)
+    assert words in answer.json()["message"]
+
+
+def sheet(cells: str) -> bytes:
+    """A workbook with one sheet that does not say how large it is."""
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    book.active.append(["a", "b"])
+    made, again = io.BytesIO(), io.BytesIO()
+    book.save(made)
+    with zipfile.ZipFile(made) as old, zipfile.ZipFile(again, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("sheet1.xml"):
+                start, _, rest = content.decode().partition("</sheetData>")
+                before, _, after = start.partition("<dimension")
+                start = before + after.partition("/>")[2]
+                content = f"{start}{cells}</sheetData>{rest}".encode()
+            new.writestr(name, content)
+    return again.getvalue()
+
+
+def test_a_packed_file_is_measured_before_it_is_unpacked(monkeypatch):
+    pytest.importorskip("openpyxl")
+    content = sheet("<row></row>" * 100_000)
+    assert len(content) < 20_000
+    monkeypatch.setattr(data, "MOST_UNPACKED", 1_000_000)
+    with pytest.raises(AffineDPError, match=r"t\.xlsx is too large when unpacked"):
+        data.read_table(Path("t.xlsx"), content=content)
+    with pytest.raises(AffineDPError, match="too large when unpacked"):
+        uploads.peek(uploads.Held("t.xlsx", content))
+
+
+def test_a_sheet_that_hides_its_size_is_counted(monkeypatch):
+    pytest.importorskip("openpyxl")
+    row = "<row><c><v>1</v></c><c><v>2</v></c></row>"
+    assert len(data.read_table(Path("t.xlsx"), content=sheet(row * 40))) == 40
+    monkeypatch.setattr(data, "MOST_CELLS", 50)
+    with pytest.raises(AffineDPError, match="more than 50 cells"):
+        data.read_table(Path("t.xlsx"), content=sheet(row * 40))
+
+
+def test_old_previews_are_forgotten_with_their_tables(tmp_path):
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    adp.design_laplace(manifold, epsilon=1.0).save(tmp_path / "m.json")
+    text = (tmp_path / "m.json").read_text("utf-8")
+
+    class Known:
+        def known(self, task, key):
+            return {"files": {"mechanism.json": text}}
+
+    shelf = uploads.Shelf()
+    file = shelf.put("t.csv", b"a,b,c\n1,2,3\n")
+    with adp.Ledger(tmp_path / "budget.db", epsilon=100.0, protects="one person"):
+        pass
+    releases = releasing.Releases(Known(), shelf)
+    wanted = releasing.Publication(
+        question={}, file=file, ledger=str(tmp_path / "budget.db"), label="x"
+    )
+    tickets = [releases.preview(wanted)["ticket"] for _ in range(releasing.MOST_OFFERS + 1)]
+    assert len(releases._offers) == releasing.MOST_OFFERS
+    with pytest.raises(AffineDPError, match="look at a new one"):
+        releases.publish(tickets[0])
+    assert "a,b,c" in releases.publish(tickets[-1])["csv"]
+
+
+def relatives(session: int) -> list[int]:
+    """Processes that were started in a session."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(words[3]) == session and words[0] != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_killed_server_leaves_no_computation_behind():
+    import urllib.request
+
+    from studios import Studio
+
+    studio = Studio()
+    many = " + ".join(f"a{i}" for i in range(60))
+    body = f'{{"equations": "{many} = b\\n2 {many} = c"}}'.encode()
+    headers = {"x-studio-token": studio.token, "content-type": "application/json", **JOB}
+    request = urllib.request.Request(f"{studio.address}/api/design", body, headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 202  # it is being computed
+    os.kill(studio.process.pid, signal.SIGKILL)
+    studio.process.wait(20)
+    studio.process.stdout.close()
+    end = time.monotonic() + 60
+    while left := relatives(studio.process.pid):
+        if time.monotonic() > end:
+            for one in left:
+                os.kill(one, signal.SIGKILL)
+            pytest.fail(f"{len(left)} processes were left behind")
+        time.sleep(0.1)
