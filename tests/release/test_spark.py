@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import shutil
 import signal
 
@@ -28,6 +29,7 @@ def spark():
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # otherwise workers take the python3 of the path
     session = (
         SparkSession.builder.master("local[2, 4]")
         .config("spark.ui.enabled", "false")
