@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import shutil
 import signal
+import sys
 
 import numpy as np
 import pytest
