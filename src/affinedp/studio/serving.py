@@ -46,8 +46,14 @@ def serve(port: int | None, open_page: bool, say: Callable[[str], None]) -> None
     say("The page is on this machine only, and its data stays in this process. Ctrl+C stops it.")
     if open_page:
         webbrowser.open(link)
+    # no log_config: logging belongs to the process, and setting it up closes the handlers of others
     settings = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, ws="none"
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
     )
     try:
         uvicorn.Server(settings).run(sockets=[listener])
