@@ -152,3 +152,15 @@ def test_other_noise_keeps_no_promise():
     for change in ({"rate": 2.0}, {"root": pure.root / 2}):
         with pytest.raises(AffineDPError, match="other noise"):
             replace(pure, **change)
+
+
+@pytest.mark.parametrize("law", ["laplace", "knorm"])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("initial", "weaker promise than time-local"), ("time-local", "weaker promise than Def")],
+)
+def test_the_basis_is_not_a_stronger_promise(law, kind, said):
+    noise = design_output_noise(
+        ([[1, 0.1], [0, 1]], [[1, 0]]), 20, 1.0, mu=[1.0, 0.1], neighbours=kind, law=law
+    )
+    assert said in noise.guarantee.basis

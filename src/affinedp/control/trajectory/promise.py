@@ -275,6 +275,14 @@ def _shifts(
     return np.unique(np.sort(shifts, axis=1), axis=0)
 
 
+# Which of the promises about trajectories it is.
+RANK = {
+    "manifold": "the neighbours of Definition 4",
+    "time-local": "time-local neighbours, a weaker promise than Definition 4",
+    "initial": "initial neighbours, a weaker promise than time-local",
+}
+
+
 def _guarantee(
     neighbours: TrajectoryNeighbours,
     found: Sensitivity,
@@ -289,10 +297,8 @@ def _guarantee(
         curve = KNormCurve(upper)
     basis = neighbours.theorem
     if law != "gaussian":
-        local = "time-local neighbours, a weaker promise than Definition 4"
-        full = "the neighbours of Definition 4"
         theorem = "Theorem 2" if law == "laplace" else "the triangle inequality of the gauge"
-        basis = f"{theorem} ({local if neighbours.kind == 'time-local' else full})"
+        basis = f"{theorem} ({RANK[neighbours.kind]})"
     return Guarantee(
         law=law,
         sensitivity=upper,
