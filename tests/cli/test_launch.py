@@ -46,6 +46,10 @@ def test_launch_poison_and_rerun(network, tmp_path):
     assert not list(home.glob("*.txt")), "the states hold the values"
     assert home.stat().st_mode & 0o777 == 0o700
     assert all(path.stat().st_mode & 0o077 == 0 for path in home.glob("*.db*"))
+    with launched(network) as second:  # nobody has anything to say any more
+        assert second.wait() == 0, second.said
+    assert "--rerun begins again" in second.said
+    assert "agent a  round 4  message " in second.said
     with launched(network, "--rounds", 2) as fewer:
         assert fewer.wait() == 2, fewer.said
     assert "beyond the 2 rounds" in fewer.said

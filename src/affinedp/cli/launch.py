@@ -71,6 +71,10 @@ def launch(
     if goal is None:
         raise AffineDPError("say how many rounds: rounds in the network file, or --rounds")
     home = folder_for_owner(network.with_name(f"{network.stem}-run") if folder is None else folder)
+    if not rerun and _are_done(home, found, goal):
+        typer.echo("all agents have done their rounds: --rerun begins again", err=True)
+        _show(home, found.consensus, as_json)
+        return
     values = _value_files(found, home)
     if sealed:
         _make_keys(found, home)
@@ -139,6 +143,21 @@ def _run(home: Path, names: tuple[str, ...], rerun: bool) -> int:
             with read_state(home / f"{name}.db") as agent:  # refused while it runs
                 runs.add(agent.run)
     return max(runs, default=1) + int(bool(runs and rerun) or len(runs) > 1)
+
+
+def _are_done(home: Path, found: NetworkFile, goal: int) -> bool:
+    """Whether all agents have states of one run in which no round is left: nobody would speak."""
+    from affinedp.consensus.agents.agent import read_state
+
+    runs = set()
+    for name in found.consensus.process_names:
+        if not (home / f"{name}.db").exists():
+            return False
+        with read_state(home / f"{name}.db", found.values.get(name)) as agent:
+            if agent.round != goal:
+                return False
+            runs.add(agent.run)
+    return len(runs) == 1
 
 
 def _links(found: NetworkFile) -> list[tuple[str, str]]:

@@ -376,17 +376,19 @@ class Agent:
             self._heard[agent, t] = y
 
 
-def read_state(state: str | os.PathLike[str]) -> Agent:
+def read_state(state: str | os.PathLike[str], value: float | None = None) -> Agent:
     """Open the agent of an existing state, as it is.
 
     Parameters
     ----------
     state : str or Path
         Its file.
+    value : float, optional
+        Secret: refused if it is not the one that the state was drawn for.
     """
     path = checked_path(AGENT, state)
     name, weights = read_links(path)
-    return Agent(name, weights, state=path)
+    return Agent(name, weights, state=path, value=value)
 
 
 def _secret_of(value: float) -> float:
