@@ -221,6 +221,9 @@ def least_noise(
             searches_all=alone or quick or not designed,
         )  # fmt: skip
         skipped = made.add(pure, designed, below, alone)
+    if not alone:
+        designed, unfit = _released(problem, designed)
+        skipped = [*skipped, *unfit]
     name, best = _simplest(problem, designed)
     others = tuple(
         Alternative(m.law, problem.error(m), True, own) for own, m in designed if m is not best
@@ -228,6 +231,18 @@ def least_noise(
     if name:
         best = replace(best, notes=(*best.notes, f"the best of what was compared: {name}"))
     return _explained(problem, best, start.dual, (*others, *skipped), alone)
+
+
+def _released(
+    problem: Problem, designed: list[tuple[str, Mechanism]]
+) -> tuple[list[tuple[str, Mechanism]], list[Alternative]]:
+    """What can be released, and the others: whole noise must hide all that the query reveals."""
+    unfit = [one for _, one in designed if one.integers and one.shared_part is not None]
+    fit = [pair for pair in designed if not any(pair[1] is one for one in unfit)]
+    if not fit:
+        return designed, []
+    reason = "whole noise must hide all that the query reveals, and neighbours share some of it"
+    return fit, [Alternative(one.law, problem.error(one), False, reason) for one in unfit]
 
 
 def _simplest(problem: Problem, designed: list[tuple[str, Mechanism]]) -> tuple[str, Mechanism]:
