@@ -71,7 +71,9 @@ def launch(
     if goal is None:
         raise AffineDPError("say how many rounds: rounds in the network file, or --rounds")
     home = folder_for_owner(network.with_name(f"{network.stem}-run") if folder is None else folder)
-    if not rerun and _are_done(home, found, goal):
+    reached = _reached(home, found)
+    one_end = len(reached) == len(names) and len(set(reached)) == 1 and reached[0][1] == goal
+    if one_end and not rerun:  # nobody would speak any more
         typer.echo("all agents have done their rounds: --rerun begins again", err=True)
         _show(home, found.consensus, as_json)
         return
@@ -79,7 +81,7 @@ def launch(
     if sealed:
         _make_keys(found, home)
     words = ["--network", str(network), "--rounds", str(goal), "--topic", topic]
-    words += ["--linger", str(linger), "--run", str(_run(home, names, rerun))]
+    words += ["--linger", str(linger), "--run", str(_run(reached, rerun))]
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
         place = stack.enter_context(named_or_own(broker, home))
@@ -133,31 +135,22 @@ def keys(
         typer.echo(file)
 
 
-def _run(home: Path, names: tuple[str, ...], rerun: bool) -> int:
-    """The number of the run: that of the states, or the next one if they differ."""
+def _reached(home: Path, found: NetworkFile) -> list[tuple[int, int]]:
+    """Run and round of every agent that has a state; refused while it runs, or for other values."""
     from affinedp.consensus.agents.agent import read_state
 
-    runs = set()
-    for name in names:
-        if (home / f"{name}.db").exists():
-            with read_state(home / f"{name}.db") as agent:  # refused while it runs
-                runs.add(agent.run)
-    return max(runs, default=1) + int(bool(runs and rerun) or len(runs) > 1)
-
-
-def _are_done(home: Path, found: NetworkFile, goal: int) -> bool:
-    """Whether all agents have states of one run in which no round is left: nobody would speak."""
-    from affinedp.consensus.agents.agent import read_state
-
-    runs = set()
+    reached = []
     for name in found.consensus.process_names:
-        if not (home / f"{name}.db").exists():
-            return False
-        with read_state(home / f"{name}.db", found.values.get(name)) as agent:
-            if agent.round != goal:
-                return False
-            runs.add(agent.run)
-    return len(runs) == 1
+        if (home / f"{name}.db").exists():
+            with read_state(home / f"{name}.db", found.values.get(name)) as agent:
+                reached.append((agent.run, agent.round))
+    return reached
+
+
+def _run(reached: list[tuple[int, int]], rerun: bool) -> int:
+    """The number of the run: that of the states, or the next one if they differ."""
+    runs = {run for run, _ in reached}
+    return max(runs, default=1) + int(bool(runs and rerun) or len(runs) > 1)
 
 
 def _links(found: NetworkFile) -> list[tuple[str, str]]:
