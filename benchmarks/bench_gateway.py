@@ -16,7 +16,7 @@ from pathlib import Path
 
 RATE = 1000  # messages per second
 SECONDS = 4.0
-ROUNDS = 3
+ROUNDS = 7
 WARM_UP = 200  # messages that are not measured
 GIVE_UP = 60.0  # seconds without an answer
 # Sources of an older version to compare with in the same run, if any.
@@ -128,10 +128,14 @@ def _round_trips(address: str) -> tuple[list[float], float]:
     return taken[WARM_UP:], kept
 
 
-def _shown(times: list[float]) -> tuple[float, float]:
-    """Median and 99th percentile in milliseconds."""
-    cut = statistics.quantiles(times, n=100)
-    return 1e3 * statistics.median(times), 1e3 * cut[98]
+def _shown(rounds: list[list[float]]) -> tuple[float, float, float]:
+    """Median, 99th percentile and the latter in the worst round, in milliseconds.
+
+    Of rounds the median is taken: where four processes share two cores one round in some is late.
+    """
+    late = [1e3 * statistics.quantiles(times, n=100)[98] for times in rounds]
+    middle = statistics.median(statistics.median(times) for times in rounds)
+    return 1e3 * middle, statistics.median(late), max(late)
 
 
 def _sends(noise: str, sources: str | None) -> tuple[float, float, float]:
@@ -154,12 +158,12 @@ def run() -> str:
     }
     if BEFORE:
         places["before, state on the disk"] = (None, BEFORE)
-    results: dict[str, list[float]] = {"none": [], **{name: [] for name in places}}
+    results: dict[str, list[list[float]]] = {"none": [], **{name: [] for name in places}}
     kept: dict[str, list[float]] = {name: [] for name in results}
 
     def measure(place: str) -> None:
         times, rate = _round_trips(address)
-        results[place] += times
+        results[place].append(times)
         kept[place].append(rate)
 
     with tempfile.TemporaryDirectory() as name:
@@ -190,16 +194,17 @@ def run() -> str:
         "mosquitto and three processes on this machine: a sender, an echo with the messages of the",
         "cloud, and `affinedp control gateway` in between (three hops instead of two, and every",
         "step written before it is sent).  Milliseconds.  Wanted: at most twice the median.",
-        f"Fewer than {RATE} a second that come back mean that a queue grew.  Load average {load}.",
+        f"Fewer than {RATE} a second that come back mean that a queue grew.  Medians of the rounds.",
+        f"Load average {load}.",
         "",
-        "| gateway | come back per s | median | 99 % | ratio of medians | ratio at 99 % |",
-        "|:---|---:|---:|---:|---:|---:|",
+        "| gateway | come back per s | median | 99 % | worst round | ratio of medians | at 99 % |",
+        "|:---|---:|---:|---:|---:|---:|---:|",
     ]
     for place, times in results.items():
-        median, late = _shown(times)
+        median, late, worst = _shown(times)
         ratios = f"{median / base[0]:.2f} | {late / base[1]:.2f}"
         rate = statistics.median(kept[place])
-        lines.append(f"| {place} | {rate:.0f} | {median:.2f} | {late:.2f} | {ratios} |")
+        lines.append(f"| {place} | {rate:.0f} | {median:.2f} | {late:.2f} | {worst:.2f} | {ratios} |")
     lines += ["", "`Gateway.send` alone, 2,000 steps, state on the disk.", ""]
     lines += ["| noise | median ms | 99 % ms | steps per s |", "|:---|---:|---:|---:|"]
     for version, sources in {"": None, **({" (before)": BEFORE} if BEFORE else {})}.items():

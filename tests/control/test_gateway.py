@@ -1,5 +1,6 @@
 """The gateway: what it sends, once, and what it refuses."""
 
+import ast
 import copy
 import dataclasses
 import math
@@ -168,11 +169,29 @@ def test_fresh_noise_is_never_used_twice(path):
     taken = []
     scales = [2**56, 3 * 2**55, 2**57 - 1]
     noise = integer_noise.FreshNoise(scales)
-    for _ in range(40):
+    for _ in range(3 * integer_noise.BLOCK):
         taken.append(noise.take())
-    assert len({number for row in taken for number in row}) == 120
+    assert len({number for row in taken for number in row}) == 9 * integer_noise.BLOCK
     scores = np.array(taken, dtype=float) / np.array(scales, dtype=float)
     assert stats.kstest(scores.ravel(), "norm").pvalue > 1e-6
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_fresh_noise_drawn_ahead_is_not_shared_by_a_fork():
+    noise = integer_noise.FreshNoise([2**56])
+    noise.take()  # the rest of a block is drawn
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, repr([noise.take() for _ in range(4)]).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as said:
+        others = {tuple(row) for row in ast.literal_eval(said.read())}
+    ours = {tuple(noise.take()) for _ in range(2 * integer_noise.BLOCK)}
+    assert len(others) == 4
+    assert not others & ours
 
 
 def bisect(sends, plant_step, cell):

@@ -29,7 +29,7 @@ from affinedp.tables.reading import read_points
 from affinedp.tables.refusals import TableError
 
 # Noises that are drawn between two steps of the progress bar.
-BATCH = 30_000
+BATCH = 15_000
 # Doubles beyond this are not all the whole numbers.
 MOST_WHOLE = 2.0**53
 NOT_ALL = (

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from affinedp.release.plan import GRID_BITS
 from affinedp.release.sampler import IntegerNoise, draw_integers
+
+# Steps for which fresh numbers are drawn together.
+BLOCK = 64
 
 
 def drawn_once(factor: float | Fraction, count: int) -> tuple[int, ...]:
@@ -27,7 +33,8 @@ def drawn_once(factor: float | Fraction, count: int) -> tuple[int, ...]:
 class FreshNoise:
     """Independent noise for every output, in units of the grid of each.
 
-    Nothing is drawn ahead: a process that forks does not take its noise with it.
+    Numbers are drawn for :data:`BLOCK` steps at a time: that takes hardly longer than one.  What
+    was drawn ahead stays with the process that drew it: one that forks draws anew.
 
     Parameters
     ----------
@@ -44,11 +51,20 @@ class FreshNoise:
             places.setdefault(scale, []).append(place)
         # numbers of one scale are drawn together, which is quicker
         self._noise = [(IntegerNoise(law, s), found) for s, found in places.items()]
+        self._ahead: list[list[int]] = []
+        self._process = os.getpid()
 
     def take(self) -> list[int]:
         """Return numbers that nobody has seen, one for each output."""
-        taken = [0] * self._count
+        if self._process != os.getpid():
+            self._ahead, self._process = [], os.getpid()
+        if not self._ahead:
+            self._ahead = self._block()
+        return self._ahead.pop()
+
+    def _block(self) -> list[list[int]]:
+        block = np.empty((BLOCK, self._count), dtype=object)
         for noise, places in self._noise:
-            for place, number in zip(places, noise.draw(len(places))):
-                taken[place] = int(number)
-        return taken
+            block[:, places] = noise.draw((BLOCK, len(places)))
+        drawn: list[list[int]] = block.tolist()
+        return drawn
