@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from affinedp.studio import answers, applications, checking, take_home, uploads
+from affinedp.studio import answers, applications, checking, publishing, take_home, uploads
 from affinedp.studio.question import Question
 
 
@@ -41,4 +41,6 @@ TASKS: Mapping[str, Callable[[Any], Any]] = {
     "consensus": applications.consensus,
     "peek": uploads.peek,
     "discover": uploads.discover_in,
+    "preview": publishing.preview,
+    "publish": publishing.publish,
 }
