@@ -18,7 +18,17 @@ from fastapi.testclient import TestClient
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.studio import connections, guard, jobs, limits, publishing, releasing, server, uploads
+from affinedp.studio import (
+    connections,
+    guard,
+    jobs,
+    limits,
+    looking,
+    publishing,
+    releasing,
+    server,
+    uploads,
+)
 from affinedp.studio.question import Publication, Question
 
 HOST, TOKEN = "127.0.0.1:8642", "the-token-of-this-run"
@@ -157,7 +167,7 @@ def test_a_file_that_unpacks_to_all_memory_ends_one_computation_only(task, bomb,
     held = uploads.Held("t.parquet", bomb)
     wanted = Publication(question={}, file="f", ledger=str(tmp_path / "budget.db"))
     questions = {
-        "discover": uploads.Reading(held, (), 1.0, 0.0),
+        "discover": looking.Reading(held, (), 1.0, 0.0),
         "preview": publishing.Offer(wanted, design.encode(), held, "ticket", 0.0),
     }
     context = multiprocessing.get_context("spawn")

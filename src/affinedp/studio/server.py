@@ -18,9 +18,11 @@ from affinedp import __version__
 from affinedp.errors import AffineDPError
 from affinedp.studio.guard import Guard
 from affinedp.studio.jobs import Busy, Job, Jobs
-from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Wish
+from affinedp.studio.looking import Reading
+from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Tied, Wish
 from affinedp.studio.releasing import Releases
-from affinedp.studio.uploads import MOST_BYTES, Reading, Shelf, checked_kind
+from affinedp.studio.tied_rows import Described
+from affinedp.studio.uploads import MOST_BYTES, Shelf, checked_kind
 
 # How long a question waits for its answer before it is told how far that is.
 PATIENCE = 1.0
@@ -137,6 +139,10 @@ def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     def discover(look: Look, number: JobNumber) -> Response:
         reading = Reading(shelf.get(look.file), look.known, look.epsilon, look.delta)
         return _told(jobs.start(number, "discover", reading))
+
+    @app.post("/api/table")
+    def table(tied: Tied, number: JobNumber) -> Response:
+        return _told(jobs.start(number, "table", Described(shelf.get(tied.file), tied.text)))
 
     @app.get("/api/jobs/{number}")
     def follow(number: str) -> Response:

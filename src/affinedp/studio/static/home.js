@@ -2,6 +2,7 @@
 import { ask, save } from "./api.js";
 import { el, fill, find, number, upward } from "./dom.js";
 import { fileName } from "./known.js";
+import { warning } from "./rows.js";
 import { question, state } from "./state.js";
 
 const KINDS = { "publish.py": "text/x-python", "problem.toml": "application/toml", "mechanism.json": "application/json", "report.html": "text/html" };
@@ -38,7 +39,7 @@ async function preview() {
       `${number(told.rows, 9)} row${told.rows === 1 ? "" : "s"} of ${fileName()} would be published, and ${number(told.charges, 9)} release${told.charges === 1 ? "" : "s"} of ε = ${upward(told.epsilon)} charged.`,
       `The ledger “${told.ledger}” protects ${told.protects || "one secret"}: ε = ${upward(told.spent)} of ${number(told.cap)} is spent, ${number(told.remaining)} is left.`,
     ];
-    fill(place, lines.map((one) => el("p", {}, one)), told.fits
+    fill(place, lines.map((one) => el("p", {}, one)), warning() ? el("p", { class: "warn" }, warning()) : null, told.fits
       ? el("p", { class: "buttons" }, el("button", { class: "danger", id: "publish", onclick: (event) => publish(told.ticket, event.target) }, "Spend it and publish"), " This cannot be undone.")
       : el("p", { class: "warn" }, "The budget does not allow it, or the ledger is about another secret. Nothing was charged."));
   } catch (error) {
