@@ -41,6 +41,8 @@ from affinedp.promise.guarantee import keeping
 
 # The dual is computed in doubles: the gap is widened by this.
 WIDENED = 1e-6
+DESIGNED = "least noise"
+ADD_UP = "cells and add up"
 
 
 @within_range
@@ -59,9 +61,9 @@ def design_margins(
     """Design the least noise for margins of a table of all attributes.
 
     The table itself, which may have 10¹⁷ cells, is never formed.  White noise on the residuals of
-    the margins contains an optimum over all Gaussian mechanisms, and a dual certifies it.  Laplace
-    noise on whole margins (or on the cells, added up) is compared with it, and the better one is
-    returned.
+    the margins contains an optimum over all Gaussian mechanisms, and a dual certifies it.  Whole
+    Laplace noise on margins (or on the cells, added up) is compared with it, and the better one
+    is returned.
 
     Parameters
     ----------
@@ -115,14 +117,14 @@ def design_margins(
     ask = _Question(shape, wanted, blocks, shares, cost, neighbours, people, goal)
     found = []
     if law != "laplace" and delta > 0:
-        found.append(_gaussian(ask, epsilon, delta))
+        found.append((DESIGNED, _gaussian(ask, epsilon, delta)))
     if law != "gaussian" and neighbours != "swaps":
         found.extend(_laplace(ask, epsilon))
     if not found:
         raise AffineDPError("there are too many margins for Laplace noise: give a delta above 0")
-    best = min(found, key=ask.value)
+    best = min((one for _, one in found), key=ask.value)
     value = ask.value(best)
-    others = tuple((f"least noise, {one.law}", ask.value(one) / value) for one in found)
+    others = tuple((f"{name}, {one.law}", ask.value(one) / value) for name, one in found)
     if delta > 0:
         others += _standard_practice(ask, largest_sensitivity(epsilon, delta), value)
     return keeping(replace(best, alternatives=others), epsilon, delta)
@@ -181,24 +183,36 @@ def _gaussian(ask: _Question, epsilon: float, delta: float) -> MarginMechanism:
     return mechanism
 
 
-def _laplace(ask: _Question, epsilon: float) -> list[MarginMechanism]:
+def _laplace(ask: _Question, epsilon: float) -> list[tuple[str, MarginMechanism]]:
     """Laplace noise on whole margins, if there are not too many of them."""
     measured = measurable(ask.sizes, ask.blocks)
     if measured is None:
         return []
-    y = least_whole(ask.sizes, measured, ask.blocks, ask.shares, ask.cost)
-    measured, y = measured[y > 0], y[y > 0]
+    budget = epsilon / (ask.household * (1 if ask.neighbours == "person" else 2))
+    y = least_whole(ask.sizes, measured, ask.blocks, ask.shares, ask.cost, budget)
+    found = [(DESIGNED, _whole_noise(ask, measured[y > 0], y[y > 0], epsilon))]
+    full = np.array([(1 << len(ask.sizes)) - 1])
+    if full[0] in measured and (y > 0).sum() > 1:
+        # what people do today, compared by what is really to be least
+        found.append((ADD_UP, _whole_noise(ask, full, np.array([budget]), epsilon)))
+    return [(name, one) for name, one in found if one is not None]
+
+
+def _whole_noise(
+    ask: _Question, measured: Sets, y: FloatArray, epsilon: float
+) -> MarginMechanism | None:
+    """Whole Laplace noise on these margins, if its grid holds it."""
     q = scaled_whole(ask.neighbours, y, epsilon, ask.household)
     if q.min() < LEAST_Q:
-        return []
+        return None
     t = block_precisions(ask.sizes, measured, ask.blocks, q)
     guarantee = whole_guarantee(ask.sizes, ask.neighbours, ask.household, q)
-    return [
-        MarginMechanism(
-            ask.sizes, ask.wanted, ask.blocks, t, ask.neighbours, ask.household, guarantee,
-            measured, q, notes=(f"Laplace noise on {len(measured)} whole margins",),
-        )
-    ]  # fmt: skip
+    alone = measured.tolist() == [(1 << len(ask.sizes)) - 1]
+    words = "the cells, which are added up" if alone else f"{len(measured)} margins"
+    return MarginMechanism(
+        ask.sizes, ask.wanted, ask.blocks, t, ask.neighbours, ask.household, guarantee,
+        measured, q, notes=(f"whole Laplace noise on {words}",),
+    )  # fmt: skip
 
 
 def _margin_costs(
@@ -224,5 +238,5 @@ def _standard_practice(ask: _Question, limit: float, value: float) -> tuple[tupl
     if ask.neighbours == "person":
         everything = math.prod(map(float, ask.sizes))
         add_up = [unit * everything / cells_of(ask.sizes, A) for A in ask.wanted.tolist()]
-        found.insert(0, ("cells and add up", ask.total(np.array(add_up)) / value))
+        found.insert(0, (ADD_UP, ask.total(np.array(add_up)) / value))
     return tuple((f"{name}, gaussian", ratio) for name, ratio in found)
