@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
 from affinedp.designs.structured.integer_noise import SHARE, check_grid
 from affinedp.designs.structured.least_margins import Goal, least_blocks
 from affinedp.designs.structured.margin_blocks import (
@@ -57,6 +57,7 @@ def design_margins(
     goal: Goal = "sum",
     weights: ArrayLike | None = None,
     law: Literal["auto", "gaussian", "laplace"] = "auto",
+    releases: int = 1,
 ) -> MarginMechanism:
     """Design the least noise for margins of a table of all attributes.
 
@@ -86,6 +87,9 @@ def design_margins(
         One per margin: what squared error costs there; 1 by default.
     law : {"auto", "gaussian", "laplace"}
         Law of the noise; the better one by default.
+    releases : int
+        How many releases about the same people are planned.  The noise is for one of them, and all
+        together keep (ε, δ).
 
     Returns
     -------
@@ -103,6 +107,7 @@ def design_margins(
     """
     shape = checked_sizes(sizes, neighbours)
     people = largest_household(household)
+    count = checked_releases(releases)
     if goal not in ("sum", "largest"):
         raise AffineDPError(f"goal must be 'sum' or 'largest', not {goal!r}")
     if law not in ("auto", "gaussian", "laplace"):
@@ -117,17 +122,19 @@ def design_margins(
     ask = _Question(shape, wanted, blocks, shares, cost, neighbours, people, goal)
     found = []
     if law != "laplace" and delta > 0:
-        found.append((DESIGNED, _gaussian(ask, epsilon, delta)))
+        drawn = sum(math.prod(shape[j] - 1 for j in members(B)) for B in blocks.tolist())
+        check_grid("gaussian", epsilon, delta, count * people * drawn)
+        found.append((DESIGNED, _gaussian(ask, gaussian_share(epsilon, delta, count))))
     if law != "gaussian" and neighbours != "swaps":
-        found.extend(_laplace(ask, epsilon))
+        found.extend(_laplace(ask, pure_share(epsilon, count)))
     if not found:
         raise AffineDPError("there are too many margins for Laplace noise: give a delta above 0")
     best = min((one for _, one in found), key=ask.value)
     value = ask.value(best)
     others = tuple((f"{name}, {one.law}", ask.value(one) / value) for name, one in found)
     if delta > 0:
-        others += _standard_practice(ask, largest_sensitivity(epsilon, delta), value)
-    return keeping(replace(best, alternatives=others), epsilon, delta)
+        others += _standard_practice(ask, gaussian_share(epsilon, delta, count), value)
+    return keeping(replace(best, alternatives=others), epsilon, delta, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,15 +165,12 @@ class _Question:
         return self.total(np.array(list(mechanism.variances.values())))
 
 
-def _gaussian(ask: _Question, epsilon: float, delta: float) -> MarginMechanism:
-    """The least Gaussian noise."""
+def _gaussian(ask: _Question, limit: float) -> MarginMechanism:
+    """The least Gaussian noise of this sensitivity."""
     noisy = ask.noisy
     shape, blocks = ask.sizes, ask.blocks
     plan = least_blocks(shape, blocks, ask.shares[noisy], ask.cost[noisy], ask.neighbours, ask.goal)
     t = np.maximum(plan.t, plan.t.max() * 1e-12)  # a block that costs nothing needs noise too
-    drawn = sum(math.prod(shape[j] - 1 for j in members(B)) for B in blocks.tolist())
-    check_grid("gaussian", epsilon, delta, ask.household * drawn)
-    limit = largest_sensitivity(epsilon, delta)
     t = scaled_to(shape, blocks, t, ask.neighbours, ask.household, limit)
     guarantee = margin_guarantee(shape, blocks, t, ask.neighbours, ask.household)
     mechanism = MarginMechanism(

@@ -33,6 +33,8 @@ SWEEPS = 400
 # Margins with a smaller share than this are not measured.
 LEAST_SHARE = 1e-6
 MOST_SETS = 1000
+# Below this, precisions leave the range of doubles.
+LEAST_BUDGET = 1e-60
 MOST_CELLS = 2_000_000
 
 
@@ -104,7 +106,7 @@ def least_whole(
     best, value = starts[0], math.inf
     for start in starts:
         y = start * (budget / start.sum())
-        for _ in range(SWEEPS):
+        for _ in range(SWEEPS if budget > LEAST_BUDGET else 0):
             t = Z.T @ (2 * np.sinh(y / 2) ** 2)
             gain = np.sinh(y) * (Z @ (cost / t**2))
             y = y * np.cbrt(gain / float(y @ gain))
