@@ -371,7 +371,10 @@ def test_moved_or_replaced_while_open(path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_fork(path):
+@pytest.mark.parametrize("same_number", [False, True])
+def test_fork(path, monkeypatch, same_number):
+    if same_number:  # the first process of every container has number 1
+        monkeypatch.setattr(os, "getpid", lambda: 1)
     state = DrawnState(GATEWAY, path)
     child = os.fork()
     if child == 0:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from affinedp.files.processes import this_process
 from affinedp.files.sqlite import (
     check_content,
     open_existing,
@@ -111,7 +111,7 @@ class DrawnState:
     def __init__(self, owner: Owner, path: Path) -> None:
         self.owner = owner
         self.path = path
-        self._process = os.getpid()
+        self._process = this_process()
         self._file = _identity(path)
         # what counts, when more is due, what is said
         self._reserved = self._due = self._written = 0
@@ -261,7 +261,7 @@ class DrawnState:
 
     def close(self) -> None:
         """Close the file and let others open it."""
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             return  # after a fork the file, its locks and its log belong to the parent
         self._sync.close()
         if self._connection is not None:
@@ -277,7 +277,7 @@ class DrawnState:
         """The connection; after an error it is closed, since only the disk knows what is on it."""
         if self._connection is None:
             raise self.owner.error(f"the {self.owner.name} on {self.path} is closed: open it again")
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             raise self.owner.error(f"{self.path} was opened before a fork: open it again here")
         if _identity(self.path) != self._file:
             self.close()
