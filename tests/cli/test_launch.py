@@ -101,7 +101,8 @@ def test_nobody_outlives_a_killed_launch(network, tmp_path):
     """Nor goes on looking for its broker: also a state is closed in order."""
     home = tmp_path / "net-run"
     with launched(network, "--rounds", 10**6) as running:
-        until(lambda: (home / "c.log").exists() and "listening" in (home / "c.log").read_text())
+        for log in [home / f"{name}.log" for name in VALUES]:
+            until(lambda log=log: log.exists() and "listening" in log.read_text())
         assert len(processes_about(tmp_path)) == 1 + len(VALUES)
         running.kill()
     until(lambda: not processes_about(tmp_path))
