@@ -142,6 +142,9 @@ def guess(
     index: Annotated[str, typer.Option(help="Column that labels the rows.")],
     epsilon: Annotated[float, typer.Option(help="ε of the promise.")],
     delta: Annotated[float, typer.Option(help="δ of the promise.")] = 0.0,
+    releases: Annotated[
+        int, typer.Option(help="Planned releases that keep the promise together.")
+    ] = 1,
     public_margins: Annotated[
         bool, typer.Option("--public-margins", help="Publish the totals as they are.")
     ] = False,
@@ -168,6 +171,7 @@ def guess(
         margins="public" if public_margins else "private",
         ask=None,
         say=lambda text: None,
+        releases=releases,
     )
     text = table_toml(release, [index]).rstrip()
     if as_json:

@@ -43,7 +43,7 @@ _KEYS: dict[str, dict[str, str]] = {
         "mu": "number or table", "epsilon": "number", "delta": "number", "law": "text",
         "rows": "text", "neighbours": "text", "cells": "list of texts",
         "weights": "text or table", "bound": "number", "household": "whole number",
-        "at_most": "whole number", "whole": "truth",
+        "at_most": "whole number", "releases": "whole number", "whole": "truth",
     },
     "rounding": {
         "adjust": "text or list of texts", "within": "number", "unknown": "text or list of texts",
