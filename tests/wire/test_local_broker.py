@@ -17,7 +17,7 @@ from affinedp.wire.client import BrokerError, Will, is_older
 from affinedp.wire.connection import Connection
 from affinedp.wire.line import Place
 from affinedp.wire.local_broker import local_broker
-from brokers import KINDS, PATIENCE, program, until
+from brokers import KINDS, PATIENCE, processes_about, program, until
 
 pytest.importorskip("paho.mqtt.client")
 pytest.importorskip("amqtt")
@@ -124,13 +124,16 @@ def test_who_does_not_speak_mqtt_is_left(own):
         pass  # others are served as before
 
 
-def test_it_ends_with_its_parent(tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_ends_with_its_parent(tmp_path, kind):
     """Also when that is killed and cannot tidy up."""
+    if kind == "mosquitto":
+        program("mosquitto")
     code = textwrap.dedent(
         f"""
         import pathlib, time
         from affinedp.wire.local_broker import local_broker
-        with local_broker(pathlib.Path({str(tmp_path)!r})) as broker:
+        with local_broker(pathlib.Path({str(tmp_path)!r}), {kind!r}) as broker:
             print(broker.port, flush=True)
             time.sleep(600)
         """
@@ -142,6 +145,7 @@ def test_it_ends_with_its_parent(tmp_path):
     parent.wait()
     parent.stdout.close()
     until(lambda: not listens(broker))
+    until(lambda: not processes_about(tmp_path))
 
 
 def test_without_any(monkeypatch, tmp_path):

@@ -16,6 +16,7 @@ from typing import Any
 from affinedp.budget.charges import Rows, charged_releases, checked_rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
+from affinedp.files.frames import pandas_of_polars
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.parts import ReleaseInParts, RowsToPublish
@@ -197,7 +198,7 @@ def publish_in_parts(
     job = ReleaseInParts.start(work, into, labels=engine in ("dask", "parts"))
     entry = None
     try:
-        answers = [(int(count), str(types)) for count, types in run(data, job.check)]
+        answers = _answers(run(data, job.check))
         drawn = job.checked(answers)
         count = sum(count for count, _ in answers)
         counted(count)
@@ -217,6 +218,15 @@ def publish_in_parts(
     if ledger is not None and entry is not None:
         ledger.settle(entry)
     return _read(engine, data, drawn.folder)
+
+
+def _answers(given: Sequence[Any]) -> list[tuple[int, str]]:
+    try:
+        return [(int(count), str(types)) for count, types in given]
+    except (TypeError, ValueError):
+        raise AffineDPError(
+            "run must return a list of what the task returned for each part; nothing was charged"
+        ) from None
 
 
 def _on_dask(data: Any, task: Task) -> list[Any]:
@@ -244,17 +254,29 @@ def _on_spark(data: Any, task: Task) -> list[Any]:
 
 
 def _on_polars(data: Any, task: Task) -> list[Any]:
-    """Some rows at a time: a lazy table may be larger than memory."""
+    """Some rows at a time, all in one go: a lazy table may be larger than memory.
+
+    Slices would be computed one by one, and rows that are in no order of their own (equal in a
+    sort, of a join) lie elsewhere each time: some would be in two slices, and some in none.
+    """
+    if not hasattr(data, "collect_batches"):
+        raise AffineDPError("a lazy table in parts needs polars 1.34, which computes it in batches")
     answers: list[Any] = []
-    while True:
-        rows = data.slice(len(answers) * AT_ONCE, AT_ONCE).collect()
-        answers.append(task(len(answers), rows.to_pandas()))
-        if len(rows) < AT_ONCE:
-            return answers
+    rest = data.head(0).collect()
+    for batch in data.collect_batches(chunk_size=AT_ONCE, maintain_order=True):
+        rest = rest.vstack(batch)
+        while len(rest) >= AT_ONCE:
+            answers.append(task(len(answers), pandas_of_polars(rest[:AT_ONCE])))
+            rest = rest[AT_ONCE:]
+    answers.append(task(len(answers), pandas_of_polars(rest)))
+    return answers
 
 
 def _on_parts(data: Parts, task: Task) -> list[Any]:
-    return list(data.run(task))
+    if not callable(data.run):
+        raise AffineDPError(f"Parts needs a function, not {type(data.run).__name__}")
+    found = data.run(task)
+    return [] if found is None else list(found)
 
 
 _RUNS = {"dask": _on_dask, "spark": _on_spark, "polars": _on_polars, "parts": _on_parts}

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -153,6 +154,8 @@ class ReleaseInParts:
         """
         from pandas import DataFrame
 
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+            raise AffineDPError(f"parts are numbered 0, 1, …, and {number!r} is no such number")
         if not isinstance(frame, DataFrame):
             raise AffineDPError(
                 f"part {number} is a {type(frame).__module__}.{type(frame).__name__}, and must be "
@@ -335,7 +338,7 @@ def _bytes_of(frame: Any) -> bytes:
     names = "\n".join(map(str, frame.columns)).encode()
     try:
         hashes = np.asarray(hash_pandas_object(frame, index=labels))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # long doubles, too
         raise AffineDPError(
             f"labels such as lists cannot be told from others ({error}): write them as texts"
         ) from None
