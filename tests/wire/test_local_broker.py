@@ -17,7 +17,7 @@ from affinedp.wire.client import BrokerError, Will, is_older
 from affinedp.wire.connection import Connection
 from affinedp.wire.line import Place
 from affinedp.wire.local_broker import local_broker
-from brokers import KINDS, PATIENCE, program, until
+from brokers import KINDS, PATIENCE, processes_about, program, until
 
 pytest.importorskip("paho.mqtt.client")
 pytest.importorskip("amqtt")
@@ -124,13 +124,16 @@ def test_who_does_not_speak_mqtt_is_left(own):
         pass  # others are served as before
 
 
-def test_it_ends_with_its_parent(tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_ends_with_its_parent(tmp_path, kind):
     """Also when that is killed and cannot tidy up."""
+    if kind == "mosquitto":
+        program("mosquitto")
     code = textwrap.dedent(
         f"""
         import pathlib, time
         from affinedp.wire.local_broker import local_broker
-        with local_broker(pathlib.Path({str(tmp_path)!r})) as broker:
+        with local_broker(pathlib.Path({str(tmp_path)!r}), {kind!r}) as broker:
             print(broker.port, flush=True)
             time.sleep(600)
         """
@@ -142,6 +145,7 @@ def test_it_ends_with_its_parent(tmp_path):
     parent.wait()
     parent.stdout.close()
     until(lambda: not listens(broker))
+    until(lambda: not processes_about(tmp_path))
 
 
 def test_without_any(monkeypatch, tmp_path):
@@ -195,25 +199,30 @@ def test_one_that_was_killed_comes_back(tmp_path, kind):
     """Otherwise whoever waits for messages would wait for ever."""
     if kind == "mosquitto":
         program("mosquitto")
-    others = children_that_serve(kind)
+    others = serving(kind, tmp_path)
     with local_broker(tmp_path, kind) as started, Connection(started, ["t"]) as connection:
         for _ in range(2):
-            (child,) = children_that_serve(kind) - others
-            os.kill(child, signal.SIGKILL)
+            (broker,) = serving(kind, tmp_path) - others
+            os.kill(broker, signal.SIGKILL)
             until(lambda: not connection.connected)
             until(lambda: connection.connected)
             assert connection.publish("t", b"heard")
             assert connection.receive(PATIENCE).payload == b"heard"
     assert not listens(started)
-    assert children_that_serve(kind) == others
+    assert serving(kind, tmp_path) == others
 
 
-def children_that_serve(kind):
+def serving(kind, folder):
+    """Numbers of brokers: mosquitto with settings in a folder, or embedded ones of ours."""
     listed = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.splitlines()
-    word = "mosquitto" if kind == "mosquitto" else "affinedp.wire.embedded"
-    return {int(line.split()[0]) for line in listed if word in line and "defunct" not in line}
+        ["ps", "-ewwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    )
+    found = set()
+    for pid, parent, words in (line.split(None, 2) for line in listed.stdout.splitlines()):
+        if kind == "mosquitto":
+            ours = str(folder) in words and "lifeline" not in words
+        else:
+            ours = "affinedp.wire.embedded" in words and int(parent) == os.getpid()
+        if ours and "defunct" not in words:
+            found.add(int(pid))
+    return found

@@ -11,7 +11,7 @@ import typer
 from affinedp.cli.file_kinds import about, expect
 from affinedp.cli.help import add
 from affinedp.cli.options import AsJson
-from affinedp.cli.output import say, say_json
+from affinedp.cli.output import say, say_json, say_toml
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
@@ -139,6 +139,9 @@ def guess(
     index: Annotated[str, typer.Option(help="Column that labels the rows.")],
     epsilon: Annotated[float, typer.Option(help="ε of the promise.")],
     delta: Annotated[float, typer.Option(help="δ of the promise.")] = 0.0,
+    releases: Annotated[
+        int, typer.Option(help="Planned releases that keep the promise together.")
+    ] = 1,
     public_margins: Annotated[
         bool, typer.Option("--public-margins", help="Publish the totals as they are.")
     ] = False,
@@ -165,6 +168,7 @@ def guess(
         margins="public" if public_margins else "private",
         ask=None,
         say=lambda text: None,
+        releases=releases,
     )
     text = table_toml(release, [index]).rstrip()
     if as_json:
@@ -173,11 +177,11 @@ def guess(
         say_json(tomllib.loads(text))
         return
     say("# guessed from the labels: check every line before anything is released")
-    say(text)
+    say_toml(text)
     if not release.totals and len(table.columns) > 2:
         parts = ", ".join(f'"{name}"' for name in table.columns[:-1])
         say("\n# no column is called a total; if one adds up others, say so before anything else:")
-        say(f'# [totals]\n# "{table.columns[-1]}" = [{parts}]')
+        say_toml(f'# [totals]\n# "{table.columns[-1]}" = [{parts}]')
 
 
 def _counts(kind: Any) -> bool:

@@ -15,9 +15,8 @@ from affinedp.files.writing import write_text
 from affinedp.release.sampler import Sampler
 from affinedp.show.page import Report
 from affinedp.tables.margin_file import describes_margins, read_margin_release
-from affinedp.tables.refusals import closest
 from affinedp.tables.released_table import ReleasedTable
-from affinedp.tables.table_file import TableFile, read_table_release
+from affinedp.tables.table_file import TableFile, labelled, read_table_release
 
 
 def release_file(
@@ -172,16 +171,7 @@ def labelled_table(data: Path, index: tuple[str, ...]) -> Any:
     index : tuple of str
         The columns.
     """
-    table = read_table(data)
-    if not index:
-        return table
-    for name in index:
-        if name not in table.columns:
-            raise AffineDPError(
-                f"{data.name}: index names {name!r}, but the table has no such column"
-                f"{closest(name, [one for one in table.columns if one not in index])}"
-            )
-    return table.set_index(list(index) if len(index) > 1 else index[0])
+    return labelled(read_table(data), index, data.name)
 
 
 def _write_noise(

@@ -263,7 +263,7 @@ def _on_polars(data: Any, task: Task) -> list[Any]:
     sort, of a join) lie elsewhere each time: some would be in two slices, and some in none.
     """
     if not hasattr(data, "collect_batches"):
-        raise AffineDPError("this needs a newer polars, which computes a lazy table in batches")
+        raise AffineDPError("a lazy table in parts needs polars 1.34, which computes it in batches")
     answers: list[Any] = []
     rest = data.head(0).collect()
     for batch in data.collect_batches(chunk_size=AT_ONCE, maintain_order=True):

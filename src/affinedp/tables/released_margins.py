@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.designs.structured.margin_mechanism import MarginMechanism, ReleasedMargins
+from affinedp.designs.structured.margin_mechanism import MarginMechanism
+from affinedp.designs.structured.released_margins import ReleasedMargins, ReleasedTreeMargins
 from affinedp.designs.structured.tree import tree_of
-from affinedp.designs.structured.tree_margin_mechanism import ReleasedTreeMargins
 from affinedp.designs.structured.whole_tables import whole_tables
 from affinedp.intervals import checked_level
 from affinedp.promise.guarantee import Guarantee

@@ -74,7 +74,8 @@ def local_broker(
         says_port = True
     elif mosquitto is not None:
         port = _free_port() if port is None else port
-        command = [mosquitto, "-c", str(_settings(folder, port))]
+        keeper = [sys.executable, "-m", "affinedp.wire.lifeline"]
+        command = [*keeper, mosquitto, "-c", str(_settings(folder, port))]
         says_port = False
     else:
         raise BrokerError(

@@ -71,9 +71,6 @@ export async function cancel(kind) {
 
 export const get = async (path) => (await send("GET", path)).content;
 
-export const post = async (path, question) =>
-  (await send("POST", path, { body: JSON.stringify(question), headers: { "content-type": "application/json" } })).content;
-
 export const upload = async (file) =>
   (await send("POST", `/api/files?name=${encodeURIComponent(file.name)}`, { body: file, headers: { "content-type": "application/octet-stream" } })).content;
 
