@@ -154,7 +154,9 @@ def test_without_any(monkeypatch, tmp_path):
     monkeypatch.setattr("affinedp.wire.local_broker.has_embedded", lambda: False)
     for kind in (None, *KINDS):
         with (
-            pytest.raises(BrokerError, match=r"affinedp\[broker\].*mosquitto.*--broker host:port"),
+            pytest.raises(
+                BrokerError, match=r"pip install .*\[broker\].*mosquitto.*--broker host:port"
+            ),
             local_broker(tmp_path, kind),
         ):
             pass

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal
 
+from affinedp.errors import install_command
 from affinedp.wire.broker import Broker
 from affinedp.wire.client import BrokerError
 
@@ -79,10 +80,10 @@ def local_broker(
         says_port = False
     else:
         raise BrokerError(
-            'no broker was named, and there is none here. pip install "affinedp[broker]" brings '
-            "one for trials; mosquitto is the one for use (Debian and Ubuntu: apt install "
-            "mosquitto; macOS: brew install mosquitto; Windows: mosquitto.org/download). Or name "
-            "a broker that runs: --broker host:port"
+            "no broker was named, and there is none here. One for trials comes with "
+            f"{install_command('broker')}; mosquitto is the one for use (Debian and Ubuntu: "
+            "apt install mosquitto; macOS: brew install mosquitto; Windows: "
+            "mosquitto.org/download). Or name a broker that runs: --broker host:port"
         )
     running = _Running(command, folder / "broker.log", says_port)
     try:
