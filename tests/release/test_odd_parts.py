@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.budget.ledger import LedgerError
 from affinedp.release.parts import PartError
 from affinedp.tables import TableRelease
 
@@ -129,3 +130,20 @@ def test_wide_numbers_of_a_lazy_table_are_refused_in_words(tmp_path):
     mechanism = adp.design_gaussian(manifold, epsilon=0.5, delta=1e-6)
     with pytest.raises(adp.AffineDPError, match="beyond|digits"):
         mechanism.release(polars.LazyFrame({"a": wide, "b": wide}), into=tmp_path / "out")
+
+
+def test_a_ledger_that_went_away_in_the_end_does_not_hide_what_was_published(tmp_path, monkeypatch):
+    manifold = adp.AffineManifold.from_equations(["a = b"])
+    mechanism = adp.design_gaussian(manifold, epsilon=0.5, delta=1e-6)
+    with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
+
+        def gone(entry):
+            raise LedgerError("it cannot be reached; do not release")
+
+        monkeypatch.setattr(ledger, "settle", gone)
+        with pytest.raises(adp.AffineDPError, match="is complete.*not confirmed"):
+            mechanism.release(
+                adp.Parts(_one(FRAME)), ledger=ledger, rows="different", into=tmp_path / "out"
+            )
+        assert [entry.status for entry in ledger.history()] == ["charged"]
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["part-00000.parquet"]

@@ -201,25 +201,30 @@ def test_one_that_was_killed_comes_back(tmp_path, kind):
     """Otherwise whoever waits for messages would wait for ever."""
     if kind == "mosquitto":
         program("mosquitto")
-    others = children_that_serve(kind)
+    others = serving(kind, tmp_path)
     with local_broker(tmp_path, kind) as started, Connection(started, ["t"]) as connection:
         for _ in range(2):
-            (child,) = children_that_serve(kind) - others
-            os.kill(child, signal.SIGKILL)
+            (broker,) = serving(kind, tmp_path) - others
+            os.kill(broker, signal.SIGKILL)
             until(lambda: not connection.connected)
             until(lambda: connection.connected)
             assert connection.publish("t", b"heard")
             assert connection.receive(PATIENCE).payload == b"heard"
     assert not listens(started)
-    assert children_that_serve(kind) == others
+    assert serving(kind, tmp_path) == others
 
 
-def children_that_serve(kind):
+def serving(kind, folder):
+    """Numbers of brokers: mosquitto with settings in a folder, or embedded ones of ours."""
     listed = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.splitlines()
-    word = "mosquitto" if kind == "mosquitto" else "affinedp.wire.embedded"
-    return {int(line.split()[0]) for line in listed if word in line and "defunct" not in line}
+        ["ps", "-ewwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    )
+    found = set()
+    for pid, parent, words in (line.split(None, 2) for line in listed.stdout.splitlines()):
+        if kind == "mosquitto":
+            ours = str(folder) in words and "lifeline" not in words
+        else:
+            ours = "affinedp.wire.embedded" in words and int(parent) == os.getpid()
+        if ours and "defunct" not in words:
+            found.add(int(pid))
+    return found

@@ -217,7 +217,13 @@ def publish_in_parts(
         job.abandon()
         raise
     if ledger is not None and entry is not None:
-        ledger.settle(entry)
+        try:
+            ledger.settle(entry)
+        except AffineDPError as error:
+            raise AffineDPError(
+                f"the release is complete, in {drawn.folder}, but entry {entry} of the ledger "
+                f"stays charged, not confirmed: {error}"
+            ) from None
     return _read(engine, data, drawn.folder)
 
 
