@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,17 @@ def test_labels_of_polars_come_back_as_they_are(tmp_path, lazy, labels):
         found = RELEASE.release(table).table
     assert found["who"].to_list() == labels
     assert found["who"].dtype == table["who"].dtype
+
+
+def test_wide_labels_keep_their_digits_where_other_labels_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr("affinedp.release.engines.AT_ONCE", 2)
+    release = replace(RELEASE, public=["who", "place"])
+    wide = [2**53 + 1, None, 2**53 + 3, 5]
+    numbers = {"a": [1] * 4, "b": [2] * 4, "c": [3] * 4}
+    table = polars.DataFrame({"who": wide, "place": [None, None, "x", "y"], **numbers})
+    found = release.release(table.lazy(), into=tmp_path / "out").table.collect()
+    assert found["who"].to_list() == wide
+    assert found["place"].to_list() == [None, None, "x", "y"]
 
 
 def _one(frame):

@@ -19,6 +19,7 @@ from fastapi.testclient import TestClient
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.studio import (
+    checking,
     connections,
     guard,
     jobs,
@@ -192,6 +193,35 @@ def test_a_computation_that_cannot_start_does_not_count_for_ever(monkeypatch):
     for place in range(jobs.MOST_RUNNING + 1):
         job = made.start(f"number-{place}", "check", Question())
         assert (job.outcome.kind, job.done.is_set()) == ("failed", True)
+
+
+def test_a_slow_outline_keeps_its_name():
+    """Whoever comes back for an answer is told what who asked would have been told."""
+
+    class Slow:
+        def __init__(self):
+            self.job = jobs.Job("outline-1")
+
+        def start(self, number, task, question, key=None):
+            return self.job
+
+        def find(self, number):
+            return self.job
+
+    slow = Slow()
+    app = server.create_app(TOKEN, (HOST,), slow)
+    with TestClient(app, base_url=f"http://{HOST}", headers={"x-studio-token": TOKEN}) as page:
+        file = page.post("/api/files?name=t.csv", content=b"a\n1\n").json()["file"]
+        waiting = page.get(f"/api/files/{file}", headers={"x-studio-job": "outline-1"})
+        assert waiting.status_code == 202
+        slow.job.finish(jobs.Outcome("answer", b'{"rows": 1}'))
+        told = page.get("/api/jobs/outline-1").json()
+    assert told == {"answer": {"rows": 1}, "name": "t.csv"}
+
+
+def test_all_lines_that_are_wrong_are_counted():
+    told = checking.check(Question(equations="a + b = = c\nx + 1\na = b"))
+    assert told["message"] == "2 lines are not equations yet."
 
 
 def test_answers_are_kept_by_their_size(monkeypatch):

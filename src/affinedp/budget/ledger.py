@@ -163,6 +163,12 @@ class Ledger:
         return f"{self._state.events}:{self._state.head}"
 
     @property
+    def moved_to(self) -> str | None:
+        """The server that an exported file went to, where its charges go on; None for others."""
+        self._refresh()
+        return self._state.exported
+
+    @property
     def spent(self) -> float:
         """ε of all charges together at the cap's δ (an upper bound)."""
         self._refresh()

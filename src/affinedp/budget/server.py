@@ -16,7 +16,6 @@ would end the other's: PostgreSQL commits nothing then and does not say so.  Bot
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from affinedp.budget.server_tables import (
 )
 from affinedp.budget.state import LedgerError, Row, State, Stated
 from affinedp.budget.store import Store
+from affinedp.files.processes import this_process
 
 if TYPE_CHECKING:
     import psycopg
@@ -52,7 +52,7 @@ class ServerStore(Store):
     def __init__(self, url: str) -> None:
         self._address, self._ledger, self.name = parts_of(url)
         self.address = without_password(url)
-        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._process, self._thread = this_process(), threading.get_ident()
         self._charging = False
         self._added: tuple[int, str] | None = None
         self._open: psycopg.Connection[Any] | None = connected(self._address, self.name)
@@ -120,7 +120,7 @@ class ServerStore(Store):
 
     def close(self) -> None:
         """Close the connection."""
-        if self._open is not None and os.getpid() == self._process:  # a fork's is its parent's
+        if self._open is not None and this_process() == self._process:  # a fork's is its parent's
             self._open.close()
         self._open = None
 
@@ -128,7 +128,7 @@ class ServerStore(Store):
         """The connection, opened again if it broke between two calls."""
         if self._open is None:
             raise LedgerError(f"{self.name} is closed")
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             raise LedgerError(f"{self.name} was opened before a fork: open it again here")
         if threading.get_ident() != self._thread:
             raise LedgerError(f"{self.name} was opened by another thread: open it again here")

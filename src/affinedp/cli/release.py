@@ -22,7 +22,9 @@ def release(
     ],
     data: Annotated[Path, typer.Argument(help="Data, CSV, Parquet or Excel.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the results go.")],
-    ledger: Annotated[str | None, typer.Option(help="Budget to charge first.")] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="Budget to charge first: a file, or postgresql://…#name.")
+    ] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     bound: Annotated[float | None, typer.Option(help="Public bound on the data.")] = None,
     rows: Annotated[

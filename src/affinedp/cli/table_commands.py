@@ -73,7 +73,7 @@ def preview_table(
         design = read_margin_release(description).release.design()
     elif data is None:
         read = read_table_release(description)
-        design = read.release.design(_columns_only(read))
+        design = read.release.design(_columns_only(read, description))
     else:
         read = read_table_release(description)
         expect(data, "data")
@@ -103,11 +103,15 @@ def preview_table(
         if label.startswith("against"):
             say(f"{label}: {text}")
     if data is None:
-        say("columns that the description does not name are not counted: --data FILE counts them")
+        say(f"columns that the description does not name are not counted: {_whole(description)}")
     say("nothing was spent")
 
 
-def _columns_only(read: TableFile) -> Any:
+def _whole(description: Path) -> str:
+    return f"affinedp tables preview {description} DATA counts them (its labels, no private number)"
+
+
+def _columns_only(read: TableFile, description: Path) -> Any:
     """A table of the columns that the description names, without any row of data."""
     import pandas
 
@@ -116,8 +120,7 @@ def _columns_only(read: TableFile) -> Any:
     named = list(dict.fromkeys([*_parts(told), *(told.columns or ())]))
     if not apart or not named or told.equations:
         raise AffineDPError(
-            "how accurate this table is depends on its rows: give it with --data FILE (its labels "
-            "are used, no private number)"
+            f"how accurate this table is depends on its rows: {_whole(description)}"
         )
     return pandas.DataFrame({name: [0] for name in named})
 

@@ -49,8 +49,11 @@ class ThreeAtoms:
     @property
     def probability(self) -> float:
         """The probability of the loss +ε, rounded up."""
-        largest = math.nextafter(1 / (1 + math.exp(-self.sensitivity)), 1.0)
-        return largest if self.top is None else min(self.top, largest)
+        return self._largest if self.top is None else min(self.top, self._largest)
+
+    @property
+    def _largest(self) -> float:
+        return math.nextafter(1 / (1 + math.exp(-self.sensitivity)), 1.0)
 
     def delta(self, epsilon: float) -> float:
         """Return a (1 − e^(ε' − ε))."""
@@ -93,7 +96,7 @@ class ThreeAtoms:
 
     def losses(self) -> list[tuple[str, float]]:
         """Return the pair itself."""
-        if self.top is None:
+        if self.top is None or self.top >= self._largest:
             return [(RANDOMISED_RESPONSE, self.sensitivity)]
         return [(f"{THREE_ATOMS}{self.top.hex()}", self.sensitivity)]
 

@@ -191,11 +191,12 @@ def publish_in_parts(
     if ledger is not None and not hasattr(ledger, "charge"):
         raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
     engine = engine_of(data) or ""
-    if engine == "spark" and not hasattr(data, "mapInPandas"):
+    if engine == "spark" and not hasattr(data, "mapInArrow"):
         raise AffineDPError("give a Spark DataFrame: to_spark() makes one of pandas on Spark")
     run = _RUNS[engine]
     # the rows of Spark and polars have no labels, only places, which the parts do not know
-    job = ReleaseInParts.start(work, into, labels=engine in ("dask", "parts"))
+    labels = engine in ("dask", "parts")
+    job = ReleaseInParts.start(work, into, labels=labels, for_spark=engine == "spark")
     entry = None
     try:
         answers = _answers(run(data, job.check))
@@ -238,18 +239,20 @@ def _on_dask(data: Any, task: Task) -> list[Any]:
 
 
 def _on_spark(data: Any, task: Task) -> list[Any]:
-    empty = data.limit(0).toPandas()
-
     def whole_part(batches: Iterator[Any]) -> Iterator[Any]:
         import pandas
+        import pyarrow
         from pyspark import TaskContext
 
         number = TaskContext.get().partitionId()
-        frames = list(batches)
-        frame = pandas.concat(frames, ignore_index=True) if frames else empty
-        yield pandas.DataFrame({"number": [number], "answer": [json.dumps(task(number, frame))]})
+        given, frame = list(batches), pandas.DataFrame()
+        if given:
+            # not doubles where a number is missing: they do not hold all whole numbers
+            frame = pyarrow.Table.from_batches(given).to_pandas(integer_object_nulls=True)
+        answer = json.dumps(task(number, frame))
+        yield pyarrow.RecordBatch.from_pydict({"number": [number], "answer": [answer]})
 
-    answers = data.mapInPandas(whole_part, "number long, answer string").collect()
+    answers = data.mapInArrow(whole_part, "number long, answer string").collect()
     return [json.loads(row["answer"]) for row in sorted(answers, key=lambda row: row["number"])]
 
 

@@ -71,6 +71,8 @@ class Job:
         What is being done, the share that is done, a note.
     outcome : Outcome or None
         None while it runs.
+    more : dict
+        Texts that are told with the answer, however late it comes.
     """
 
     number: str
@@ -79,6 +81,7 @@ class Job:
     progress: tuple[str, float, str] = ("", 0.0, "")
     outcome: Outcome | None = None
     process: Any = None
+    more: dict[str, str] = field(default_factory=dict)
 
     def stop(self, message: str = "stopped") -> None:
         """End the computation at once.

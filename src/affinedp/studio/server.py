@@ -172,7 +172,9 @@ def _files(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     @app.get("/api/files/{file}")
     def outline(file: str, number: JobNumber) -> Response:
         held = shelf.get(file)
-        return _told(jobs.start(number, "peek", held), name=held.name)
+        job = jobs.start(number, "peek", held)
+        job.more["name"] = held.name
+        return _told(job)
 
     @app.delete("/api/files/{file}")
     def forget(file: str) -> dict[str, bool]:
@@ -192,7 +194,7 @@ def _releases(app: FastAPI, releases: Releases) -> None:
         return _told(releases.publish(ticket, number))
 
 
-def _told(job: Job, **more: str) -> Response:
+def _told(job: Job) -> Response:
     """The answer, or how far it is."""
     job.done.wait(PATIENCE)
     outcome = job.outcome
@@ -201,7 +203,7 @@ def _told(job: Job, **more: str) -> Response:
         progress = {"label": label, "share": share, "note": note}
         return JSONResponse({"running": job.number, "progress": progress}, status_code=202)
     if outcome.kind == "answer":
-        other = "".join(f', "{name}": {json.dumps(text)}' for name, text in more.items())
+        other = "".join(f', "{name}": {json.dumps(text)}' for name, text in job.more.items())
         content = b'{"answer": ' + outcome.answer + other.encode() + b"}"
         return Response(content, media_type="application/json")
     status = {"refused": 422, "stopped": 409}.get(outcome.kind, 500)
