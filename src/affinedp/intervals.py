@@ -131,8 +131,9 @@ def whole_ends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArra
 
     Examples
     --------
-    >>> whole_ends(np.array([2965.999999999972, 0.2]), np.array([2969.5, 0.7]))
-    (array([2966.,    0.]), array([2969.,    1.]))
+    >>> low, high = whole_ends(np.array([2965.999999999972, 0.2]), np.array([2969.5, 0.7]))
+    >>> low.tolist(), high.tolist()
+    ([2966.0, 0.0], [2969.0, 1.0])
     """
     first = np.ceil(low - END_SLACK * (1 + np.abs(low)))
     last = np.floor(high + END_SLACK * (1 + np.abs(high)))
