@@ -178,14 +178,19 @@ class KNormPlan:
     def _read(self, values: FloatArray, places: IntArray) -> BigIntegers:
         """Entries of x as steps of the coordinates that they are."""
         near = np.rint(np.ldexp(values, -self.exponents[places][:, None]))
-        if np.abs(near).max(initial=0.0) < 2.0**62:
-            whole: BigIntegers = near.astype(np.int64).astype(object)
-        else:
-            whole = np.array([[int(v) for v in row] for row in near.tolist()], dtype=object)
-        if self.start is None:
-            return whole
-        start = np.array([int(self.start[i]) for i in places.tolist()], dtype=object)
-        return np.asarray(whole - start[:, None])
+        long = np.abs(near) >= 2.0**62
+        whole: BigIntegers = np.where(long, 0.0, near).astype(np.int64).astype(object)
+        whole[long] = [int(value) for value in near[long].tolist()]
+        start = self._whole_start
+        return whole if start is None else np.asarray(whole - start[:, None])
+
+    @cached_property
+    def _whole_start(self) -> BigIntegers | None:
+        """Where the coordinates that are entries start, or None if all start at 0."""
+        if self.start is None or not any(self.start):
+            return None
+        places = self._entries_themselves[0].tolist()
+        return np.array([int(self.start[i]) for i in places], dtype=object)
 
     def shared_outputs(self, points: FloatArray) -> FloatArray:
         """Return what is published without noise: equal for neighbours, bit for bit.
