@@ -139,7 +139,7 @@ def sum_reach(terms: Terms, level: float) -> float | None:
     --------
     >>> geometric = Steps(1.0, 1.0, 1.0, True)
     >>> [round(sum_reach({(geometric, 1.0): times}, 0.95), 9) for times in (1, 2, 10)]
-    [3.0, 4.0, 8.0]
+    [3.0, 4.0, 9.0]
     """
     if not terms:
         return 0.0
