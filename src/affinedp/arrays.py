@@ -99,6 +99,11 @@ def dense(matrix: Matrix) -> FloatArray:
     return np.asarray(matrix.toarray() if is_sparse(matrix) else matrix)
 
 
+def rank_of(matrix: FloatArray) -> int:
+    """Return the numerical rank, also of a matrix without rows, which NumPy 1 refuses."""
+    return int(np.linalg.matrix_rank(matrix)) if matrix.size else 0
+
+
 def real_array(value: ArrayLike, name: str, ndim: int | None = None) -> FloatArray:
     """Return ``value`` as a finite float64 array of its own, or refuse it by ``name``."""
     if np.ma.is_masked(value):

@@ -1075,3 +1075,17 @@ def test_path_objects(path):
         assert repr(ledger) == repr(other)
         words = "epsilon=1.0, delta=1e-06, protects='one person'"
         assert repr(ledger) == f"Ledger({str(path)!r}, {words})"
+
+
+def test_a_refusal_of_mixed_laws_says_why_it_is_more_than_the_sum(tmp_path):
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    gaussian = adp.iid_noise(M, law="gaussian", epsilon=0.1, delta=1e-6).guarantee
+    laplace = adp.iid_noise(M, law="laplace", epsilon=0.25).guarantee
+    with adp.Ledger(tmp_path / "b.db", epsilon=1.0, delta=1e-6, protects="one person") as ledger:
+        ledger.charge(laplace, fingerprint="l")
+        with pytest.raises(adp.BudgetExceededError, match="stay with one law") as refusal:
+            ledger.charge(gaussian, fingerprint="g")
+        assert refusal.value.requested < refusal.value.remaining
+        with pytest.raises(adp.BudgetExceededError) as refusal:
+            ledger.charge(laplace, fingerprint="l", releases=4)
+        assert "one law" not in str(refusal.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import random
@@ -583,3 +584,21 @@ def test_the_commands_work_on_a_server(url, tmp_path):
     _command("ledger", "create", path, *cap)
     assert "0 charges" in _command("ledger", "export", path, url + "-moved")
     assert "protects    one person" in _command("ledger", "show", url + "-moved")
+    assert "moved " not in _command("ledger", "show", url + "-moved")
+    shown = _command("ledger", "show", path)
+    assert shown.startswith("moved       to postgresql://"), "what is left is on the server now"
+    assert "#" in json.loads(_command("ledger", "show", path, "--json"))["moved_to"]
+
+
+def test_a_history_says_what_its_numbers_are(url):
+    with adp.Ledger(url, epsilon=5.0, delta=1e-6, protects="one person") as ledger:
+        ledger.charge(laplace(0.25), fingerprint="a")
+        whole = adp.design(PAIR, epsilon=0.125, integers=True, law="knorm").guarantee
+        ledger.charge(whole, fingerprint="w", same_secret=True)
+        M = adp.AffineManifold.from_equations(["a + b = c"])
+        gaussian = adp.iid_noise(M, law="gaussian", epsilon=0.1, delta=1e-6).guarantee
+        ledger.charge(gaussian, fingerprint="b", same_secret=True)
+    said = _command("ledger", "history", url)
+    assert "laplace ε = 0.25 " in said
+    assert "randomised response ε = 0.125 " in said
+    assert f"gaussian s = {gaussian.sensitivity:.6g} " in said

@@ -1,4 +1,7 @@
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -342,3 +345,21 @@ def test_whole_numbers_are_written_whole(run, tmp_path):
         assert all("." in line for line in lines) != whole
         if whole:
             assert all(a + b == c for a, b, c in (map(int, line.split(",")) for line in lines))
+
+
+def test_a_command_loads_no_other():
+    """To build all commands takes longer than most of them."""
+    program = (
+        "import sys\n"
+        "from affinedp.cli.app import app\n"
+        "try:\n"
+        "    app(['verify', 'examples/cells.toml', '--json'])\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "print([name for name in ('control', 'consensus', 'ledger', 'studio', 'doctor')"
+        " if f'affinedp.cli.{name}' in sys.modules])\n"
+    )
+    root = Path(__file__).parent.parent.parent
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.strip().endswith("[]")

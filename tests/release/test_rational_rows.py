@@ -42,3 +42,9 @@ def test_every_double_is_read_as_python_reads_it(kind):
         if exponent == 0:
             whole = all(value.denominator == 1 for value in wanted)
             assert RationalRow.of(row, start).divides(points) == whole
+
+
+def test_a_value_far_below_the_grid_still_breaks_a_tie():
+    row = RationalRow.of({0: F(1, 2), 1: F(1)})
+    points = np.array([[2.0**1000, 5e-324], [2.0**1000, -5e-324], [2.0**1000, 0.0]])
+    assert row.rounded(points, 1000).tolist() == [1, 0, 0]

@@ -161,10 +161,14 @@ def exceeded(state: State, losses: Losses) -> BudgetExceededError:
     """
     requested = spent_epsilon(losses, state.delta, state.adaptive)
     remaining = max(0.0, state.epsilon - state.spent())
+    hint = ""
+    mixed = len({law == "gaussian" for law, _ in state.losses + losses}) > 1
+    if mixed and requested <= remaining:
+        hint = ". Gaussian and other noise cost more together than alone: stay with one law"
     return BudgetExceededError(
         f"this charge alone costs ε = {requested:.6g} at δ = {state.delta:g}, and together with "
         f"the earlier ones it passes the cap ε = {state.epsilon:g}, of which {remaining:.6g} is "
-        "left; nothing was charged",
+        f"left; nothing was charged{hint}",
         requested=requested,
         remaining=remaining,
     )

@@ -59,7 +59,8 @@ class Ledger:
     Parameters
     ----------
     path : str or Path
-        The file.  It is created, for its owner only, if it does not exist.
+        The file.  It is created, for its owner only, if it does not exist.  Or the address of a
+        ledger on a PostgreSQL server, ``postgresql://…#name``.
     epsilon, delta : float, optional
         The cap; ε is needed to create a ledger, and δ is then 0 unless given.  For an existing
         ledger they must be what it was created with, or be left out.
@@ -160,6 +161,12 @@ class Ledger:
         """Number of events and the hash of the last: note it elsewhere to recognise the ledger."""
         self._refresh()
         return f"{self._state.events}:{self._state.head}"
+
+    @property
+    def moved_to(self) -> str | None:
+        """The server that an exported file went to, where its charges go on; None for others."""
+        self._refresh()
+        return self._state.exported
 
     @property
     def spent(self) -> float:

@@ -73,7 +73,10 @@ def agent(
     ] = None,
     sigma: Annotated[float | None, typer.Option(help="Scale of the noise, instead of ε.")] = None,
     bound: Annotated[float | None, typer.Option(help="Public bound on the size of values.")] = None,
-    ledger: Annotated[str | None, typer.Option(help="Budget that pays for the draw.")] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(help="Budget that pays for the draw: a file, or postgresql://…#name."),
+    ] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     same_secret: SameSecret = False,
     redraw: Annotated[

@@ -65,7 +65,10 @@ def gateway(
     horizon: Annotated[
         int | None, typer.Option(help="How many steps this run has at most, if fewer.", min=1)
     ] = None,
-    ledger: Annotated[str | None, typer.Option(help="Budget that pays for the draw.")] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(help="Budget that pays for the draw: a file, or postgresql://…#name."),
+    ] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     same_secret: SameSecret = False,
     new_run: Annotated[

@@ -15,7 +15,8 @@ from affinedp.cli.output import finite, say, say_json
 from affinedp.errors import AffineDPError
 from affinedp.files.visible import visible
 
-ledger_app = typer.Typer(help="Start a privacy budget, look at it, check it.", no_args_is_help=True)
+_HELP = "Start a privacy budget, look at it, check it, move it to a server."
+ledger_app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 def ledger_create(
@@ -65,10 +66,13 @@ def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
             "charges": len(entries),
             "not_confirmed": sum(entry.status == "charged" for entry in entries),
             "head": ledger.head,
+            "moved_to": ledger.moved_to,
         }
     if as_json:
         say_json(answer)
         return
+    if answer["moved_to"] is not None:
+        say(f"moved       to {visible(answer['moved_to'])}: charges since then are there, not here")
     say(f"protects    {visible(answer['protects'])}")
     say(f"unit        {visible(answer['unit'] or 'that of the first charge')}")
     say(f"cap         ε = {answer['epsilon']:g}, δ = {answer['delta']:g}")
@@ -94,13 +98,21 @@ def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
         say_json([asdict(entry) for entry in entries])
         return
     for entry in entries:
-        losses = ", ".join(f"{law} {s:.6g}" for law, s in entry.losses)
+        losses = ", ".join(_loss(law, s) for law, s in entry.losses)
         times = f" × {entry.releases}" if entry.releases > 1 else ""
         confirmed = "released" if entry.status == "released" else "charged, release not confirmed"
         label = visible(entry.label or "")
         say(f"{entry.id:>6}  {entry.time[:19]}Z  {losses}{times}  {confirmed}  {label}")
         mark = "; same secret, as was said" if entry.same_secret else ""
         say(f"        {visible(f'{entry.unit}{mark}: {entry.neighbours}')}")
+
+
+def _loss(law: str, sensitivity: float) -> str:
+    """One loss: its law, and its ε if it is pure, else the sensitivity in units of the noise."""
+    from affinedp.promise.pure_pairs import THREE_ATOMS, is_pure
+
+    name = THREE_ATOMS.strip() if law.startswith(THREE_ATOMS) else law
+    return f"{name} {'ε' if is_pure(law) else 's'} = {sensitivity:.6g}"
 
 
 def ledger_check(path: LedgerFile, as_json: AsJson = False) -> None:
@@ -131,8 +143,10 @@ def ledger_check(path: LedgerFile, as_json: AsJson = False) -> None:
 
 
 def ledger_export(
-    path: LedgerFile,
-    address: Annotated[str, typer.Argument(help="postgresql://…#name", show_default=False)],
+    path: Annotated[str, typer.Argument(help="The ledger's file.", show_default=False)],
+    address: Annotated[
+        str, typer.Argument(help="postgresql://…#name, a new ledger.", show_default=False)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Move a ledger from its file to a server; afterwards the file is not charged any more."""
@@ -143,10 +157,11 @@ def ledger_export(
         name = ledger.name
     with Ledger(address, create=False) as moved:
         charges = len(moved.history())
+        word = "charge" if charges == 1 else "charges"
         if as_json:
             say_json({"from": name, "to": moved.name, "charges": charges})
         else:
-            say(f"moved {visible(name)} to {visible(moved.name)}: {charges} charges")
+            say(f"moved {visible(name)} to {visible(moved.name)}: {charges} {word}")
 
 
 _NEW = "affinedp ledger create budget.db --epsilon 2 --delta 1e-6 --protects 'one person'"

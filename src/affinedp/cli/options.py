@@ -10,7 +10,7 @@ import typer
 ProblemFile = Annotated[Path, typer.Argument(help="Problem in TOML or JSON.", show_default=False)]
 MechanismFile = Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)]
 LedgerFile = Annotated[
-    str, typer.Argument(help="Ledger: a file, or postgresql://….", show_default=False)
+    str, typer.Argument(help="Ledger: a file, or postgresql://…#name.", show_default=False)
 ]
 NewMechanism = Annotated[Path, typer.Option("--output", "-o", help="Mechanism file to write.")]
 AskedEpsilon = Annotated[float | None, typer.Option(help="Ask whether this ε is kept.")]

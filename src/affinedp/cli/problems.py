@@ -14,9 +14,6 @@ from affinedp.files.problem import Problem
 from affinedp.files.visible import visible
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.free_sets import FreeSetAdjacency
-from affinedp.neighbours.given_directions import DirectionAdjacency
-from affinedp.promise.coordinates import moves_of
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import resolve_query
 from affinedp.promise.verification import verify as verify_noise
@@ -72,8 +69,12 @@ def adjacency_of(problem: Problem, manifold: AffineManifold) -> Adjacency:
         Its equations.
     """
     if problem.free_sets is not None:
+        from affinedp.neighbours.free_sets import FreeSetAdjacency
+
         return FreeSetAdjacency(manifold, problem.free_sets, problem.mu)
     if problem.directions is not None:
+        from affinedp.neighbours.given_directions import DirectionAdjacency
+
         return DirectionAdjacency(manifold, problem.directions)
     return CircuitAdjacency(manifold, problem.mu)
 
@@ -95,6 +96,8 @@ def verify_problem(problem: Problem) -> Guarantee:
     adjacency = adjacency_of(problem, manifold)
     points = problem.noise_matrix
     if problem.hull is not None:
+        from affinedp.promise.coordinates import moves_of
+
         points = problem.hull * moves_of(adjacency, resolve_query(manifold, problem.query)[0])
     guarantee = verify_noise(
         manifold,

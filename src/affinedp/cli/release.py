@@ -22,14 +22,17 @@ def release(
     ],
     data: Annotated[Path, typer.Argument(help="Data, CSV, Parquet or Excel.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the results go.")],
-    ledger: Annotated[str | None, typer.Option(help="Budget to charge first.")] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="Budget to charge first: a file, or postgresql://…#name.")
+    ] = None,
     label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
     bound: Annotated[float | None, typer.Option(help="Public bound on the data.")] = None,
     rows: Annotated[
         Literal["same", "different"] | None,
         typer.Option(
-            help="Whom several rows are about; needed with a ledger.  same: it is charged for each "
-            "row; different: once.",
+            help="Whom several rows are about; needed for several rows of a saved mechanism with a "
+            "ledger.  same: it is charged for each row; different: once.  A description of a table "
+            "says it itself.",
         ),
     ] = None,
     same_secret: SameSecret = False,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, rank_of
 from affinedp.bodies.axes import geometric_variance
 
 # Moves times dimensions up to which every axis has a rate of its own.
@@ -100,7 +100,7 @@ def _independent(rows: FloatArray) -> FloatArray | None:
     """The first rows that are independent, as many as there are dimensions."""
     size = rows.shape[1]
     if len(rows) == size:
-        return rows if np.linalg.matrix_rank(rows) == size else None
+        return rows if rank_of(rows) == size else None
     if len(rows) * float(size) > MOST_NUMBERS:
         return None
     kept: list[FloatArray] = []

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, rank_of
 from affinedp.bodies.exact import inverse, readable
 from affinedp.bodies.lattice import Columns, image_lattice, whole_kernel
 from affinedp.designs.separate import Block, with_floor
@@ -96,7 +96,7 @@ def whole_cells(manifold: AffineManifold, query: Matrix) -> Callable[[Block], Ce
                 moves[tuple(times * c for c in step)] = None
         basis = np.array([[float(c) for c in column] for column in lattice]).T
         whole = np.array(list(moves), dtype=float).reshape(len(moves), len(lattice))
-        if np.linalg.matrix_rank(whole) < len(lattice):
+        if rank_of(whole) < len(lattice):
             raise AffineDPError(
                 "whole neighbours do not move everything that the query reveals: μ is below what "
                 "whole numbers move by. Treat the data as real, or enlarge mu"

@@ -145,11 +145,15 @@ def dominating_gaussian(pair: ThreeAtoms) -> float:
     if e == 0.0:
         return 0.0
     low = a * math.exp(-e) * (1 - 4 * EPS)
-    s = float(special.ndtri(a)) - float(special.ndtri(low))
-    # two quantiles nearly cancel where ε is small; their slopes are at most 1/φ of them
-    density = min(math.exp(-(float(special.ndtri(p)) ** 2) / 2) for p in (a, low)) / 2.5066
-    doubt = 16 * EPS * (1 + abs(float(special.ndtri(a))) + 1 / density)
-    return math.nextafter(s * (1 + 1e-13) + doubt, math.inf)
+    if low == 0.0:
+        return math.inf
+    # 1 − a is at least a e^(−ε), also where a is rounded to 1
+    rest = max(1 - a, low)
+    quantiles = [float(special.ndtri(p)) for p in (rest, low)]
+    # they nearly cancel where ε is small; a quantile has the slope 1/φ
+    slopes = (p * 2.5067 * math.exp(z * z / 2) for p, z in zip((rest, low), quantiles))
+    doubt = 16 * EPS * (1 + abs(quantiles[0]) + sum(slopes))
+    return math.nextafter(-sum(quantiles) * (1 + 1e-13) + doubt, math.inf)
 
 
 def loss_distribution(pair: ThreeAtoms) -> Any:

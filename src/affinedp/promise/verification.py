@@ -23,11 +23,9 @@ from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.norms import column_norms
-from affinedp.promise.coordinates import points_on_outputs
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.knorm import knorm_promise
 from affinedp.promise.whitening import (
     ROUNDINGS,
     Whitened,
@@ -144,6 +142,10 @@ def promise_of(
     if not np.all(np.isfinite(noise.data if is_sparse(noise) else noise)):
         raise AffineDPError("the noise is too large for double precision: choose another unit")
     if law == "knorm":
+        # bodies are a large part of the library, and most noise has none
+        from affinedp.promise.coordinates import points_on_outputs
+        from affinedp.promise.knorm import knorm_promise
+
         basis, points = points_on_outputs(noise)
         return knorm_promise(adjacency, query, basis, points, 1.0, False, output_names)
     unit = output_units(query, adjacency)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, dense
+from affinedp.arrays import FloatArray, IntArray, dense, rank_of
 from affinedp.equations.elimination import reduce_exactly
 from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
@@ -89,7 +89,7 @@ def seen_combinations(
     manifold = mechanism.manifold
     size = np.abs(slope).max(axis=1, initial=0.0)
     scaled = slope[size > 0] / size[size > 0, None]
-    if np.linalg.matrix_rank(scaled) == slope.shape[1]:
+    if rank_of(scaled) == slope.shape[1]:
         return None
     if manifold.exact_rows is None or slope.size > MOST_EXACT:
         return None

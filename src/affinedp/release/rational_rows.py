@@ -94,7 +94,9 @@ class RationalRow:
         steps = np.ldexp(values, -exponent)
         largest = np.abs(steps).max(initial=1.0)
         weight = sum(map(abs, self.numerators.tolist())) + self.denominator
-        if largest < 2.0**WORD and np.array_equal(steps, np.rint(steps)):
+        # what is far below the grid comes out as 0
+        kept = np.array_equal(steps, np.rint(steps)) and np.array_equal(steps == 0, values == 0)
+        if largest < 2.0**WORD and kept:
             reach = (int(largest) + 1) * weight + abs(self.start)
             kind: Any = np.int64 if reach >> (WORD - 1) == 0 else object
             whole = steps.astype(np.int64).astype(kind)
