@@ -155,10 +155,10 @@ class KNormPlan:
     @cached_property
     def _entries_themselves(self) -> tuple[IntArray, IntArray]:
         """Coordinates that are entries of x, and which."""
-        short = [(i, *row.items()) for i, row in enumerate(self.rows) if len(row) == 1]
+        short = [(i, *next(iter(row.items()))) for i, row in enumerate(self.rows) if len(row) == 1]
         # a few coefficients stand for a million, and comparing fractions takes time
-        ones = {id(c) for c in {id(c): c for _, (_, c) in short}.values() if c == 1}
-        pairs = [(i, j) for i, (j, c) in short if id(c) in ones]
+        ones = {id(c) for c in {id(c): c for _, _, c in short}.values() if c == 1}
+        pairs = [(i, j) for i, j, c in short if id(c) in ones]
         if self.start is not None and any(self.start):
             pairs = [(i, j) for i, j in pairs if self.start[i].denominator == 1]
         places = np.array(pairs, dtype=np.intp).reshape(-1, 2)
