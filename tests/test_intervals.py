@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import affinedp as adp
+from affinedp.bodies.laplace_reach import chernoff_reach
 from affinedp.errors import AffineDPError
-from affinedp.intervals import _chernoff_reach, half_widths, laplace_sum_reach
+from affinedp.intervals import half_widths, laplace_sum_reach
 from affinedp.tables import TableRelease
 
 
@@ -56,7 +57,7 @@ def test_chernoff_is_never_too_small():
     drawn = np.random.default_rng(0).laplace(size=(200_000, 3)).sum(axis=1)
     for level in (0.5, 0.9, 0.99):
         assert (
-            np.mean(np.abs(drawn) <= _chernoff_reach(np.ones(1), np.array([3.0]), 1 - level))
+            np.mean(np.abs(drawn) <= chernoff_reach(np.ones(1), np.array([3.0]), 1 - level))
             >= level
         )
 

@@ -6,6 +6,7 @@ The law of the noise is public, so intervals cost no budget.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,20 +14,21 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense, is_sparse, real_matrix
+from affinedp.bodies.axes import AxesPart
+from affinedp.bodies.laplace_reach import laplace_reach
 from affinedp.bodies.noise import BODY_LAWS
+from affinedp.bodies.reach import Steps, steps_of, sum_reach
+from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 from affinedp.record import MechanismRecord
 
-# Terms of the Fourier series; what is left out is bounded and counted against the coverage.
-TERMS = 4096
-# Numbers in one table of the series' factors.
-MOST_WORK = 2e7
-TAIL = 1e-12
 # Scales of a sum that are told apart.
 MOST_SCALES = 400
 GRID = 1e9
-# Simulated releases for intervals that hold all at once.
+# Sums of independent noise whose laws are added up, at most, for one question.
+MOST_LAWS = 300
+# Simulated releases for intervals of other noise, and for many that hold all at once.
 RELEASES = 1999
 MOST_RELEASES = 200_000
 # Simulated numbers at a time, and at most.
@@ -103,7 +105,7 @@ def interval_of(
         reach = half_widths(_mixed(mechanism, matrix), mechanism.law, level)
         how = "from the law of sums of Laplace noise; never too short"
     else:
-        reach, how = _ranked_reach(mechanism, matrix, level)
+        reach, how = _body_reach(mechanism, matrix, level)
     center = given if matrix is None else np.asarray((matrix @ given.T).T)
     width = reach * factor
     if single:
@@ -207,6 +209,10 @@ def _joint_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple
         return deviations, "no noise"
     if mechanism.law == "gaussian":
         return _normal(level ** (1 / noisy)) * deviations, "Šidák: holds for any correlation"
+    if mechanism.law in BODY_LAWS:
+        alone = _independent_reach(mechanism, matrix, level ** (1 / noisy), apart=True)
+        if alone is not None:
+            return alone, "exact: independent noise on every number; never too short"
     releases = max(RELEASES, math.ceil(20 / (1 - level)))
     rank = math.ceil((releases + 1) * level)
     if releases > MOST_RELEASES or rank > releases:
@@ -233,6 +239,59 @@ def _simulated(
         noise = mechanism.sample(min(size, releases - start), generator)
         errors = noise if matrix is None else np.asarray((matrix @ noise.T).T)
         yield np.abs(errors) / scale
+
+
+def _body_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple[FloatArray, str]:
+    """Half widths number by number: from the law where coordinates are independent."""
+    exact = _independent_reach(mechanism, matrix, level)
+    if exact is not None:
+        return exact, "from the law of sums of independent noise; never too short"
+    return _ranked_reach(mechanism, matrix, level)
+
+
+def _independent_reach(
+    mechanism: MechanismRecord, matrix: Any, level: float, apart: bool = False
+) -> FloatArray | None:
+    """The same where the law can be added up, else None; ``apart``: numbers share no noise."""
+    import scipy.sparse as sparse
+
+    laws: dict[int, Steps | float] = {}
+    for part in mechanism.knorm.parts:
+        if not isinstance(part, AxesPart | StairsPart):
+            return None
+        steps = steps_of(part)
+        own = (part.widths / mechanism.rate).tolist() if steps is None else steps
+        laws.update(zip(part.rows.tolist(), own))
+    basis = mechanism.basis if matrix is None else matrix @ mechanism.basis
+    rows: Any = sparse.csr_array(basis)
+    rows.eliminate_zeros()
+    if apart and int(np.unique(rows.indices, return_counts=True)[1].max(initial=0)) > 1:
+        return None
+    known: dict[Any, float | None] = {}
+    found = np.zeros(rows.shape[0])
+    for i, (start, end) in enumerate(zip(rows.indptr[:-1].tolist(), rows.indptr[1:].tolist())):
+        sizes = np.abs(rows.data[start:end]).tolist()
+        terms = Counter((laws[j], c) for j, c in zip(rows.indices[start:end].tolist(), sizes))
+        key = frozenset(terms.items())
+        if key not in known:
+            if len(known) >= MOST_LAWS:
+                return None
+            known[key] = _terms_reach(terms, level)
+        reach = known[key]
+        if reach is None:
+            return None
+        found[i] = reach * END
+    return found
+
+
+def _terms_reach(terms: Mapping[tuple[Any, float], int], level: float) -> float | None:
+    """Half width of a sum of Laplace numbers, or of stairs; None for both at once."""
+    if not any(isinstance(law, Steps) for law, _ in terms):
+        scales = np.array([law * c for law, c in terms])
+        return laplace_sum_reach(scales, np.array(list(terms.values())), level)
+    if not all(isinstance(law, Steps) for law, _ in terms):
+        return None
+    return sum_reach(terms, level)
 
 
 def _ranked_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple[FloatArray, str]:
@@ -285,7 +344,7 @@ def half_widths(noise: FloatArray, law: Law, level: float) -> FloatArray:
         scales = np.sort(np.ceil(row[row > 0] / size * GRID))[::-1] / GRID
         key = scales.tobytes()
         if key not in known:
-            known[key] = _laplace_reach(scales, np.ones(len(scales)), level)
+            known[key] = laplace_reach(scales, np.ones(len(scales)), level)
         found[i] = known[key] * size * (1 + 1e-12)
     return found
 
@@ -327,48 +386,5 @@ def laplace_sum_reach(scales: FloatArray, times: FloatArray, level: float) -> fl
         given = np.exp(different * math.log1p(5e-4)) * size * (1 + 1e-12)
         count = np.asarray(np.bincount(where, count), dtype=float)
     order = np.argsort(-given)
-    reach = _laplace_reach(given[order] / size, count[order], level)
+    reach = laplace_reach(given[order] / size, count[order], level)
     return reach * size * (1 + 1e-12)
-
-
-def _laplace_reach(scales: FloatArray, times: FloatArray, level: float) -> float:
-    """The half width for a sum of Laplace noises with these scales, never too small."""
-    if len(scales) == 1 and times[0] == 1:
-        return -math.log1p(-level) * float(scales[0])
-    safe = _chernoff_reach(scales, times, 1 - level)
-    far = _chernoff_reach(scales, times, TAIL)
-    if len(scales) * float(TERMS) > MOST_WORK or safe >= far:
-        return safe
-    step = math.pi / far  # the series has period 2 far, so what wraps around is beyond far
-    frequency = step * np.arange(1, TERMS + 1)
-    decay = np.exp(-(np.log1p(np.outer(frequency, scales) ** 2) @ times)) / frequency
-    missing = _left_out(scales, times, float(frequency[-1])) + TAIL
-
-    def coverage(t: float) -> float:
-        series = float(decay @ np.sin(frequency * t))
-        return t / far + 2 * step / math.pi * series - missing
-
-    if coverage(safe) < level:
-        return safe
-    low, high = 0.0, safe
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if coverage(middle) >= level else (middle, high)
-    return high
-
-
-def _left_out(scales: FloatArray, times: FloatArray, last: float) -> float:
-    """What the terms of the series beyond the last frequency add up to at most."""
-    largest = np.repeat(scales[:64], np.minimum(times[:64], 64).astype(int))[:64]
-    logs = 2 * np.cumsum(np.log(largest * last))
-    bounds = np.exp(-np.maximum(logs, -700)) / (2 * np.arange(1, len(largest) + 1))
-    return 2 / math.pi * float(bounds.min())
-
-
-def _chernoff_reach(scales: FloatArray, times: FloatArray, probability: float) -> float:
-    """A t with ``P(|sum| > t) ≤ probability``: Chernoff's bound, at the best of many slopes."""
-    # steep slopes are for few terms, flat ones for many
-    theta = np.concatenate([np.geomspace(1e-6, 1e-3, 200), np.linspace(0.001, 0.999, 999)])
-    theta = theta / float(scales.max())
-    logs = -(np.log1p(-(np.outer(theta, scales) ** 2)) @ times)
-    return float(((logs - math.log(probability / 2)) / theta).min())

@@ -211,9 +211,10 @@ class Mechanism(MechanismRecord):
         """Return where the true outputs lie, or any linear function of them, given a release.
 
         The noise is public, so this costs nothing.  Each interval by itself is exact for
-        Gaussian noise and never too short for Laplace noise.  All at once: Šidák's for
-        Gaussian noise, the rank of simulated releases for other laws, which holds with at least
-        ``level`` (``how`` says which).
+        Gaussian noise and never too short for Laplace, geometric and staircase noise.  All at
+        once: Šidák's for Gaussian noise, exact for numbers that share no noise.  Otherwise, and
+        for K-norm noise on several dimensions, the rank of simulated releases, which holds with
+        at least ``level`` (``how`` says which).
 
         Parameters
         ----------

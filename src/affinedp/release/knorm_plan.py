@@ -155,13 +155,12 @@ class KNormPlan:
     @cached_property
     def _entries_themselves(self) -> tuple[IntArray, IntArray]:
         """Coordinates that are entries of x, and which."""
-        pairs = [
-            (i, next(iter(row)))
-            for i, row in enumerate(self.rows)
-            if len(row) == 1
-            and next(iter(row.values())) == 1
-            and (self.start is None or self.start[i].denominator == 1)
-        ]
+        short = [(i, *next(iter(row.items()))) for i, row in enumerate(self.rows) if len(row) == 1]
+        # a few coefficients stand for a million, and comparing fractions takes time
+        ones = {id(c) for c in {id(c): c for _, _, c in short}.values() if c == 1}
+        pairs = [(i, j) for i, j, c in short if id(c) in ones]
+        if self.start is not None and any(self.start):
+            pairs = [(i, j) for i, j in pairs if self.start[i].denominator == 1]
         places = np.array(pairs, dtype=np.intp).reshape(-1, 2)
         return places[:, 0], places[:, 1]
 
@@ -178,14 +177,19 @@ class KNormPlan:
     def _read(self, values: FloatArray, places: IntArray) -> BigIntegers:
         """Entries of x as steps of the coordinates that they are."""
         near = np.rint(np.ldexp(values, -self.exponents[places][:, None]))
-        if np.abs(near).max(initial=0.0) < 2.0**62:
-            whole: BigIntegers = near.astype(np.int64).astype(object)
-        else:
-            whole = np.array([[int(v) for v in row] for row in near.tolist()], dtype=object)
-        if self.start is None:
-            return whole
-        start = np.array([int(self.start[i]) for i in places.tolist()], dtype=object)
-        return np.asarray(whole - start[:, None])
+        long = np.abs(near) >= 2.0**62
+        whole: BigIntegers = np.where(long, 0.0, near).astype(np.int64).astype(object)
+        whole[long] = [int(value) for value in near[long].tolist()]
+        start = self._whole_start
+        return whole if start is None else np.asarray(whole - start[:, None])
+
+    @cached_property
+    def _whole_start(self) -> BigIntegers | None:
+        """Where the coordinates that are entries start, or None if all start at 0."""
+        if self.start is None or not any(self.start):
+            return None
+        places = self._entries_themselves[0].tolist()
+        return np.array([int(self.start[i]) for i in places], dtype=object)
 
     def shared_outputs(self, points: FloatArray) -> FloatArray:
         """Return what is published without noise: equal for neighbours, bit for bit.

@@ -238,3 +238,26 @@ def test_many_rows_ask_for_randomness_a_few_times(noise, monkeypatch):
         monkeypatch.setattr(secrets, name, lambda x, own=own: (calls.append(x), own(x))[1])
     noise.draw(20_000)
     assert len(calls) < 20
+
+
+@pytest.mark.parametrize("places", [11, 2**63 + 5, 2**64, 2**70 + 3])
+def test_wide_places_are_distinct_and_uniform(places):
+    size = 3
+    drawn = [one_sum._distinct_wide(places, size).tolist() for _ in range(3_000)]
+    assert all(0 <= a < b < c < places for a, b, c in drawn)
+    if places == 11:
+        subsets = list(itertools.combinations(range(places), size))
+        assert fits([tuple(found) for found in drawn], dict.fromkeys(subsets, 1 / len(subsets)))
+    for power in (3, 1):  # the largest of three is below a share x with probability x³
+        shares = [found[-1 if power == 3 else 0] / places for found in drawn]
+        law = (lambda x: x**3) if power == 3 else (lambda x: 1 - (1 - x) ** 3)
+        assert places == 11 or stats.kstest(shares, law).pvalue > 1e-6
+
+
+def test_a_wide_sum_asks_for_randomness_a_few_times(monkeypatch):
+    calls = []
+    own = secrets.randbelow
+    monkeypatch.setattr(secrets, "randbelow", lambda n: (calls.append(n), own(n))[1])
+    drawn = OneSumNoise(5_000, F(1, 2**60)).draw(1)
+    assert drawn.sum() == 0
+    assert not calls

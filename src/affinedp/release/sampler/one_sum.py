@@ -182,6 +182,8 @@ def composition(s: int, n: int) -> NDArray[Any]:
         bars: NDArray[Any] = _subset_by_keys(places, n - 1)
     elif places.bit_length() <= NARROW:
         bars = _distinct(places, n - 1)
+    elif places.bit_length() <= 2 * NARROW and n - 1 < 1 << 24:
+        bars = _distinct_wide(places, n - 1)
     else:
         bars = np.array(sorted(_floyd(places, n - 1)), dtype=object)
     walls = np.concatenate([np.array([-1], dtype=bars.dtype), bars])
@@ -237,6 +239,27 @@ def _distinct(places: int, size: int) -> NDArray[np.int64]:
         _, first = np.unique(both, return_index=True)
         found = both[np.sort(first)][:size]  # in the order in which they came
     return np.sort(found)
+
+
+def _distinct_wide(places: int, size: int) -> NDArray[Any]:
+    """The same for places of up to two words: drawn again if any two are equal, which is rare."""
+    bits = places.bit_length()
+    top, bottom = np.uint64(places >> BITS), np.uint64(places & ((1 << BITS) - 1))
+    while True:
+        high: LongWords = np.zeros(0, dtype=np.uint64)
+        low = high
+        while len(high) < size:
+            count = 2 * (size - len(high)) + 16
+            words = long_words(2 * count).reshape(2, count)
+            first = words[0] >> np.uint64(2 * BITS - bits) if bits > BITS else words[0] * 0
+            second = words[1] >> np.uint64(max(0, BITS - bits))
+            kept = (first < top) | ((first == top) & (second < bottom))
+            high, low = np.append(high, first[kept]), np.append(low, second[kept])
+        high, low = high[:size], low[:size]
+        order = np.lexsort((low, high))
+        high, low = high[order], low[order]
+        if not np.any((high[1:] == high[:-1]) & (low[1:] == low[:-1])):
+            return np.asarray(high.astype(object) * (1 << BITS) + low.astype(object))
 
 
 def _floyd(places: int, size: int) -> set[int]:
