@@ -40,6 +40,13 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def processes_about(folder: Path) -> list[str]:
+    """What runs on this machine and names a folder among its words."""
+    found = subprocess.run(["ps", "-ewwo", "stat,args"], capture_output=True, text=True, check=True)
+    lines = [line.strip() for line in found.stdout.splitlines()]
+    return [line for line in lines if str(folder) in line and not line.startswith("Z")]
+
+
 KINDS = ("embedded", "mosquitto")
 
 

@@ -1,9 +1,13 @@
+import json
 import subprocess
 import sys
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 import affinedp as adp
+from affinedp import errors
 from affinedp.errors import MissingExtraError
 
 
@@ -84,15 +88,54 @@ def test_submodules_do_not_hide_functions():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_missing_extra_says_what_to_install():
+@pytest.mark.parametrize(
+    ("source", "advice"),
+    [
+        (None, 'pip install "affinedp[accounting]"'),
+        (
+            {"url": "file:///home/me/a%20b", "dir_info": {"editable": True}},
+            'pip install -e ".[accounting]" in /home/me/a b',
+        ),
+        ({"url": "file:///home/me/a", "dir_info": {}}, 'pip install ".[accounting]" in /home/me/a'),
+        (
+            {"url": "https://example.org/a.git", "vcs_info": {"vcs": "git", "commit_id": "0"}},
+            'pip install "affinedp[accounting] @ git+https://example.org/a.git"',
+        ),
+        (
+            {"url": "file:///tmp/affinedp-1.whl", "archive_info": {}},
+            'pip install "affinedp[accounting] @ file:///tmp/affinedp-1.whl"',
+        ),
+    ],
+)
+def test_missing_extra_says_what_to_install_where_it_came_from(monkeypatch, source, advice):
+    class Installed:
+        def read_text(self, name):
+            assert name == "direct_url.json"
+            return None if source is None else json.dumps(source)
+
+    monkeypatch.setattr(metadata, "distribution", lambda name: Installed())
     error = MissingExtraError("dp-accounting", "accounting")
     assert isinstance(error, ImportError)
     assert isinstance(error, adp.AffineDPError)
-    assert 'pip install "affinedp[accounting]"' in str(error)
+    assert str(error) == f"this needs the package 'dp-accounting': {advice}"
+
+
+def test_a_package_that_is_not_installed_is_a_checkout(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    root = Path(errors.__file__).resolve().parents[2]
+    wanted = (
+        f'pip install -e ".[plot]" in {root}'
+        if (root / "pyproject.toml").is_file()
+        else 'pip install "affinedp[plot]"'
+    )
+    assert errors.install_command("plot") == wanted
 
 
 def test_missing_accounting(monkeypatch):
     g = adp.verify(adp.AffineManifold([[1, -1]]), 1.0, law="laplace")
     monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
-    with pytest.raises(MissingExtraError, match=r"affinedp\[accounting\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[accounting\]"):
         adp.compose([g, g]).delta(0.5)

@@ -6,7 +6,10 @@ exists where a caller can do something with the data it carries.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 EXCERPT = 60
 
@@ -141,4 +144,49 @@ class MissingExtraError(AffineDPError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         self.extra = extra
-        super().__init__(f'this needs the package {package!r}: pip install "affinedp[{extra}]"')
+        super().__init__(f"this needs the package {package!r}: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return what installs an extra where this package came from: an index, a checkout, a file.
+
+    Parameters
+    ----------
+    extra : str
+        One or more, separated by commas.
+
+    Examples
+    --------
+    >>> install_command("tables").startswith("pip install ")
+    True
+    """
+    from urllib.parse import urlsplit  # slow to load, and only refusals need them
+    from urllib.request import url2pathname
+
+    source = _source()
+    folder = source.get("dir_info")
+    url = str(source.get("url", ""))
+    if folder is not None:
+        place = url2pathname(urlsplit(url).path)
+        return f'pip install {"-e " if folder.get("editable") else ""}".[{extra}]" in {place}'
+    if "vcs_info" in source:
+        return f'pip install "affinedp[{extra}] @ {source["vcs_info"].get("vcs", "git")}+{url}"'
+    if url:
+        return f'pip install "affinedp[{extra}] @ {url}"'
+    return f'pip install "affinedp[{extra}]"'
+
+
+def _source() -> dict[str, Any]:
+    """Where the installed package came from (PEP 610); nothing if that was a package index."""
+    from importlib import metadata
+
+    try:
+        text = metadata.distribution("affinedp").read_text("direct_url.json")
+        found = json.loads(text or "{}")
+    except metadata.PackageNotFoundError:  # it is run from where it stands
+        root = Path(__file__).resolve().parents[2]
+        there = (root / "pyproject.toml").is_file()
+        found = {"url": root.as_uri(), "dir_info": {"editable": True}} if there else {}
+    except (OSError, ValueError):
+        found = {}
+    return found if isinstance(found, dict) else {}

@@ -34,6 +34,8 @@ BATCH = 4e6
 MOST_SIMULATED = 1e8
 # Noise on whole numbers may lie on the end itself, which rounding must not leave outside.
 END = 1 + 1e-12
+# What rounding of doubles may add to an end, relatively.
+END_SLACK = 1e-11
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +116,29 @@ def checked_level(level: Any) -> float:
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
         raise AffineDPError(f"level must lie in (0, 1), not {level!r}")
     return float(level)
+
+
+def whole_ends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the whole numbers at the ends of intervals for numbers that are known to be whole.
+
+    What rounding of doubles may have cut off is given back first, so no whole number is lost.
+    An interval that holds none at all gets those around it.
+
+    Parameters
+    ----------
+    low, high : arrays
+        The ends.
+
+    Examples
+    --------
+    >>> low, high = whole_ends(np.array([2965.999999999972, 0.2]), np.array([2969.5, 0.7]))
+    >>> low.tolist(), high.tolist()
+    ([2966.0, 0.0], [2969.0, 1.0])
+    """
+    first = np.ceil(low - END_SLACK * (1 + np.abs(low)))
+    last = np.floor(high + END_SLACK * (1 + np.abs(high)))
+    none = first > last
+    return np.where(none, np.floor(low), first), np.where(none, np.ceil(high), last)
 
 
 def _numbers(y: Any, names: tuple[str, ...]) -> FloatArray:

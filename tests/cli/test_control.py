@@ -13,7 +13,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.cli.control import control_app
 from affinedp.control import TrajectoryMechanism
 from affinedp.control.loop.loop_file import read_loop
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, install_command
 from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
 from brokers import PATIENCE, Command, Mosquitto, certificates, free_port, private_broker, until
@@ -241,7 +241,7 @@ def test_options_that_do_not_fit(file, options, said, monkeypatch):
 def test_paho_is_not_needed_to_design(file, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     invoke("design", file, "-o", tmp_path / "m.json")
-    assert "affinedp[network]" in invoke("plant", file)
+    assert install_command("network") in invoke("plant", file)
 
 
 # ---------------------------------------------------------------------- processes

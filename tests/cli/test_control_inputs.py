@@ -1,10 +1,13 @@
 """``affinedp control design`` for private inputs, jumps and first states."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.control import control_app
 from affinedp.control import StationaryMechanism, TrajectoryMechanism
+from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError
 
 ROOM = """
@@ -61,6 +64,31 @@ def test_other_promises(tmp_path, kind):
     other = TrajectoryMechanism if kind == "forward" else StationaryMechanism
     with pytest.raises(AffineDPError, match=reader.__name__):
         other.load(tmp_path / "m.json")
+
+
+def test_an_integrator_takes_the_horizon_of_the_file(tmp_path):
+    said = design(ROOM.replace("A = [[0.99]]", "A = [[1]]"), tmp_path)
+    assert "over 96 steps" in said
+    loaded = StationaryMechanism.load(tmp_path / "m.json")
+    assert loaded.horizon == 96
+    assert loaded.guarantee.holds(1.0, 1e-4)
+
+
+def test_private_inputs_without_a_word_about_them(tmp_path):
+    """With E and no neighbours the state alone would be hidden, silently: what is meant?"""
+    lost = ROOM.replace('neighbours = "input"\n', "")
+    wanted = r"loop.toml: \[plant\] E says .* write neighbours = 'input' to hide them, or"
+    for text in (lost, lost.replace("{occupants = 0.1, oven = 0.5}", "0.5")):
+        assert re.search(wanted, design(text, tmp_path))
+    without = lost[: lost.index("[privacy]")]
+    assert "write neighbours = 'input'" in design(without, tmp_path)
+    assert not (tmp_path / "m.json").exists()
+    read = read_loop(tmp_path / "loop.toml")  # whoever only runs the loop needs no promise
+    assert read.neighbours is None
+    local = ROOM.replace('"input"', '"time-local"').replace("{occupants = 0.1, oven = 0.5}", "0.5")
+    assert "time-local" in design(local, tmp_path)
+    wide = local.replace('"time-local"', '"time-local"\nwindow = 4')
+    assert "window is for neighbours = 'input'" in design(wide, tmp_path)
 
 
 def test_refusals(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 
 import networkx as nx
 import pytest
@@ -16,7 +15,7 @@ from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
 from agents import overheard
-from brokers import Command, private_broker, until
+from brokers import Command, private_broker, processes_about, until
 
 VALUES = {"a": 1.0, "b": 20.0, "c": -3.0}
 
@@ -94,8 +93,22 @@ def test_ctrl_c_ends_all(network, tmp_path):
         until(lambda: (tmp_path / "net-run" / "c.log").exists())
         until(lambda: "listening" in (tmp_path / "net-run" / "c.log").read_text())
         assert running.end(signal.SIGINT) == 0, running.said
-    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    assert str(tmp_path) not in found.stdout
+    assert not processes_about(tmp_path)
+
+
+@pytest.mark.slow
+def test_nobody_outlives_a_killed_launch(network, tmp_path):
+    """Nor goes on looking for its broker: also a state is closed in order."""
+    home = tmp_path / "net-run"
+    with launched(network, "--rounds", 10**6) as running:
+        for log in [home / f"{name}.log" for name in VALUES]:
+            until(lambda log=log: log.exists() and "listening" in log.read_text())
+        assert len(processes_about(tmp_path)) == 1 + len(VALUES)
+        running.kill()
+    until(lambda: not processes_about(tmp_path))
+    for name in VALUES:
+        assert "stopped" in (home / f"{name}.log").read_text()
+        assert not (home / f"{name}.db-wal").exists()
 
 
 def invoke(*words):

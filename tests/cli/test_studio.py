@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.errors import AffineDPError, MissingExtraError, install_command
 
 
 def test_the_first_line_is_the_link(monkeypatch):
@@ -44,4 +44,5 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     result = CliRunner().invoke(app, ["studio", "--no-open"])
     assert isinstance(result.exception, MissingExtraError)
-    assert 'pip install "affinedp[studio]"' in str(result.exception)
+    assert str(result.exception).endswith(f"'uvicorn': {install_command('studio')}")
+    assert '[studio]"' in str(result.exception)

@@ -12,7 +12,7 @@ from affinedp.cli.sensor import read_scales
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
-from brokers import PATIENCE, Command, free_port, private_broker
+from brokers import PATIENCE, Command, free_port, private_broker, processes_about, until
 
 pytest.importorskip("paho.mqtt.client")
 pytest.importorskip("amqtt")
@@ -63,6 +63,20 @@ def test_trial(loop, tmp_path, named):
     assert "plant/y" not in {message["topic"] for message in seen}, "the truth stays at its broker"
     with pytest.raises(AffineDPError, match="a second drive needs a second draw"):
         CliRunner().invoke(control_app, ["trial", str(loop)], catch_exceptions=False)
+
+
+@pytest.mark.slow
+def test_nobody_outlives_a_killed_trial(loop, tmp_path):
+    """Gateway, cloud, eavesdropper, plant and brokers end by themselves."""
+    plant = tmp_path / "loop-trial" / "plant.jsonl"
+    with Command(tmp_path, "control", "trial", loop, "--period", 600) as run:
+        until(lambda: plant.exists() and plant.stat().st_size > 0)
+        assert len(processes_about(tmp_path)) == 5
+        run.kill()
+    until(lambda: not processes_about(tmp_path))
+    for name in ("gateway", "cloud", "plant"):
+        assert "stopped" in (plant.parent / f"{name}.log").read_text()
+    assert not (plant.parent / "secret.db-wal").exists(), "the state was closed in order"
 
 
 def test_a_trial_needs_a_start(loop):

@@ -102,7 +102,7 @@ def test_kinds_of_files(folder):
         ("release problem.toml data.csv -o o.csv", "affinedp design problem.toml -o"),
         ("release mechanism.json problem.toml -o o.csv", "problem.toml is a problem, not data"),
         ("release data.csv data.csv -o o.csv", "data.csv is data, not a mechanism"),
-        ("design table.toml -o m.json", "affinedp design table.toml --preview"),
+        ("design table.toml -o m.json", "affinedp tables preview table.toml DATA"),
         ("design mechanism.json -o m.json", "affinedp report mechanism.json"),
         ("verify table.toml", "table.toml is a table description, not a problem"),
         ("verify loop.toml", "affinedp control design loop.toml"),
@@ -256,7 +256,7 @@ def test_a_preview_that_needs_rows_says_so(run, folder):
     )
     code, _, err = run("design years.toml --preview")
     assert code == exits.BAD_INPUT
-    assert "--data FILE" in err
+    assert "affinedp tables preview years.toml DATA" in err
 
 
 def test_what_was_published_is_not_overwritten(run, folder):

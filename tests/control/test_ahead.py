@@ -6,13 +6,16 @@ written after that may be lost.
 
 import itertools
 import shutil
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import affinedp.once.state as drawn_state
 from affinedp.control import Gateway, design_output_noise
+from affinedp.control.gateway.state import GATEWAY, DamagedStateError, GatewayStateError
 from affinedp.control.stationary.certificate import start_certificate
 from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.inputs import private_inputs
@@ -20,6 +23,7 @@ from affinedp.control.stationary.promise import stationary_promise
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import AffineDPError
 from affinedp.once import syncing
+from affinedp.once.state import DrawnState, Head, to_text
 from affinedp.once.syncing import BackgroundSync
 
 ROOM = [[0.99]], [[0.9]], [[1.0]], [[0.0]]
@@ -109,6 +113,69 @@ def test_power_may_be_cut_at_any_step(tmp_path, monkeypatch, make):
             if head.next_step <= step + 1:
                 assert memory == live.numbers[:2]
     assert skipped > 0, "nothing was ever lost: this tests nothing"
+
+
+def as_before(path, *, lost=0):
+    """Make the state one of older programs, which drew nothing ahead: memory alone, version 1.
+
+    ``lost`` steps were reserved beyond the last one, by a system that is gone.
+    """
+    state = DrawnState(GATEWAY, path)
+    head = Head(state.head.next_step, state.head.numbers[:2])
+    numbers = to_text(head.numbers)
+    row = head.next_step, numbers, state._seal("path", head.next_step, numbers.encode())
+    reserved = head.next_step + lost
+    kept = reserved, 0, "gone", state._seal("reserved", reserved, b"0 gone")
+    with state._use() as connection:
+        connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", row)
+        connection.execute("UPDATE reserved SET step = ?, lost = ?, system = ?, seal = ?", kept)
+        connection.execute("PRAGMA user_version = 1")
+    state.close()
+    return head
+
+
+def version(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def test_a_state_of_older_programs_goes_on(tmp_path):
+    noise, path = remembering(), tmp_path / "s"
+    with Gateway(noise, state=path, resolution="exact") as gateway:
+        sent = [gateway.send([0.0]) for _ in range(5)]
+    head = as_before(path)
+    with Gateway(noise, state=path, resolution="exact") as gateway:
+        assert (gateway.next_step, gateway._state.head) == (5, head)
+        assert gateway.send([0.0], step=4) == sent[4]
+        gateway.send([0.0])
+        assert len(gateway._state.head.numbers) > 2
+    assert version(path) == 2, "older programs would leave out what was drawn ahead"
+
+
+def test_a_state_of_older_programs_that_lost_what_it_sent(tmp_path):
+    """Its ζ would be drawn again in place of those that were sent."""
+    noise, path = remembering(), tmp_path / "s"
+    with Gateway(noise, state=path, resolution="exact") as gateway:
+        for _ in range(5):
+            gateway.send([0.0])
+    as_before(path, lost=3)
+    before = path.read_bytes()
+    with pytest.raises(GatewayStateError, match=r"up to 7 may .* known up to 4 alone.*new state"):
+        Gateway(noise, state=path, resolution="exact")
+    assert (path.read_bytes(), version(path)) == (before, 1)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_path_of_other_noise(tmp_path, count):
+    """Whatever wrote it: a memory of another size is never cut to fit."""
+    noise, path = one_draw() if count == 3 else remembering(), tmp_path / "s"
+    with Gateway(noise, state=path, resolution="exact") as gateway:
+        gateway.send([0.0])
+        numbers = gateway._state.head.numbers[: count or None]
+        head = Head(2, numbers * 2 if count == 3 else numbers[:count])
+        gateway._state.record(1, b"", head)
+    with pytest.raises(DamagedStateError, match="not of this noise"):
+        Gateway(noise, state=path, resolution="exact")
 
 
 def test_nothing_goes_out_before_its_reservation_is_on_the_disk(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Loops under stationary noise: exact errors against simulation and published tables."""
 
+import re
 import warnings
 
 import numpy as np
@@ -173,6 +174,53 @@ def test_loops_warn() -> None:
     text = " ".join(str(stable.report(m)).split())
     assert "root mean square error" in text
     assert "without, after a long time" in text
+
+
+def tracking(report: object) -> list[tuple[float, float, str]]:
+    """Error with noise and without of each state in a report, and over which time."""
+    text = " ".join(str(report).split())
+    number = r"(\S+) with this noise, (\S+) without, (after a long time\S*|over [\d,]+ steps?)"
+    found = re.findall("root mean square error " + number, text)
+    return [(float(after), float(before), words) for after, before, words in found]
+
+
+def test_a_report_stays_within_the_horizon() -> None:
+    """A motor: far beyond the 200 steps of its noise the error would be 700 times larger."""
+    motor = ([[1, 0.01813], [0, 0.8187]], [[0.0], [0.18]], [[1.0, 0.0]])
+    loop = ClosedLoop.lqg(
+        motor, [0, 0], state_cost=1, input_cost=1, process_covariance=1, measurement_covariance=1
+    )
+    noise = design_output_noise(motor, 200, 1.0, 0.01, mu=[0.1, 1.0], neighbours="forward")
+    found = tracking(loop.report(noise))
+    wanted = np.sqrt(loop.mean_square_error(noise, 200).mean(axis=0))
+    assert [row[0] for row in found] == pytest.approx(wanted, rel=1e-3)
+    assert [row[2] for row in found] == ["over 200 steps"] * 2
+    assert found == tracking(loop.report(noise, 200))
+    for ask in (loop.stationary_error, _aware_motor(motor).errors):
+        with pytest.raises(adp.AffineDPError, match=r"horizon of 200 .*mean_square_error"):
+            ask(noise)
+
+
+def _aware_motor(motor: tuple[list[list[float]], ...]) -> ControlledPlant:
+    costs = {"state_cost": 1, "input_cost": 1, "process_covariance": 1}
+    return ControlledPlant(motor, aware_controller(motor, None, measurement_covariance=1, **costs))
+
+
+def test_a_report_for_all_time() -> None:
+    """No −0, and a mean error that stays is part of the root mean square."""
+    m = design_input_noise(room(), 1.0, 1e-4)
+    for reference, words in (([0.0], ""), ([2.0], ""), (lambda t: [t % 2], ",")):
+        loop = ClosedLoop(room(), [[0.3]], [[0.3]], reference=reference)
+        report = loop.report(m)
+        ((after, before, time),) = tracking(report)
+        assert "-0" not in str(report).split()
+        assert time == f"after a long time{words}"
+        if not words:
+            late = np.sqrt(loop.mean_square_error(m, 3000)[-1, 0])
+            assert after == pytest.approx(late, rel=1e-3)
+            rest = abs(loop.mean(3000)[-1, 0])
+            assert before == pytest.approx(rest, rel=1e-3, abs=1e-12)
+            assert (rest > 0.01) == (reference != [0.0])
 
 
 def test_refusals() -> None:

@@ -1,6 +1,7 @@
 """Output noise for trajectories, against the generic design and verification."""
 
 import math
+import re
 import warnings
 from fractions import Fraction
 
@@ -17,7 +18,8 @@ from affinedp.control import (
     independent_output_noise,
 )
 from affinedp.control.trajectory.design import UnevenNoiseWarning
-from affinedp.control.trajectory.powers import HorizonTooLongError, SingularDynamicsError
+from affinedp.control.trajectory.growth import SingularDynamicsError
+from affinedp.control.trajectory.powers import HorizonTooLongError
 from affinedp.files.mechanisms import StorageError
 from oracles import exact_directions
 
@@ -148,6 +150,74 @@ def test_a_horizon_that_is_too_long_names_one_that_works() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnevenNoiseWarning)
         assert design_output_noise((A, [[1, 0]]), works, 1.0, 0.01).guarantee.holds(1.0, 0.01)
+
+
+MOTOR = ([[1, 0.01813], [0, 0.8187]], [[1, 0]])  # angle and speed, which fades
+
+
+@pytest.mark.parametrize("horizon", [40, 80, 100, 110])
+def test_noise_near_the_longest_horizon_in_exact_numbers(horizon: int) -> None:
+    """The promise holds, and late noise is what a late state needs, though early noise is huge."""
+    mu = [0.1, 1.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnevenNoiseWarning)
+        m = design_output_noise(MOTOR, horizon, 1.0, 0.01, mu=mu)
+    (a, b), (c, d) = [[Fraction(float(v)) for v in row] for row in MOTOR[0]]
+    one = a * d - b * c
+    back = [[d / one, -b / one], [-c / one, a / one]]
+    (p, q), (r, s) = [[Fraction(float(v)) for v in row] for row in m.root]
+    two = p * s - q * r
+    white = [[s / two, -q / two], [-r / two, p / two]]  # R⁻¹ A⁻ᵗ
+    squares = []
+    for _ in range(horizon):
+        squares += [(white[0][i] ** 2 + white[1][i] ** 2) * Fraction(mu[i]) ** 2 for i in (0, 1)]
+        white = [[sum(row[k] * back[k][j] for k in (0, 1)) for j in (0, 1)] for row in white]
+    limit = Fraction(m.guarantee.sensitivity) ** 2
+    assert max(squares) <= limit
+    assert max(squares) > limit * (1 - Fraction(1, 1000))
+    state = [[p, q], [r, s]]
+    for _ in range(horizon - 1):
+        state = [[a * x + b * y for x, y in zip(*state)], [c * x + d * y for x, y in zip(*state)]]
+    late = math.sqrt(state[0][0] ** 2 + state[0][1] ** 2)
+    assert late == pytest.approx(m.noise_by_time[-1, 0], rel=1e-5)
+    assert late == pytest.approx(0.1 / m.guarantee.sensitivity, rel=0.05), "0.1 rad at the end"
+    # no noise with this promise does with less than what hides the last speed alone
+    least = sum(float(back_then) ** 2 for back_then in _outputs_of_the_last_speed(horizon))
+    found = float((m.noise_by_time[:, 0] ** 2).sum()) * float(limit)
+    assert 1 - 1e-9 <= found / least <= (1 + m.gap) * (1 + horizon * 0.01 / least) + 1e-9
+
+
+def _outputs_of_the_last_speed(horizon: int) -> list[Fraction]:
+    """The angle at every time if the last speed differs by 1 and the last angle does not."""
+    slow, gain = Fraction(MOTOR[0][1][1]), Fraction(MOTOR[0][0][1])
+    angle, speed, found = Fraction(0), Fraction(1), [Fraction(0)]
+    for _ in range(horizon - 1):
+        speed = speed / slow
+        angle = angle - gain * speed
+        found.append(angle)
+    return found
+
+
+def test_what_is_said_of_a_horizon_that_is_too_long() -> None:
+    with pytest.raises(HorizonTooLongError) as refused:
+        design_output_noise(MOTOR, 200, 1.0, 0.01, mu=[0.1, 1.0])
+    said, works = str(refused.value), refused.value.horizon
+    wanted = (
+        r"a horizon of 200 steps is too long for neighbours='time-local': .* was one of about "
+        rf"10\^18 in the first.* longest that works is {works}, with noise of .* at t = 0\. "
+        r".*'initial' or 'forward'"
+    )
+    assert re.match(wanted, said)
+    for other in ("initial", "forward"):
+        made = design_output_noise(MOTOR, 200, 1.0, 0.01, mu=[0.1, 1.0], neighbours=other)
+        assert made.guarantee.holds(1.0, 0.01)
+    with pytest.raises(HorizonTooLongError, match="expand.*works.*close a local loop") as refused:
+        design_output_noise(([[16.0]], [[1.0]]), 400, 1.0, 0.01)
+    assert "'forward'" not in str(refused.value)
+    changing = (np.tile(np.array([[[0.1]]]), (199, 1, 1)), [[1.0]])
+    with pytest.raises(HorizonTooLongError, match="works.*'initial'") as refused:
+        design_output_noise(changing, 200, 1.0, 0.01)
+    assert "'forward'" not in str(refused.value)
 
 
 def test_time_varying_systems() -> None:

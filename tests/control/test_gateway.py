@@ -177,7 +177,11 @@ def test_fresh_noise_is_never_used_twice(path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_fresh_noise_drawn_ahead_is_not_shared_by_a_fork():
+@pytest.mark.parametrize("same_number", [False, True])
+def test_fresh_noise_drawn_ahead_is_not_shared_by_a_fork(monkeypatch, same_number):
+    """Nor where both are number 1, as in containers, or a number is given again."""
+    if same_number:
+        monkeypatch.setattr(os, "getpid", lambda: 1)
     noise = integer_noise.FreshNoise([2**56])
     noise.take()  # the rest of a block is drawn
     read, write = os.pipe()
@@ -192,6 +196,35 @@ def test_fresh_noise_drawn_ahead_is_not_shared_by_a_fork():
     ours = {tuple(noise.take()) for _ in range(2 * integer_noise.BLOCK)}
     assert len(others) == 4
     assert not others & ours
+
+
+def pickled(one):
+    return pickle.loads(pickle.dumps(one))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+def test_fresh_noise_drawn_ahead_is_not_shared_by_copies(path, copied):
+    noise = integer_noise.FreshNoise([2**56])
+    noise.take()
+    other = copied(noise)
+    ours, others = ({tuple(one.take()) for _ in range(80)} for one in (noise, other))
+    assert len(ours | others) == 160
+    with Gateway(HOLD, state=path, resolution="exact") as gateway:
+        gateway.send([1.0])
+        with pytest.raises(AffineDPError, match="not copied"):
+            copied(gateway)
+
+
+def test_two_gateways_in_one_process_share_no_noise(tmp_path):
+    """One mechanism, two states, taken in turns: what they add is as far apart as two draws are."""
+    with (
+        Gateway(HOLD, state=tmp_path / "a", resolution="exact") as first,
+        Gateway(HOLD, state=tmp_path / "b", resolution="exact") as second,
+    ):
+        taken = [gateway._noise._fresh.take()[0] for _ in range(100) for gateway in (first, second)]
+        assert len(set(taken)) == 200
+        assert first.commitment != second.commitment
+        assert first._state.draw.numbers != second._state.draw.numbers
 
 
 def bisect(sends, plant_step, cell):

@@ -170,6 +170,33 @@ def test_forward_jumps_of_the_first_state_over_a_horizon(steps: int) -> None:
     assert np.linalg.norm(d) == pytest.approx(m.guarantee.sensitivity, rel=1e-6)
 
 
+@pytest.mark.parametrize("plant", [room, building])
+def test_forward_jumps_of_the_first_state_for_all_time(plant) -> None:
+    """x(0) alone differs: all outputs show it, and noise in its stationary state hides it."""
+    A, _, C = plant()
+    steps, mu = 60, 0.5
+    m = design_output_noise((A, C), math.inf, EPSILON, DELTA, mu=mu, neighbours="forward")
+    G = m.filter
+    start = scipy.linalg.solve_discrete_lyapunov(G.A, G.B @ G.B.T)
+    shown = np.vstack([G.C @ np.linalg.matrix_power(G.A, t) for t in range(steps)])
+    g = G.impulse(steps)
+    p = len(C)
+    past = np.zeros((steps * p, steps * g.shape[2]))
+    for t in range(steps):
+        for k in range(t + 1):
+            past[t * p : (t + 1) * p, k * g.shape[2] : (k + 1) * g.shape[2]] = g[t - k]
+    covariance = m.scale**2 * (shown @ start @ shown.T + past @ past.T)
+    jumps = mu * np.vstack([C @ np.linalg.matrix_power(A, t) for t in range(steps)])
+    found = np.linalg.norm(
+        scipy.linalg.solve_triangular(np.linalg.cholesky(covariance), jumps, lower=True), axis=0
+    )
+    assert found.max() <= m.guarantee.sensitivity <= LIMIT
+    assert found.max() > 0.5 * m.guarantee.sensitivity, "there is no output before to compare with"
+    text = " ".join(str(m).split())
+    assert "of the first state too" in text
+    assert "all inputs and disturbances are the same for both" in text
+
+
 def test_weighted_outputs() -> None:
     plain = design_input_noise(building(), EPSILON, DELTA)
     weighted = design_input_noise(building(), EPSILON, DELTA, cost=[100.0, 1.0, 1.0])

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
+from affinedp.control.trajectory.growth import SingularDynamicsError
 from affinedp.control.trajectory.powers import (
     HorizonTooLongError,
-    SingularDynamicsError,
     growth_exponent,
     scan_inverse_transitions,
     scan_transitions,

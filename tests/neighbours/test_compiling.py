@@ -1,5 +1,6 @@
 """Searches give the same bits in Python and compiled, also when they change over midway."""
 
+import importlib.util
 import itertools
 
 import numpy as np
@@ -109,3 +110,51 @@ def test_linked(nodes, links):
 def test_a_long_path_is_one():
     order = np.random.default_rng(3).permutation(2000)
     assert not linked(order[:-1], order[1:], 2000).any()
+
+
+SOURCE = """
+def double(x):
+    return 2 * x
+"""
+
+
+def fresh(folder):
+    """A function of a file in a folder, which numba's cache lies in, as a new process has it."""
+    spec = importlib.util.spec_from_file_location("made", folder / "made.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Compiled(module.double).fast
+
+
+def hits(function):
+    return sum(function.stats.cache_hits.values())
+
+
+@pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc"])
+@pytest.mark.parametrize("left", [0, 20])
+def test_what_a_power_cut_left_of_a_cache_is_compiled_anew(tmp_path, pattern, left):
+    (tmp_path / "made.py").write_text(SOURCE)
+    assert fresh(tmp_path)(3) == 6
+    again = fresh(tmp_path)
+    assert (again(3), hits(again)) == (6, 1)
+    (file,) = tmp_path.rglob(pattern)
+    file.write_bytes(file.read_bytes()[:left])
+    mended = fresh(tmp_path)
+    assert (mended(3), hits(mended)) == (6, 0)
+    again = fresh(tmp_path)
+    assert (again(3), hits(again)) == (6, 1)
+
+
+def test_a_full_disk_is_no_trouble(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "made.py").write_text(SOURCE)
+    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile.save", full)
+    assert fresh(tmp_path)(3) == 6
+
+
+def test_no_place_for_a_cache_is_no_trouble(tmp_path, monkeypatch):
+    (tmp_path / "made.py").write_text(SOURCE)
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    assert fresh(tmp_path)(3) == 6

@@ -1,12 +1,15 @@
 """The state's file: durable, locked, and refused when it was altered."""
 
 import os
+import shutil
 import signal
 import sqlite3
 import stat
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -309,12 +312,49 @@ def test_foreign_files_are_left_alone(path, tmp_path):
     with pytest.raises(GatewayStateError, match="another program") as refusal:
         DrawnState(GATEWAY, path)
     assert not isinstance(refusal.value, DamagedStateError)
-    alter(path, ("PRAGMA application_id = 0x61644754",), ("PRAGMA user_version = 2",))
+    alter(path, ("PRAGMA application_id = 0x61644754",), ("PRAGMA user_version = 3",))
     with pytest.raises(GatewayStateError, match="newer affinedp"):
         DrawnState(GATEWAY, path)
     alter(path, ("PRAGMA user_version = 1",), ("PRAGMA journal_mode = DELETE",))
     with pytest.raises(GatewayStateError, match="another kind of journal"):
         DrawnState(GATEWAY, path)
+
+
+def test_versions_of_the_format(path, monkeypatch):
+    """Older programs refuse what newer ones wrote; what older ones wrote is read, then marked."""
+    before = replace(GATEWAY)
+    with monkeypatch.context() as then:
+        then.setattr("affinedp.once.owner.VERSION", 1)
+        assert before.kind.version == 1  # it is worked out once
+
+    def version():
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute("PRAGMA user_version").fetchone()[0]
+
+    with pytest.raises(GatewayStateError, match=r"version 2 of the format.*knows 1.*newer"):
+        DrawnState(before, path)
+    older = path.with_name("older.db")
+    create_state(older, owner=before)
+    path = older
+    assert version() == 1
+    state = DrawnState(before, path)
+    state.record(0, b"first", Head(1, (5, 6)))
+    state.close()
+    state = DrawnState(GATEWAY, path)
+    assert state.head == Head(1, (5, 6))
+    state.close()
+    assert version() == 1, "it was only looked at"
+    state = DrawnState(GATEWAY, path)
+    state.record(1, b"second", Head(2, (5, 6, 7)))
+    copy = path.with_name("copy.db")
+    for ending in ("", "-wal"):  # as a crash would leave it: the new version is in the log alone
+        shutil.copy(f"{path}{ending}", f"{copy}{ending}")
+    state.close()
+    with pytest.raises(GatewayStateError, match="install a newer affinedp"):
+        DrawnState(before, copy)
+    assert version() == 2
+    with pytest.raises(GatewayStateError, match="install a newer affinedp"):
+        DrawnState(before, path)
 
 
 def test_moved_or_replaced_while_open(path):
@@ -331,7 +371,10 @@ def test_moved_or_replaced_while_open(path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_fork(path):
+@pytest.mark.parametrize("same_number", [False, True])
+def test_fork(path, monkeypatch, same_number):
+    if same_number:  # the first process of every container has number 1
+        monkeypatch.setattr(os, "getpid", lambda: 1)
     state = DrawnState(GATEWAY, path)
     child = os.fork()
     if child == 0:

@@ -156,7 +156,7 @@ def test_the_laplace_curve_would_break_the_promise_on_a_lattice():
     assert response.delta(0.0) > KNormCurve(1.0).delta(0.0)
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 20.0, 50.0, 300.0])
 @pytest.mark.parametrize("share", [None, 0.5, 0.9])
 def test_a_gaussian_mechanism_dominates_three_atoms(epsilon, share):
     largest = 1 / (1 + math.exp(-epsilon))

@@ -333,3 +333,10 @@ def test_tiny_guarantees_compose():
     M = adp.AffineManifold([[1, -1]])
     g = adp.verify(M, 1e200)
     assert adp.compose([g, g]).sensitivity == pytest.approx(2e-200)
+
+
+def test_guarantees_with_arrays_are_compared_and_hashed_without_an_error():
+    M = adp.AffineManifold([[1, 1, -1]])
+    one, other = adp.verify(M, 2.0), adp.verify(M, 2.0)
+    assert one == one
+    assert len({one, other}) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import shutil
 import signal
@@ -149,3 +150,22 @@ def test_a_task_that_fails_is_run_again_and_published_once(spark, tmp_path):
     out = mechanism.release(flaky, into=tmp_path / "out")
     assert os.path.exists(marker)
     assert out.count() == 400
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("long", [2**53 + 1, None]),
+        ("timestamp", [datetime.datetime(2020, 1, 1, 3), None]),
+        ("date", [datetime.date(2020, 1, 1), None]),
+    ],
+)
+def test_labels_of_spark_come_back_as_they_are(spark, tmp_path, kind, labels):
+    release = TableRelease(
+        totals={"c": ["a", "b"]}, rows="separate", epsilon=1, delta=1e-6, public=["label"]
+    )
+    rows = [(1, 2, 3, label) for label in labels]
+    table = spark.createDataFrame(rows, f"a long, b long, c long, label {kind}").coalesce(1)
+    found = release.release(table, into=tmp_path / "out").table
+    assert found.schema["label"].dataType == table.schema["label"].dataType
+    assert [row["label"] for row in found.collect()] == labels

@@ -311,7 +311,7 @@ def test_page_without_matplotlib(gaussian, monkeypatch):
     page = report(gaussian).page()
     assert "<svg" not in page
     assert "Theorem 1" in page
-    with pytest.raises(MissingExtraError, match=r"affinedp\[plot\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[plot\]"):
         gaussian.plot()
 
 

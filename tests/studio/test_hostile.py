@@ -1,6 +1,7 @@
 """What a hostile file, a hasty user or a killed server must not do."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from fastapi.testclient import TestClient
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.files import data
-from affinedp.studio import jobs, releasing, server, uploads
+from affinedp.studio import jobs, releasing, server, tasks, uploads
 
 HOST, TOKEN = "127.0.0.1:8642", "the-token-of-this-run"
 JOB = {"x-studio-job": "hostile-1"}
@@ -94,23 +95,28 @@ def test_old_previews_are_forgotten_with_their_tables(tmp_path):
     adp.design_laplace(manifold, epsilon=1.0).save(tmp_path / "m.json")
     text = (tmp_path / "m.json").read_text("utf-8")
 
-    class Known:
+    class AtOnce:
+        """Knows one design, and computes where it stands."""
+
         def known(self, task, key):
-            return {"files": {"mechanism.json": text}}
+            return json.dumps({"files": {"mechanism.json": text}}).encode()
+
+        def start(self, number, task, question):
+            return tasks.TASKS[task](question)
 
     shelf = uploads.Shelf()
     file = shelf.put("t.csv", b"a,b,c\n1,2,3\n")
     with adp.Ledger(tmp_path / "budget.db", epsilon=100.0, protects="one person"):
         pass
-    releases = releasing.Releases(Known(), shelf)
+    releases = releasing.Releases(AtOnce(), shelf)
     wanted = releasing.Publication(
         question={}, file=file, ledger=str(tmp_path / "budget.db"), label="x"
     )
-    tickets = [releases.preview(wanted)["ticket"] for _ in range(releasing.MOST_OFFERS + 1)]
+    tickets = [releases.preview(wanted, "job")["ticket"] for _ in range(releasing.MOST_OFFERS + 1)]
     assert len(releases._offers) == releasing.MOST_OFFERS
     with pytest.raises(AffineDPError, match="look at a new one"):
-        releases.publish(tickets[0])
-    assert "a,b,c" in releases.publish(tickets[-1])["csv"]
+        releases.publish(tickets[0], "job")
+    assert "a,b,c" in releases.publish(tickets[-1], "job")["csv"]
 
 
 SLEEPER = """

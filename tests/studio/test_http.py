@@ -281,27 +281,27 @@ def test_a_release_needs_a_ledger_and_a_preview(client, tmp_path):
     content = b"women,men,all\n30,70,100\n"
     file = client.post("/api/files?name=t.csv", content=content).json()["file"]
     wanted = {"question": question, "file": file, "ledger": str(tmp_path / "no.db")}
-    assert client.post("/api/release/preview", json=wanted).status_code == 422
+    assert asked(client, "/api/release/preview", wanted).status_code == 422
     path = tmp_path / "budget.db"
     with adp.Ledger(path, epsilon=1.5, protects="one person"):
         pass
     wanted["ledger"] = str(path)
-    told = client.post("/api/release/preview", json=wanted).json()
+    told = asked(client, "/api/release/preview", wanted).json()["answer"]
     assert told["fits"]
     assert told["spent"] == 0
     assert told["charges"] == 1
     with adp.Ledger(path, create=False) as ledger:
         assert ledger.spent == 0
-    published = client.post("/api/release/publish", json={"ticket": told["ticket"]}).json()
+    published = asked(client, "/api/release/publish", {"ticket": told["ticket"]}).json()["answer"]
     header, row = published["csv"].split()
     women, men, total = map(float, row.split(","))
     assert header == "women,men,all"
     assert women + men == pytest.approx(total)
-    again = client.post("/api/release/publish", json={"ticket": told["ticket"]})
+    again = asked(client, "/api/release/publish", {"ticket": told["ticket"]})
     assert again.status_code == 422
     with adp.Ledger(path, create=False) as ledger:
         assert ledger.spent == pytest.approx(1.0)
-    refused = client.post("/api/release/preview", json=wanted).json()
+    refused = asked(client, "/api/release/preview", wanted).json()["answer"]
     assert not refused["fits"]
     assert "ticket" not in refused
 
@@ -317,11 +317,11 @@ def test_two_tabs_cannot_use_one_preview(client, tmp_path):
     with adp.Ledger(path, epsilon=10, protects="one person"):
         pass
     wanted = {"question": question, "file": file, "ledger": str(path)}
-    ticket = client.post("/api/release/preview", json=wanted).json()["ticket"]
+    ticket = asked(client, "/api/release/preview", wanted).json()["answer"]["ticket"]
     codes = []
 
     def publish():
-        codes.append(client.post("/api/release/publish", json={"ticket": ticket}).status_code)
+        codes.append(asked(client, "/api/release/publish", {"ticket": ticket}).status_code)
 
     threads = [threading.Thread(target=publish) for _ in range(4)]
     for thread in threads:

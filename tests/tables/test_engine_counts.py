@@ -158,3 +158,12 @@ def test_names_of_columns_that_meet(engine):
     renamed = ENGINES[engine](visits().rename(columns={"ward": "affinedp_counted"}))
     with pytest.raises(TableError, match="cannot be called"):
         counted_on_engine(renamed, ["affinedp_counted"], person="who", at_most=1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_table_sorted_by_labels_is_counted_as_on_an_engine(engine):
+    frame = visits()
+    options = {"cells": CELLS, "person": "who", "at_most": 3}
+    there = count_people(ENGINES[engine](frame), ["ward", "age"], **options)
+    here = count_people(frame.sort_values(["who", "ward", "age"]), ["ward", "age"], **options)
+    assert here["count"].tolist() == there["count"].tolist()

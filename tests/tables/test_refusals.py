@@ -7,7 +7,7 @@ import pytest
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.tables import BrokenTotalsError, TableError, TableRelease
+from affinedp.tables import BrokenTotalsError, TableError, TableRelease, with_total_rows
 
 TOTALS = {"all": ["women", "men"]}
 
@@ -194,3 +194,18 @@ def test_equations_that_count_nobody(neighbours, words):
         .design(table())
         .guarantee.holds(1.0)
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ward": ["1", "1", "1"]}, "twice"),
+        ({"ward": ["1", None, "1"]}, "no label"),
+        ({"n": [3.0, np.nan, 5.0]}, "missing"),
+    ],
+)
+def test_totals_are_not_made_of_uncertain_cells(change, words):
+    cells = pd.DataFrame({"city": ["A", "A", "B"], "ward": ["1", "2", "1"], "n": [3, 40, 5]})
+    assert with_total_rows(cells, ["city", "ward"], ["n"])["n"].tolist() == [48, 43, 5, 3, 40, 5]
+    with pytest.raises(TableError, match=words):
+        with_total_rows(cells.assign(**change), ["city", "ward"], ["n"])

@@ -261,7 +261,7 @@ def test_tls_to_a_port_without(broker):
 
 def test_missing_paho(monkeypatch):
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
-    with pytest.raises(MissingExtraError, match=r"affinedp\[network\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[network\]"):
         Connection(Broker())
 
 

@@ -17,7 +17,7 @@ from affinedp.wire.client import BrokerError, Will, is_older
 from affinedp.wire.connection import Connection
 from affinedp.wire.line import Place
 from affinedp.wire.local_broker import local_broker
-from brokers import KINDS, PATIENCE, program, until
+from brokers import KINDS, PATIENCE, processes_about, program, until
 
 pytest.importorskip("paho.mqtt.client")
 pytest.importorskip("amqtt")
@@ -124,13 +124,16 @@ def test_who_does_not_speak_mqtt_is_left(own):
         pass  # others are served as before
 
 
-def test_it_ends_with_its_parent(tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_ends_with_its_parent(tmp_path, kind):
     """Also when that is killed and cannot tidy up."""
+    if kind == "mosquitto":
+        program("mosquitto")
     code = textwrap.dedent(
         f"""
         import pathlib, time
         from affinedp.wire.local_broker import local_broker
-        with local_broker(pathlib.Path({str(tmp_path)!r})) as broker:
+        with local_broker(pathlib.Path({str(tmp_path)!r}), {kind!r}) as broker:
             print(broker.port, flush=True)
             time.sleep(600)
         """
@@ -142,6 +145,7 @@ def test_it_ends_with_its_parent(tmp_path):
     parent.wait()
     parent.stdout.close()
     until(lambda: not listens(broker))
+    until(lambda: not processes_about(tmp_path))
 
 
 def test_without_any(monkeypatch, tmp_path):
@@ -150,7 +154,9 @@ def test_without_any(monkeypatch, tmp_path):
     monkeypatch.setattr("affinedp.wire.local_broker.has_embedded", lambda: False)
     for kind in (None, *KINDS):
         with (
-            pytest.raises(BrokerError, match=r"affinedp\[broker\].*mosquitto.*--broker host:port"),
+            pytest.raises(
+                BrokerError, match=r"pip install .*\[broker\].*mosquitto.*--broker host:port"
+            ),
             local_broker(tmp_path, kind),
         ):
             pass
@@ -188,3 +194,37 @@ def test_a_broker_that_comes_to_speak_less(tmp_path):
         assert connection.publish("t", b"back")
         assert connection.receive(PATIENCE).payload == b"back"
         connection.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_that_was_killed_comes_back(tmp_path, kind):
+    """Otherwise whoever waits for messages would wait for ever."""
+    if kind == "mosquitto":
+        program("mosquitto")
+    others = serving(kind, tmp_path)
+    with local_broker(tmp_path, kind) as started, Connection(started, ["t"]) as connection:
+        for _ in range(2):
+            (broker,) = serving(kind, tmp_path) - others
+            os.kill(broker, signal.SIGKILL)
+            until(lambda: not connection.connected)
+            until(lambda: connection.connected)
+            assert connection.publish("t", b"heard")
+            assert connection.receive(PATIENCE).payload == b"heard"
+    assert not listens(started)
+    assert serving(kind, tmp_path) == others
+
+
+def serving(kind, folder):
+    """Numbers of brokers: mosquitto with settings in a folder, or embedded ones of ours."""
+    listed = subprocess.run(
+        ["ps", "-ewwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    )
+    found = set()
+    for pid, parent, words in (line.split(None, 2) for line in listed.stdout.splitlines()):
+        if kind == "mosquitto":
+            ours = str(folder) in words and "lifeline" not in words
+        else:
+            ours = "affinedp.wire.embedded" in words and int(parent) == os.getpid()
+        if ours and "defunct" not in words:
+            found.add(int(pid))
+    return found

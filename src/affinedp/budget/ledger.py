@@ -59,7 +59,8 @@ class Ledger:
     Parameters
     ----------
     path : str or Path
-        The file.  It is created, for its owner only, if it does not exist.
+        The file.  It is created, for its owner only, if it does not exist.  Or the address of a
+        ledger on a PostgreSQL server, ``postgresql://…#name``.
     epsilon, delta : float, optional
         The cap; ε is needed to create a ledger, and δ is then 0 unless given.  For an existing
         ledger they must be what it was created with, or be left out.

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from affinedp.budget.state import LedgerError, Row, State, Stated, new_header
 from affinedp.budget.store import Store
+from affinedp.files.processes import this_process
 from affinedp.files.sqlite import (
     BUILT,
     SqliteKind,
@@ -68,7 +69,7 @@ class FileStore(Store):
     def __init__(self, path: Path) -> None:
         self.path, self.name, self.address = path, path.name, str(path)
         self._connection: sqlite3.Connection | None = open_existing(LEDGER, path)
-        self._process = os.getpid()
+        self._process = this_process()
         try:
             self.state = self.verified()
             self._file = identity_of(path)
@@ -136,7 +137,7 @@ class FileStore(Store):
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
         """Commit what is done inside, or nothing of it."""
         connection = self.connection
-        if os.getpid() != self._process:  # SQLite's locks do not survive a fork
+        if this_process() != self._process:  # SQLite's locks do not survive a fork
             raise LedgerError(f"{self.name} was opened before a fork: open it again here")
         with refusals(self.path):
             connection.execute(f"BEGIN {kind}")

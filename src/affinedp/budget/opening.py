@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 from affinedp.budget.ledger_file import FileStore, create_file
@@ -20,6 +21,10 @@ from affinedp.budget.store import Store
 
 # ε, δ, adaptive and whom it protects
 New = tuple[float | None, float, bool, str | None]
+# What people write for other libraries, or Path makes of an address: as a file it would be a budget
+# that no other machine knows, and its name would show a password.
+_OTHER_ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+_WORDS_OF_LIBPQ = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service)\s*=")
 
 
 def open_store(path: str | os.PathLike[str], wanted: New | None) -> Store:
@@ -50,6 +55,8 @@ def _checked_new(wanted: New | None, name: str) -> tuple[float, float, bool, str
 
 
 def _real_path(path: str | os.PathLike[str]) -> Path:
+    if isinstance(path, str | os.PathLike):
+        _refuse_other_addresses(os.fsdecode(path))
     try:
         real = Path(os.path.realpath(path))
     except (TypeError, ValueError) as error:
@@ -57,6 +64,15 @@ def _real_path(path: str | os.PathLike[str]) -> Path:
     if not real.parent.is_dir():
         raise LedgerError(f"there is no directory {real.parent} for the ledger")
     return real
+
+
+def _refuse_other_addresses(text: str) -> None:
+    words = _WORDS_OF_LIBPQ.match(text) and ("/" not in text or re.search(r"\s", text))
+    if words or _OTHER_ADDRESS.match(text):
+        raise LedgerError(
+            "the address of a ledger on a server is a text that begins with postgresql://, and "
+            "this one is of another form; of a file with such a name say ./ first"
+        )
 
 
 def ledger_exists(path: str | os.PathLike[str]) -> bool:
@@ -80,6 +96,11 @@ def move_to_server(store: Store, url: str) -> None:
     with store.writing():
         if store.state.exported not in (None, target):
             raise LedgerError(f"{store.name} was moved to {store.state.exported} before")
+        if store.state.arrived:
+            raise LedgerError(
+                f"{store.name} was moved to {target}, and is not there any more: this file does "
+                "not know what was charged there since, so bring back the server's own"
+            )
         if store.state.place != store.place():
             raise LedgerError(
                 f"{store.name} was moved or copied itself, and charges may be missing here: if "
@@ -95,6 +116,14 @@ def move_to_server(store: Store, url: str) -> None:
         return number, body, chained(head, number, body)
 
     copy_to_server(url, store.state.header, store.rows(), last)
+    _note_arrival(store, target)
+
+
+def _note_arrival(store: Store, target: str) -> None:
+    """From now on the server may know of charges that the file does not."""
+    with store.writing():
+        if not store.state.arrived:
+            store.append({"kind": "export", "time": now(), "to": target, "arrived": True})
 
 
 def _is_copied(store: Store, url: str, target: str) -> bool:
@@ -104,6 +133,9 @@ def _is_copied(store: Store, url: str, target: str) -> bool:
             return False
     there = ServerStore(url)
     try:
-        return there.state.header == store.state.header
+        same = there.state.header == store.state.header
     finally:
         there.close()
+    if same:
+        _note_arrival(store, target)
+    return same

@@ -16,11 +16,10 @@ would end the other's: PostgreSQL commits nothing then and does not say so.  Bot
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from affinedp.budget.server_tables import (
     connected,
@@ -31,11 +30,14 @@ from affinedp.budget.server_tables import (
 )
 from affinedp.budget.state import LedgerError, Row, State, Stated
 from affinedp.budget.store import Store
+from affinedp.files.processes import this_process
 
 if TYPE_CHECKING:
     import psycopg
 
 LOCK_SECONDS = 30
+Found = TypeVar("Found")
+_MAY_COUNT = "The charge may have been kept; if so, it counts though nothing was released"
 
 
 class ServerStore(Store):
@@ -50,7 +52,7 @@ class ServerStore(Store):
     def __init__(self, url: str) -> None:
         self._address, self._ledger, self.name = parts_of(url)
         self.address = without_password(url)
-        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._process, self._thread = this_process(), threading.get_ident()
         self._charging = False
         self._added: tuple[int, str] | None = None
         self._open: psycopg.Connection[Any] | None = connected(self._address, self.name)
@@ -64,7 +66,8 @@ class ServerStore(Store):
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Know every event so far; what others add meanwhile does not matter."""
-        with self._refusals(), self._repeated_read() as rows:
+        with self._refusals():
+            rows = self._read(lambda connection: self._rows(connection, self.state.events))
             self._take_in(rows)
         yield
 
@@ -87,22 +90,22 @@ class ServerStore(Store):
     def add_row(self, number: int, body: str, link: str) -> None:
         """Write one event, inside :meth:`writing`."""
         connection = self._ready()
-        connection.execute(
+        added = connection.execute(
             "INSERT INTO affinedp_event VALUES (%s, %s, %s, %s)",
             (self._ledger, number, body, link),
         )
-        connection.execute(
+        counted = connection.execute(
             "UPDATE affinedp_ledger SET events = %s, head = %s WHERE name = %s",
             (number, link, self._ledger),
         )
+        if (added.rowcount, counted.rowcount) != (1, 1):  # a trigger or a rule of the tables
+            raise LedgerError(f"{self.name}: the server kept no event; nothing was charged")
         self._added = (number, link)
 
     def verified(self) -> State:
         """Read and verify everything anew."""
         with self._refusals():
-            connection = self._idle()
-            with _snapshot(connection):
-                events, stated = self._rows(connection, 0)
+            events, stated = self._read(lambda connection: self._rows(connection, 0))
         if not stated:
             raise LedgerError(f"there is no ledger {self.name}")
         try:
@@ -113,11 +116,11 @@ class ServerStore(Store):
     def place(self) -> str:
         """Where it is, as a hash: another one means that it was moved or copied."""
         with self._refusals():
-            return place_on_server(self._idle(), self._ledger)
+            return self._read(lambda connection: place_on_server(connection, self._ledger))
 
     def close(self) -> None:
         """Close the connection."""
-        if self._open is not None and os.getpid() == self._process:  # a fork's is its parent's
+        if self._open is not None and this_process() == self._process:  # a fork's is its parent's
             self._open.close()
         self._open = None
 
@@ -125,7 +128,7 @@ class ServerStore(Store):
         """The connection, opened again if it broke between two calls."""
         if self._open is None:
             raise LedgerError(f"{self.name} is closed")
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             raise LedgerError(f"{self.name} was opened before a fork: open it again here")
         if threading.get_ident() != self._thread:
             raise LedgerError(f"{self.name} was opened by another thread: open it again here")
@@ -155,21 +158,20 @@ class ServerStore(Store):
             words = str(error).strip().splitlines() or [type(error).__name__]
             raise LedgerError(f"{self.name}: {words[0]}; do not release") from None
 
-    @contextmanager
-    def _repeated_read(self) -> Iterator[tuple[list[Row], Stated]]:
+    def _read(self, look: Callable[[psycopg.Connection[Any]], Found]) -> Found:
+        """What a look at one moment finds; it may be repeated."""
         import psycopg
 
         connection = self._idle()
         try:
             with _snapshot(connection):
-                rows = self._rows(connection, self.state.events)
+                return look(connection)
         except psycopg.OperationalError:
-            # the server was restarted since the last call: reading may simply be done again
+            # the server was restarted since the last call
             connection.close()
             connection = self._idle()
             with _snapshot(connection):
-                rows = self._rows(connection, self.state.events)
-        yield rows
+                return look(connection)
 
     def _take_in(self, rows: tuple[list[Row], Stated]) -> None:
         problem = self.state.catch_up(*rows)
@@ -210,9 +212,11 @@ class ServerStore(Store):
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
             connection.execute("SET LOCAL synchronous_commit = on")
-            connection.execute(
+            held = connection.execute(
                 "SELECT 1 FROM affinedp_ledger WHERE name = %s FOR UPDATE", (self._ledger,)
             )
+            if held.fetchall() != [(1,)]:  # removed, or a row policy: nobody would wait
+                raise LedgerError(f"{self.name} cannot be held by this user; do not release")
             version_of_tables(connection)  # refuses those that a newer affinedp changed meanwhile
         except BaseException:
             _roll_back(connection)  # nobody waits for a lock that is not used
@@ -226,7 +230,7 @@ class ServerStore(Store):
         if connection.info.transaction_status in (status.IDLE, status.INERROR):
             raise LedgerError(nothing)
         try:
-            if connection.execute("COMMIT").statusmessage != "COMMIT":
+            if not self._committed(connection):
                 raise LedgerError(nothing)
         except psycopg.OperationalError as error:
             connection.close()
@@ -236,6 +240,27 @@ class ServerStore(Store):
                     "nothing was charged"
                 ) from None
 
+    def _committed(self, connection: psycopg.Connection[Any]) -> bool:
+        """Commit; False if there was nothing to commit any more.
+
+        A server that gives up waiting for its replicas warns, and confirms: the charge would be
+        forgotten if one of them took over.
+        """
+        warned: list[str] = []
+
+        def listen(notice: psycopg.errors.Diagnostic) -> None:
+            if notice.severity_nonlocalized == "WARNING":
+                warned.append(str(notice.message_primary))
+
+        connection.add_notice_handler(listen)
+        try:
+            done = connection.execute("COMMIT").statusmessage == "COMMIT"
+        finally:
+            connection.remove_notice_handler(listen)
+        if done and warned:
+            raise LedgerError(f"{self.name}: {warned[0]}. {_MAY_COUNT}")
+        return done
+
     def _was_kept(self) -> bool:
         """Whether the event of the broken transaction is there; wait until that is certain."""
         if self._added is None:
@@ -243,27 +268,40 @@ class ServerStore(Store):
         try:
             connection = self._locked()
         except LedgerError as error:
-            raise LedgerError(
-                f"{error}. The charge may have been kept; if so, it counts though nothing was "
-                "released"
-            ) from None
+            raise LedgerError(f"{error}. {_MAY_COUNT}") from None
         try:
             found = connection.execute(
                 "SELECT 1 FROM affinedp_event WHERE ledger = %s AND number = %s AND hash = %s",
                 (self._ledger, *self._added),
             ).fetchone()
+            if found is None:
+                return False
+            # seen is not yet safe: what is committed after it is kept no longer than it is
+            connection.execute(
+                "UPDATE affinedp_ledger SET head = head WHERE name = %s", (self._ledger,)
+            )
+            return self._committed(connection)
         finally:
             _roll_back(connection)
-        return found is not None
 
     def _check_server(self) -> None:
-        """Refuse a server that may forget what it confirmed."""
+        """Refuse a server, or tables, that may forget what was confirmed."""
         with self._refusals():
-            row = self._ready().execute("SHOW fsync").fetchone()
-        if row != ("on",):
+            connection = self._ready()
+            synced = connection.execute("SHOW fsync").fetchone()
+            lost = connection.execute(
+                "SELECT relname FROM pg_class WHERE oid IN (to_regclass('affinedp_ledger'), "
+                "to_regclass('affinedp_event')) AND relpersistence <> 'p'"
+            ).fetchone()
+        if synced != ("on",):
             raise LedgerError(
                 f"{self.name}: the server runs with fsync = off and may forget charges when it "
                 "crashes; turn it on"
+            )
+        if lost is not None:
+            raise LedgerError(
+                f"{self.name}: the table {lost[0]} is emptied when the server crashes, and charges "
+                "with it: ALTER TABLE … SET LOGGED"
             )
 
 
@@ -281,6 +319,7 @@ def _roll_back(connection: psycopg.Connection[Any]) -> None:
     import psycopg
 
     try:
-        connection.execute("ROLLBACK")
+        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            connection.execute("ROLLBACK")
     except psycopg.Error:
         connection.close()

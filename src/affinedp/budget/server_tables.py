@@ -31,6 +31,7 @@ MIGRATIONS = (
 )
 _MIGRATION_LOCK = 0x61644450  # "adDP"
 ATTEMPTS = 5
+_STARTING = ("starting up", "recovery", "not yet accepting connections")
 ENCODE = "In user, password and parameters special characters are written as %40 for @ and so on"
 # What libpq also takes as parameters, and nobody may see.
 SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
@@ -138,8 +139,8 @@ def _migrate(connection: psycopg.Connection[Any]) -> None:
     """Bring the tables up to date, one program at a time; who may not change them need not."""
     if version_of_tables(connection) == len(MIGRATIONS):
         return
-    _check_schemas(connection)
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+    _check_schemas(connection)  # under the lock: another user may just have made them elsewhere
     connection.execute("CREATE TABLE IF NOT EXISTS affinedp_schema (version integer NOT NULL)")
     for number in range(version_of_tables(connection), len(MIGRATIONS)):
         connection.execute(MIGRATIONS[number])
@@ -169,11 +170,19 @@ def connected(address: str, name: str) -> psycopg.Connection[Any]:
     failure = ""
     for attempt in range(ATTEMPTS):
         try:
-            # autocommit: transactions are begun and ended in words, as for the file
-            return psycopg.connect(address, autocommit=True, connect_timeout=10)
+            # autocommit: transactions are begun and ended in words, as for the file; nothing is
+            # prepared, since behind a pool the next transaction may be on another connection;
+            # and one encoding for all, or a name would be two names where the server has none
+            return psycopg.connect(
+                address,
+                autocommit=True,
+                prepare_threshold=None,
+                connect_timeout=10,
+                client_encoding="UTF8",
+            )
         except psycopg.OperationalError as error:
             failure = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            if "starting up" not in failure and "recovery" not in failure:
+            if not any(words in failure for words in _STARTING):
                 break
             time.sleep(0.2 * 2**attempt)
         except psycopg.Error:  # its words may be those of the password

@@ -93,6 +93,7 @@ class State:
     unit: str | None = None  # that of the first charge that says one
     first_key: str | None = None  # the neighbours of the first charge
     exported: str | None = None  # where it was moved: it is not charged here any more
+    arrived: bool = False  # whether the server has it, and may know of later charges
 
     @classmethod
     def verified(cls, header: Any, events: Iterable[Row], stated: Stated) -> State:
@@ -187,9 +188,9 @@ class State:
         elif kind == "move":
             self.place = str(body["place"])
         elif kind == "export":
-            self.exported = str(body["to"])
+            self.exported, self.arrived = str(body["to"]), bool(body.get("arrived", False))
         elif kind == "import":
-            self.exported, self.place = None, str(body["place"])
+            self.exported, self.arrived, self.place = None, False, str(body["place"])
         elif kind == "protects":
             if self.protects != NOT_SAID:
                 raise ValueError("it renames the secret")

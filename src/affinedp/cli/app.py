@@ -37,7 +37,6 @@ COMMANDS = {
         (
             "affinedp design problem.toml -o mechanism.json --epsilon 1 --delta 1e-6",
             "affinedp design problem.toml --preview",
-            "affinedp design table.toml --preview --data data.csv",
         ),
     ),
     "report": Place(

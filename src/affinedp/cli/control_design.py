@@ -30,10 +30,13 @@ def design_loop(
     TrajectoryMechanism or StationaryMechanism
     """
     from affinedp.cli.problems import check_promise
+    from affinedp.control.loop.loop_file import UNSAID
     from affinedp.control.stationary.design import design_input_noise
     from affinedp.control.stationary.output_noise import design_output_noise
     from affinedp.promise.guarantee import keeping
 
+    if read.neighbours is None:
+        raise AffineDPError(UNSAID)
     epsilon = read.epsilon if epsilon is None else epsilon
     delta = read.delta if delta is None else delta
     if epsilon is None:
@@ -50,7 +53,13 @@ def design_loop(
     if read.neighbours == "input":
         assert delta is not None
         return design_input_noise(
-            read.private, epsilon, delta, mu=read.mu, window=read.window, cost=cost
+            read.private,
+            epsilon,
+            delta,
+            mu=read.mu,
+            window=read.window,
+            cost=cost,
+            horizon=read.horizon,  # a stable plant does without
         )
 
     def designed(chosen: str) -> Any:
@@ -60,7 +69,7 @@ def design_loop(
             epsilon,
             delta if chosen in ("auto", "gaussian") and delta else 0.0,
             mu=read.mu,
-            neighbours=read.neighbours,  # type: ignore[arg-type]
+            neighbours=cast(Any, read.neighbours),  # the file decides which overload it is
             cost=cost,
             law=cast(Literal["auto", "laplace", "knorm"], chosen),
         )

@@ -69,7 +69,7 @@ def design(
     The paper's algorithms take a basis Λ̄ of one's own, and algorithm1 a Σ; without them an
     orthonormal basis and a multiple of the identity are taken.
 
-    With --preview, PROBLEM may also be the description of a table.
+    With --preview, PROBLEM may also be the description of a table: that is affinedp tables preview.
     """
     from affinedp.cli.designed import Plan, algorithm_of, design_problem
     from affinedp.cli.problems import say_forgotten

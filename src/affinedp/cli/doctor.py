@@ -17,7 +17,7 @@ from affinedp import __version__
 from affinedp.cli.exits import NOT_KEPT
 from affinedp.cli.options import AsJson
 from affinedp.cli.output import say_json, say_table
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, install_command
 
 Status = Literal["fine", "missing", "problem"]
 
@@ -182,8 +182,7 @@ def _extras() -> Iterable[Finding]:
     for extra, packages in EXTRAS.items():
         versions = {package: _version(package) for package in packages}
         if None in versions.values():
-            advice = f'pip install "affinedp[{extra}]"'
-            yield Finding("extras", extra, "missing", advice)
+            yield Finding("extras", extra, "missing", install_command(extra))
         else:
             there = ", ".join(f"{package} {version}" for package, version in versions.items())
             yield Finding("extras", extra, "fine", there)
@@ -205,7 +204,7 @@ def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
     from affinedp.wire.local_broker import find_mosquitto, has_embedded
 
     embedded = has_embedded() and _version("paho-mqtt") is not None
-    advice = 'for trials on this machine: pip install "affinedp[broker,network]"'
+    advice = f"for trials on this machine: {install_command('broker,network')}"
     detail = f"amqtt {_version('amqtt')}, for trials on this machine" if embedded else advice
     yield Finding("brokers", "embedded", "fine" if embedded else "missing", detail)
     program = find_mosquitto()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from affinedp.cli.output import complain
+from affinedp.cli.spelling import HANDLER
 from affinedp.errors import AffineDPError
 
 KEPT = 0
@@ -35,8 +36,8 @@ def run(commands: Callable[[], object]) -> NoReturn:
         A Typer application.
     """
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a console that has no ε shows \\u03b5
-            stream.reconfigure(errors="backslashreplace")
+        if hasattr(stream, "reconfigure"):  # a console that has no ε shows epsilon
+            stream.reconfigure(errors=HANDLER)
     warnings.showwarning = _show_warning
     code = _answer(commands)
     sys.exit(_flushed(code))

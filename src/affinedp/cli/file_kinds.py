@@ -42,7 +42,7 @@ OWN_KEYS: dict[str, Kind] = {
 USES: dict[Kind, str] = {
     "problem": "affinedp design {file} -o mechanism.json makes a mechanism of it, and affinedp "
     "verify {file} says what its noise promises",
-    "table description": "affinedp design {file} --preview --data DATA shows how accurate it is, "
+    "table description": "affinedp tables preview {file} DATA shows how accurate it is, "
     "and affinedp release {file} DATA -o OUTPUT publishes",
     "mechanism": "affinedp report {file} says what it promises, and affinedp release {file} DATA "
     "-o OUTPUT publishes with it",

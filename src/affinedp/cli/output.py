@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Literal
 
 import typer
 
+from affinedp.cli.spelling import escaped, spelled
 from affinedp.files.visible import visible
 
 
@@ -22,6 +24,17 @@ def say(text: object) -> None:
         Anything with a text.
     """
     typer.echo(visible(str(text), lines=True))
+
+
+def say_toml(text: str) -> None:
+    """Print a file for programs: names that a console cannot show are escaped, as TOML reads them.
+
+    Parameters
+    ----------
+    text : str
+        TOML.
+    """
+    typer.echo(escaped(visible(text, lines=True), sys.stdout))
 
 
 def say_json(answer: object) -> None:
@@ -84,14 +97,17 @@ def say_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, box=box.SIMPLE)
+    def shown(text: str) -> str:  # as wide as it will be
+        return spelled(visible(text), sys.stdout)
+
+    table = Table(title=title and shown(title), box=box.SIMPLE)
     numbers = set(right)
     for heading in headings:
         # a long name is told in full, over several lines
         justify: Literal["left", "right"] = "right" if heading in numbers else "left"
-        table.add_column(heading, justify=justify, overflow="fold")
+        table.add_column(shown(heading), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
+        table.add_row(*(Text(shown(cell)) for cell in row))
     Console().print(table)
 
 

@@ -30,8 +30,9 @@ def release(
     rows: Annotated[
         Literal["same", "different"] | None,
         typer.Option(
-            help="Whom several rows are about; needed with a ledger.  same: it is charged for each "
-            "row; different: once.",
+            help="Whom several rows are about; needed for several rows of a saved mechanism with a "
+            "ledger.  same: it is charged for each row; different: once.  A description of a table "
+            "says it itself.",
         ),
     ] = None,
     same_secret: SameSecret = False,

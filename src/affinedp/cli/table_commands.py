@@ -11,7 +11,7 @@ import typer
 from affinedp.cli.file_kinds import about, expect
 from affinedp.cli.help import add
 from affinedp.cli.options import AsJson
-from affinedp.cli.output import say, say_json
+from affinedp.cli.output import say, say_json, say_toml
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def preview_table(
         design = read_margin_release(description).release.design()
     elif data is None:
         read = read_table_release(description)
-        design = read.release.design(_columns_only(read))
+        design = read.release.design(_columns_only(read, description))
     else:
         read = read_table_release(description)
         expect(data, "data")
@@ -103,11 +103,15 @@ def preview_table(
         if label.startswith("against"):
             say(f"{label}: {text}")
     if data is None:
-        say("columns that the description does not name are not counted: --data FILE counts them")
+        say(f"columns that the description does not name are not counted: {_whole(description)}")
     say("nothing was spent")
 
 
-def _columns_only(read: TableFile) -> Any:
+def _whole(description: Path) -> str:
+    return f"affinedp tables preview {description} DATA counts them (its labels, no private number)"
+
+
+def _columns_only(read: TableFile, description: Path) -> Any:
     """A table of the columns that the description names, without any row of data."""
     import pandas
 
@@ -116,8 +120,7 @@ def _columns_only(read: TableFile) -> Any:
     named = list(dict.fromkeys([*_parts(told), *(told.columns or ())]))
     if not apart or not named or told.equations:
         raise AffineDPError(
-            "how accurate this table is depends on its rows: give it with --data FILE (its labels "
-            "are used, no private number)"
+            f"how accurate this table is depends on its rows: {_whole(description)}"
         )
     return pandas.DataFrame({name: [0] for name in named})
 
@@ -139,6 +142,9 @@ def guess(
     index: Annotated[str, typer.Option(help="Column that labels the rows.")],
     epsilon: Annotated[float, typer.Option(help="ε of the promise.")],
     delta: Annotated[float, typer.Option(help="δ of the promise.")] = 0.0,
+    releases: Annotated[
+        int, typer.Option(help="Planned releases that keep the promise together.")
+    ] = 1,
     public_margins: Annotated[
         bool, typer.Option("--public-margins", help="Publish the totals as they are.")
     ] = False,
@@ -165,6 +171,7 @@ def guess(
         margins="public" if public_margins else "private",
         ask=None,
         say=lambda text: None,
+        releases=releases,
     )
     text = table_toml(release, [index]).rstrip()
     if as_json:
@@ -173,11 +180,11 @@ def guess(
         say_json(tomllib.loads(text))
         return
     say("# guessed from the labels: check every line before anything is released")
-    say(text)
+    say_toml(text)
     if not release.totals and len(table.columns) > 2:
         parts = ", ".join(f'"{name}"' for name in table.columns[:-1])
         say("\n# no column is called a total; if one adds up others, say so before anything else:")
-        say(f'# [totals]\n# "{table.columns[-1]}" = [{parts}]')
+        say_toml(f'# [totals]\n# "{table.columns[-1]}" = [{parts}]')
 
 
 def _counts(kind: Any) -> bool:

@@ -13,11 +13,10 @@ from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
 from affinedp.release.sampler import Sampler
-from affinedp.show.page import Report
 from affinedp.tables.margin_file import describes_margins, read_margin_release
-from affinedp.tables.refusals import closest
+from affinedp.tables.released_margins import ReleasedMarginTables
 from affinedp.tables.released_table import ReleasedTable
-from affinedp.tables.table_file import TableFile, read_table_release
+from affinedp.tables.table_file import TableFile, labelled, read_table_release
 
 
 def release_file(
@@ -89,7 +88,9 @@ def release_file(
         left, cap = (None, None) if budget is None else (budget.remaining, budget.delta)
     say(f"released {len(table):,} rows to {output}")
     _write_noise(released, read, _beside(output, read.noise), say)
-    _write_report(released, _beside(output, read.report), say)
+    report = _beside(output, read.report)
+    if report is not None:
+        _write_page(report, released, read.level, say)
     say(str(released.guarantee))
     return {
         "promise": promise_as_json(released.guarantee),
@@ -133,7 +134,7 @@ def _release_margins(
         left, cap = (None, None) if budget is None else (budget.remaining, budget.delta)
     say(f"released {len(table):,} numbers to {output}")
     if report is not None:
-        _write_page(report, released.report(), say)
+        _write_page(report, released, read.level, say)
     say(str(released.guarantee))
     return {
         "promise": promise_as_json(released.guarantee),
@@ -145,12 +146,17 @@ def _release_margins(
     }
 
 
-def _write_page(path: Path, report: Report, say: Callable[[str], object]) -> None:
+def _write_page(
+    path: Path,
+    released: ReleasedTable | ReleasedMarginTables,
+    level: float,
+    say: Callable[[str], object],
+) -> None:
     """A report as a PDF or as HTML, as the name of the file says."""
     if path.suffix.lower() == ".pdf":
-        path.write_bytes(report.pdf())
+        path.write_bytes(released.pdf(level))
     else:
-        write_text(path, report.page())
+        write_text(path, released.report(level).page())
     say(f"wrote a report to {path}")
 
 
@@ -172,16 +178,7 @@ def labelled_table(data: Path, index: tuple[str, ...]) -> Any:
     index : tuple of str
         The columns.
     """
-    table = read_table(data)
-    if not index:
-        return table
-    for name in index:
-        if name not in table.columns:
-            raise AffineDPError(
-                f"{data.name}: index names {name!r}, but the table has no such column"
-                f"{closest(name, [one for one in table.columns if one not in index])}"
-            )
-    return table.set_index(list(index) if len(index) > 1 else index[0])
+    return labelled(read_table(data), index, data.name)
 
 
 def _write_noise(
@@ -199,13 +196,3 @@ def _write_noise(
     frame.index = frame.index.set_names(["row", "column"][-frame.index.nlevels :])
     write_table(frame.reset_index(), path)
     say(f"wrote the noise to {path}")
-
-
-def _write_report(released: ReleasedTable, path: Path | None, say: Callable[[str], object]) -> None:
-    if path is None:
-        return
-    if path.suffix.lower() == ".pdf":
-        path.write_bytes(released.pdf())
-    else:
-        write_text(path, released.report().page())
-    say(f"wrote a report to {path}")

@@ -60,7 +60,7 @@ def named_or_own(address: str | None, home: Path) -> Iterator[Broker]:
 
 
 def start(log: Path, words: Iterable[object]) -> subprocess.Popen[bytes]:
-    """Start a command of affinedp as a process.
+    """Start a command of affinedp as a process that ends when this one does, also if it is killed.
 
     Parameters
     ----------
@@ -69,10 +69,12 @@ def start(log: Path, words: Iterable[object]) -> subprocess.Popen[bytes]:
     words : iterable
         The command and its options.
     """
-    command = [sys.executable, "-m", "affinedp", *map(str, words)]
+    command = [sys.executable, "-m", "affinedp.cli.started", *map(str, words)]
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
         # a group of its own: Ctrl-C comes to us, and we end them
-        return subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=said, stderr=said, start_new_session=True
+        )
 
 
 def last_words(log: Path) -> str:
@@ -106,3 +108,5 @@ def end_all(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if process.stdin is not None:
+            process.stdin.close()

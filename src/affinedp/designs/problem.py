@@ -62,15 +62,12 @@ class Problem:
     @property
     def pure_epsilon(self) -> float:
         """What one release of a pure law promises: they add up to ε, rounding included."""
-        if self.releases == 1:
-            return self.epsilon
-        return self.epsilon / self.releases * (1 - 2e-15)
+        return pure_share(self.epsilon, self.releases)
 
     @property
     def sensitivity(self) -> float:
         """What one Gaussian release may have: squares add up, rounding included."""
-        whole = largest_sensitivity(self.epsilon, self.delta)
-        return whole if self.releases == 1 else whole / math.sqrt(self.releases) * (1 - 2e-15)
+        return gaussian_share(self.epsilon, self.delta, self.releases)
 
     def error(self, mechanism: MechanismRecord) -> float:
         """Return what is to be least.
@@ -81,6 +78,48 @@ class Problem:
             The noise.
         """
         return error_under(mechanism, self.weights, self.objective)
+
+
+def pure_share(epsilon: float, releases: int) -> float:
+    """Return what one of several releases of a pure law may promise: they add up to ε.
+
+    Parameters
+    ----------
+    epsilon : float
+        The promise of all together.
+    releases : int
+        How many there are.
+    """
+    return epsilon if releases == 1 else epsilon / releases * (1 - 2e-15)
+
+
+def gaussian_share(epsilon: float, delta: float, releases: int) -> float:
+    """Return the sensitivity that one of several Gaussian releases may have: squares add up.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The promise of all together.
+    releases : int
+        How many there are.
+    """
+    whole = largest_sensitivity(epsilon, delta)
+    return whole if releases == 1 else whole / math.sqrt(releases) * (1 - 2e-15)
+
+
+def checked_releases(releases: Any) -> int:
+    """Return how many releases are planned, or refuse what is no such number.
+
+    Parameters
+    ----------
+    releases : int
+        At least 1.
+    """
+    if isinstance(releases, bool) or not isinstance(releases, int | np.integer):
+        raise AffineDPError(f"releases must be a whole number, not {releases!r}")
+    if not 1 <= releases <= MOST_RELEASES:
+        raise AffineDPError(f"releases must be 1 to {MOST_RELEASES:,}, not {releases}")
+    return int(releases)
 
 
 def checked_problem(
@@ -106,10 +145,7 @@ def checked_problem(
     weights, epsilon, delta, releases, objective, integers, confined, imbalance
         As for :func:`affinedp.design`.
     """
-    if isinstance(releases, bool) or not isinstance(releases, int | np.integer):
-        raise AffineDPError(f"releases must be a whole number, not {releases!r}")
-    if not 1 <= releases <= MOST_RELEASES:
-        raise AffineDPError(f"releases must be 1 to {MOST_RELEASES:,}, not {releases}")
+    releases = checked_releases(releases)
     if objective not in ("sum", "largest"):
         raise AffineDPError(f"objective must be 'sum' or 'largest', not {objective!r}")
     if objective == "largest" and weights is not None:

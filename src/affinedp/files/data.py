@@ -83,6 +83,8 @@ def read_table(
         raise MissingExtraError(needed, "tables") from None
     except AffineDPError:
         raise
+    except MemoryError:  # a few bytes may stand for many
+        raise AffineDPError(f"{path.name} needs more memory than there is to be read") from None
     except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
         reason = visible(str(error).splitlines()[0][:200])  # lines and counts, no values
         raise AffineDPError(f"{path.name} is not a valid csv file: {reason}") from None

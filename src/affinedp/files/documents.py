@@ -39,13 +39,15 @@ _QUOTED = re.compile(
 _KEYS_AND_NUMBERS = re.compile(r"[\w\-.\" \t]+")
 
 
-def read_document(file: Path) -> dict[str, Any]:
+def read_document(file: Path, text: str | None = None) -> dict[str, Any]:
     """Read a TOML or JSON file.
 
     Parameters
     ----------
     file : Path
         It ends in ``.toml`` or ``.json``.
+    text : str, optional
+        What it holds, where that is in memory; the path is then a name only.
 
     Returns
     -------
@@ -69,7 +71,9 @@ def read_document(file: Path) -> dict[str, Any]:
     kind = file.suffix.lower()
     if kind not in (".toml", ".json"):
         raise AffineDPError("a problem file must end in .toml or .json")
-    text = read_text(file, "the problem file", MOST_BYTES[kind])
+    if text is None:
+        text = read_text(file, "the problem file", MOST_BYTES[kind])
+    text = unicodedata.normalize("NFC", text)  # one encoding for letters that look alike
     check_values(text, MOST_VALUES[kind])
     try:
         document = _from_toml(text) if kind == ".toml" else from_json(text)

@@ -97,6 +97,30 @@ def fresh_labels(labels: Any) -> Any:
     return found
 
 
+def pandas_of_polars(table: Any) -> Any:
+    """Return a DataFrame of polars as one of pandas, with the same values.
+
+    Whole numbers beside missing ones would be doubles in pandas, which do not hold all of them.
+
+    Parameters
+    ----------
+    table : polars DataFrame
+        With columns of any type.
+    """
+    import pandas
+
+    columns = {}
+    for name in table.columns:
+        column = table[name]
+        gaps, whole = column.null_count() > 0, column.dtype.is_integer()
+        if (column.dtype.is_float() or whole) and not gaps and "128" not in str(column.dtype):
+            columns[name] = pandas.Series(column.to_numpy())
+        else:  # Python's values, so that no type is guessed on the way
+            kind = object if whole and gaps else None
+            columns[name] = pandas.Series(column.to_list(), dtype=kind)
+    return pandas.DataFrame(columns, columns=list(table.columns))
+
+
 def _plain(label: Any) -> Any:
     """A label without the type that NumPy gave it."""
     return label.item() if isinstance(label, np.generic) else label

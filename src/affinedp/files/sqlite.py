@@ -332,7 +332,7 @@ def has_its_tables(kind: SqliteKind, connection: sqlite3.Connection) -> bool:
     connection : sqlite3.Connection
         To the file.
     """
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = version_of(connection)
     schema = connection.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
     return schema == [(text,) for text in kind.schemas.get(version, ())]
 
@@ -418,9 +418,20 @@ def _look(kind: SqliteKind, path: Path) -> None:
         raise kind.damaged(f"{path} is damaged, or is not {kind.noun} ({error})") from None
 
 
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the version of the format of a file.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        To the file.
+    """
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
 def _refuse_foreign(kind: SqliteKind, path: Path, connection: sqlite3.Connection) -> None:
     mark = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = version_of(connection)
     if mark != kind.application_id:
         raise kind.error(f"{path} belongs to another program, or is damaged; it is left as it is")
     if version > kind.version:

@@ -8,7 +8,10 @@ from functools import cached_property
 from affinedp.errors import AffineDPError
 from affinedp.files.sqlite import SqliteKind
 
-VERSION = 1
+# All owners' states share it.  It grows when what older programs wrote is still read, and they
+# would misread what is written now: they refuse it by this number.  Since 2 a gateway keeps numbers
+# that were drawn ahead behind the memory of stationary noise.
+VERSION = 2
 APPLICATION_ID = 0x61644754  # "adGT"
 # One that is just being closed gets this long.
 BUSY_SECONDS = 0.5
@@ -67,7 +70,7 @@ class Owner:
         return SqliteKind(
             noun=f"the state of {self.noun}",
             application_id=APPLICATION_ID,
-            schemas={VERSION: SCHEMA},
+            schemas=dict.fromkeys(range(1, VERSION + 1), SCHEMA),
             journal="wal",  # one sync per step; a rollback journal takes four
             exclusive=True,
             secret=True,

@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -29,16 +27,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from affinedp.files.sqlite import check_content, open_existing, refusals, write_whole
+from affinedp.files.processes import this_process
+from affinedp.files.sqlite import (
+    check_content,
+    open_existing,
+    refusals,
+    version_of,
+    write_whole,
+)
 from affinedp.once.owner import Owner
 from affinedp.once.syncing import BackgroundSync
+from affinedp.once.system import running_system
 
 # Twice the length of the hash: then also unlimited computing learns next to nothing from it.
 SALT_BYTES = 64
 # Steps that are reserved at a time at most, and how many seconds' worth of them.
 MOST_RESERVED = 256
 RESERVED_SECONDS = 0.25
-_THIS_PROCESS = secrets.token_hex(16)
 
 
 @dataclass(frozen=True)
@@ -106,16 +111,16 @@ class DrawnState:
     def __init__(self, owner: Owner, path: Path) -> None:
         self.owner = owner
         self.path = path
-        self._process = os.getpid()
+        self._process = this_process()
         self._file = _identity(path)
-        self._reserved = self._due = self._written = (
-            0  # what counts, when more is due, what is said
-        )
+        # what counts, when more is due, what is said
+        self._reserved = self._due = self._written = 0
         self._sync = BackgroundSync(log_of(path))
         self._connection: sqlite3.Connection | None = open_existing(owner.kind, path)
         try:
             with refusals(owner.kind, path):
                 check_content(owner.kind, path, self._connection)
+                self._is_older = version_of(self._connection) < owner.kind.version
                 self.draw = _read_draw(owner, path, self._connection)
                 self.head = self._read_head(self._connection)
                 # what the system before this one may have sent without a trace
@@ -231,6 +236,9 @@ class DrawnState:
         moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
         connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
         connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
+        if self._is_older:  # from now on programs of that version would misread it
+            connection.execute(f"PRAGMA user_version = {self.owner.kind.version}")
+            self._is_older = False
 
     def _ahead(self, step: int, until: int | None) -> int:
         """Up to which step to reserve: what about a quarter of a second takes at this rate."""
@@ -253,7 +261,7 @@ class DrawnState:
 
     def close(self) -> None:
         """Close the file and let others open it."""
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             return  # after a fork the file, its locks and its log belong to the parent
         self._sync.close()
         if self._connection is not None:
@@ -269,7 +277,7 @@ class DrawnState:
         """The connection; after an error it is closed, since only the disk knows what is on it."""
         if self._connection is None:
             raise self.owner.error(f"the {self.owner.name} on {self.path} is closed: open it again")
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             raise self.owner.error(f"{self.path} was opened before a fork: open it again here")
         if _identity(self.path) != self._file:
             self.close()
@@ -376,14 +384,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
         found = path.stat()
         return found.st_dev, found.st_ino
     return None
-
-
-def running_system() -> str:
-    """Return a name of the running system that no other start of it has."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return _THIS_PROCESS  # elsewhere every process counts as another system
 
 
 def _sealed(salt: bytes, what: str, step: int, content: bytes) -> bytes:

@@ -16,7 +16,8 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon
-from affinedp.promise.pure_pairs import is_pure, loss_distribution, pair_of
+from affinedp.promise.loss_sums import MOST_VALUES, MOST_WITH_OTHERS, LossSum, loss_sum
+from affinedp.promise.pure_pairs import ThreeAtoms, is_pure, loss_distribution, pair_of
 
 EPS = float(np.finfo(float).eps)
 # More noise coordinates than this are merged: the exact sum has 2^r terms.
@@ -142,7 +143,11 @@ class LaplaceCurve:
 
 @dataclass(frozen=True)
 class ComposedCurve:
-    """Several releases with independent noise, by pessimistic privacy-loss accounting."""
+    """Several releases with independent noise, by pessimistic privacy-loss accounting.
+
+    Losses of a few values are added up in closed form, also together with Gaussian noise or one
+    Laplace mechanism; other sums are discretised.
+    """
 
     parts: tuple[tuple[str, float], ...]
     exact: bool = False
@@ -151,6 +156,9 @@ class ComposedCurve:
         """Return an upper bound on δ."""
         if epsilon >= self.epsilon(0.0):
             return 0.0
+        if self._closed is not None:
+            atoms, others = self._closed
+            return atoms.delta(epsilon, None if others is None else others.deltas)
         return min(1.0, float(self._distribution.get_delta_for_epsilon(epsilon)))
 
     def epsilon(self, delta: float) -> float:
@@ -159,6 +167,12 @@ class ComposedCurve:
         simple *= 1 + 4 * EPS
         if delta == 0.0 or simple == 0.0:
             return simple
+        if self._closed is not None:
+            others = self._closed[1]
+            pure = math.fsum(s for law, s in self.parts if is_pure(law)) * (1 + 4 * EPS)
+            # of these the atoms take away their ε at most
+            beyond = 0.0 if others is None else others.epsilon(delta)
+            return _bisect(self, delta, min(simple, (pure + beyond) * (1 + 4 * EPS)))
         return min(simple, float(self._distribution.get_epsilon_for_delta(delta)))
 
     def renyi(self, alpha: float) -> float:
@@ -172,6 +186,27 @@ class ComposedCurve:
     def losses(self) -> list[tuple[str, float]]:
         """Return the parts."""
         return list(self.parts)
+
+    @cached_property
+    def _closed(self) -> tuple[LossSum, _Other | None] | None:
+        """Losses of a few values, and what else there is: if δ has a closed form."""
+        atoms: Counter[ThreeAtoms] = Counter()
+        others: list[tuple[str, float]] = []
+        for law, s in self.parts:
+            pair = pair_of(law, s)
+            if s and pair is not None:
+                atoms[pair] += 1
+            elif s:
+                others.append((_scalar_law(law), s))
+        laws = {law for law, _ in others}
+        if laws - {"gaussian"} and len(others) > 1:
+            return None
+        total = loss_sum(atoms, MOST_WITH_OTHERS if others else MOST_VALUES)
+        if total is None:
+            return None
+        if not others:
+            return total, None
+        return total, _Other(*laws, math.hypot(*(s for _, s in others)) * (1 + 4 * EPS))
 
     @cached_property
     def _distribution(self) -> Any:
@@ -192,13 +227,30 @@ class ComposedCurve:
             pair = pair_of(law, s)
             if pair is not None:
                 one = loss_distribution(pair)
-            elif law == "laplace":
+            elif _scalar_law(law) == "laplace":
                 one = pld.from_laplace_mechanism(1 / s, pessimistic_estimate=True)
             else:
                 one = pld.from_gaussian_mechanism(1 / s, pessimistic_estimate=True)
             many = one.self_compose(count) if count > 1 else one
             total = many if total is None else total.compose(many)
         return total
+
+
+@dataclass(frozen=True)
+class _Other:
+    """One Gaussian or Laplace mechanism, for many ε at once."""
+
+    law: str
+    sensitivity: float
+
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        if self.law == "gaussian":
+            return np.asarray(gaussian_delta(epsilons, self.sensitivity))
+        gap = np.minimum((epsilons - self.sensitivity) / 2, 0.0)
+        return np.minimum(-np.expm1(gap) * (1 + 4 * EPS), 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        return _scalar(self.law, self.sensitivity).epsilon(delta)
 
 
 @dataclass(frozen=True)
@@ -322,7 +374,14 @@ def _scalar(law: str, sensitivity: float) -> Curve:
     pair = pair_of(law, sensitivity)
     if pair is not None:
         return pair
-    return LaplaceCurve(sensitivity) if law == "laplace" else GaussianCurve(sensitivity)
+    curve = LaplaceCurve if _scalar_law(law) == "laplace" else GaussianCurve
+    return curve(sensitivity)
+
+
+def _scalar_law(law: str) -> str:
+    if law not in ("gaussian", "laplace"):
+        raise AffineDPError(f"no privacy loss is known by the name {law!r}")
+    return law
 
 
 def _bisect(curve: Curve, delta: float, high: float) -> float:

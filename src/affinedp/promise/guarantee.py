@@ -23,7 +23,7 @@ SHOWN_DELTAS = (1e-9, 1e-6, 1e-3)
 Kind = TypeVar("Kind")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Guarantee:
     """What a mechanism promises about its neighbours.
 

@@ -49,8 +49,11 @@ class ThreeAtoms:
     @property
     def probability(self) -> float:
         """The probability of the loss +ε, rounded up."""
-        largest = math.nextafter(1 / (1 + math.exp(-self.sensitivity)), 1.0)
-        return largest if self.top is None else min(self.top, largest)
+        return self._largest if self.top is None else min(self.top, self._largest)
+
+    @property
+    def _largest(self) -> float:
+        return math.nextafter(1 / (1 + math.exp(-self.sensitivity)), 1.0)
 
     def delta(self, epsilon: float) -> float:
         """Return a (1 − e^(ε' − ε))."""
@@ -93,7 +96,7 @@ class ThreeAtoms:
 
     def losses(self) -> list[tuple[str, float]]:
         """Return the pair itself."""
-        if self.top is None:
+        if self.top is None or self.top >= self._largest:
             return [(RANDOMISED_RESPONSE, self.sensitivity)]
         return [(f"{THREE_ATOMS}{self.top.hex()}", self.sensitivity)]
 
@@ -142,11 +145,15 @@ def dominating_gaussian(pair: ThreeAtoms) -> float:
     if e == 0.0:
         return 0.0
     low = a * math.exp(-e) * (1 - 4 * EPS)
-    s = float(special.ndtri(a)) - float(special.ndtri(low))
-    # two quantiles nearly cancel where ε is small; their slopes are at most 1/φ of them
-    density = min(math.exp(-(float(special.ndtri(p)) ** 2) / 2) for p in (a, low)) / 2.5066
-    doubt = 16 * EPS * (1 + abs(float(special.ndtri(a))) + 1 / density)
-    return math.nextafter(s * (1 + 1e-13) + doubt, math.inf)
+    if low == 0.0:
+        return math.inf
+    # 1 − a is at least a e^(−ε), also where a is rounded to 1
+    rest = max(1 - a, low)
+    quantiles = [float(special.ndtri(p)) for p in (rest, low)]
+    # they nearly cancel where ε is small; a quantile has the slope 1/φ
+    slopes = (p * 2.5067 * math.exp(z * z / 2) for p, z in zip((rest, low), quantiles))
+    doubt = 16 * EPS * (1 + abs(quantiles[0]) + sum(slopes))
+    return math.nextafter(-sum(quantiles) * (1 + 1e-13) + doubt, math.inf)
 
 
 def loss_distribution(pair: ThreeAtoms) -> Any:

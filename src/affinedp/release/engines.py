@@ -16,6 +16,7 @@ from typing import Any
 from affinedp.budget.charges import Rows, charged_releases, checked_rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
+from affinedp.files.frames import pandas_of_polars
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.parts import ReleaseInParts, RowsToPublish
@@ -190,14 +191,15 @@ def publish_in_parts(
     if ledger is not None and not hasattr(ledger, "charge"):
         raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
     engine = engine_of(data) or ""
-    if engine == "spark" and not hasattr(data, "mapInPandas"):
+    if engine == "spark" and not hasattr(data, "mapInArrow"):
         raise AffineDPError("give a Spark DataFrame: to_spark() makes one of pandas on Spark")
     run = _RUNS[engine]
     # the rows of Spark and polars have no labels, only places, which the parts do not know
-    job = ReleaseInParts.start(work, into, labels=engine in ("dask", "parts"))
+    labels = engine in ("dask", "parts")
+    job = ReleaseInParts.start(work, into, labels=labels, for_spark=engine == "spark")
     entry = None
     try:
-        answers = [(int(count), str(types)) for count, types in run(data, job.check)]
+        answers = _answers(run(data, job.check))
         drawn = job.checked(answers)
         count = sum(count for count, _ in answers)
         counted(count)
@@ -215,8 +217,23 @@ def publish_in_parts(
         job.abandon()
         raise
     if ledger is not None and entry is not None:
-        ledger.settle(entry)
+        try:
+            ledger.settle(entry)
+        except AffineDPError as error:
+            raise AffineDPError(
+                f"the release is complete, in {drawn.folder}, but entry {entry} of the ledger "
+                f"stays charged, not confirmed: {error}"
+            ) from None
     return _read(engine, data, drawn.folder)
+
+
+def _answers(given: Sequence[Any]) -> list[tuple[int, str]]:
+    try:
+        return [(int(count), str(types)) for count, types in given]
+    except (TypeError, ValueError):
+        raise AffineDPError(
+            "run must return a list of what the task returned for each part; nothing was charged"
+        ) from None
 
 
 def _on_dask(data: Any, task: Task) -> list[Any]:
@@ -228,33 +245,47 @@ def _on_dask(data: Any, task: Task) -> list[Any]:
 
 
 def _on_spark(data: Any, task: Task) -> list[Any]:
-    empty = data.limit(0).toPandas()
-
     def whole_part(batches: Iterator[Any]) -> Iterator[Any]:
         import pandas
+        import pyarrow
         from pyspark import TaskContext
 
         number = TaskContext.get().partitionId()
-        frames = list(batches)
-        frame = pandas.concat(frames, ignore_index=True) if frames else empty
-        yield pandas.DataFrame({"number": [number], "answer": [json.dumps(task(number, frame))]})
+        given, frame = list(batches), pandas.DataFrame()
+        if given:
+            # not doubles where a number is missing: they do not hold all whole numbers
+            frame = pyarrow.Table.from_batches(given).to_pandas(integer_object_nulls=True)
+        answer = json.dumps(task(number, frame))
+        yield pyarrow.RecordBatch.from_pydict({"number": [number], "answer": [answer]})
 
-    answers = data.mapInPandas(whole_part, "number long, answer string").collect()
+    answers = data.mapInArrow(whole_part, "number long, answer string").collect()
     return [json.loads(row["answer"]) for row in sorted(answers, key=lambda row: row["number"])]
 
 
 def _on_polars(data: Any, task: Task) -> list[Any]:
-    """Some rows at a time: a lazy table may be larger than memory."""
+    """Some rows at a time, all in one go: a lazy table may be larger than memory.
+
+    Slices would be computed one by one, and rows that are in no order of their own (equal in a
+    sort, of a join) lie elsewhere each time: some would be in two slices, and some in none.
+    """
+    if not hasattr(data, "collect_batches"):
+        raise AffineDPError("a lazy table in parts needs polars 1.34, which computes it in batches")
     answers: list[Any] = []
-    while True:
-        rows = data.slice(len(answers) * AT_ONCE, AT_ONCE).collect()
-        answers.append(task(len(answers), rows.to_pandas()))
-        if len(rows) < AT_ONCE:
-            return answers
+    rest = data.head(0).collect()
+    for batch in data.collect_batches(chunk_size=AT_ONCE, maintain_order=True):
+        rest = rest.vstack(batch)
+        while len(rest) >= AT_ONCE:
+            answers.append(task(len(answers), pandas_of_polars(rest[:AT_ONCE])))
+            rest = rest[AT_ONCE:]
+    answers.append(task(len(answers), pandas_of_polars(rest)))
+    return answers
 
 
 def _on_parts(data: Parts, task: Task) -> list[Any]:
-    return list(data.run(task))
+    if not callable(data.run):
+        raise AffineDPError(f"Parts needs a function, not {type(data.run).__name__}")
+    found = data.run(task)
+    return [] if found is None else list(found)
 
 
 _RUNS = {"dask": _on_dask, "spark": _on_spark, "polars": _on_polars, "parts": _on_parts}

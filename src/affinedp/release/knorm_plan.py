@@ -29,6 +29,7 @@ from affinedp.record import MechanismRecord
 from affinedp.release.body_grid import Row, body_grid
 from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_grid import PartNoise
+from affinedp.release.rational_rows import RationalRow
 from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise
@@ -122,8 +123,10 @@ class KNormPlan:
                 return whole
         alone, seen = self._entries_themselves
         steps[alone] = self._read(entries[:, seen].T, alone)
-        for i in self._combinations:
-            steps[i] = [self._step(i, point) for point in entries]
+        for i, row in self._combinations.items():
+            steps[i] = row.rounded(entries, int(self.exponents[i]))
+            if self.start is not None and not row.divides(entries):
+                raise AffineDPError("x does not obey the equations in whole numbers")
         return self._with_sums(steps)
 
     def _whole_steps(self, entries: FloatArray) -> BigIntegers | None:
@@ -163,10 +166,14 @@ class KNormPlan:
         return places[:, 0], places[:, 1]
 
     @cached_property
-    def _combinations(self) -> list[int]:
+    def _combinations(self) -> dict[int, RationalRow]:
         """Coordinates that are put together from several entries."""
         alone = set(self._entries_themselves[0].tolist())
-        return [i for i, row in enumerate(self.rows) if row and i not in alone]
+        return {
+            i: RationalRow.of(row, None if self.start is None else self.start[i])
+            for i, row in enumerate(self.rows)
+            if row and i not in alone
+        }
 
     def _read(self, values: FloatArray, places: IntArray) -> BigIntegers:
         """Entries of x as steps of the coordinates that they are."""
@@ -179,15 +186,6 @@ class KNormPlan:
             return whole
         start = np.array([int(self.start[i]) for i in places.tolist()], dtype=object)
         return np.asarray(whole - start[:, None])
-
-    def _step(self, i: int, entries: FloatArray) -> int:
-        total = sum((c * Fraction(float(entries[j])) for j, c in self.rows[i].items()), Fraction())
-        if self.start is None:
-            return round(total / Fraction(2) ** int(self.exponents[i]))
-        total -= self.start[i]
-        if total.denominator != 1:
-            raise AffineDPError("x does not obey the equations in whole numbers")
-        return int(total)
 
     def shared_outputs(self, points: FloatArray) -> FloatArray:
         """Return what is published without noise: equal for neighbours, bit for bit.

@@ -18,20 +18,19 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from affinedp.arrays import LARGEST_WHOLE
 from affinedp.errors import AffineDPError
+from affinedp.release.part_types import as_text, common_types, from_text, types_of
 
 # Files that are not part of what is published.
 HIDDEN = ".affinedp"
 # In a folder that lacks parts; readers of Parquet pass over such names.
 INCOMPLETE = "_incomplete"
-# Beside the type of a column with whole numbers that doubles do not hold.
-WIDE = {b"affinedp": b"wide"}
 
 
 class PartError(AffineDPError):
@@ -88,6 +87,8 @@ class ReleaseInParts:
         Where parts are written, as Parquet files.
     labels : bool
         Whether the index of the rows is written, too.
+    for_spark : bool
+        Whether points in time are written as Spark has and reads them, in microseconds.
     parts : int or None
         How many there are, once all were checked.
     schema : str or None
@@ -99,12 +100,18 @@ class ReleaseInParts:
     _key: bytes = field(repr=False)
     _run: str
     labels: bool = True
+    for_spark: bool = False
     parts: int | None = None
     schema: str | None = field(default=None, repr=False)
 
     @classmethod
     def start(
-        cls, rows: RowsToPublish, folder: str | os.PathLike[str], *, labels: bool = True
+        cls,
+        rows: RowsToPublish,
+        folder: str | os.PathLike[str],
+        *,
+        labels: bool = True,
+        for_spark: bool = False,
     ) -> ReleaseInParts:
         """Make the folder; one that holds anything is refused.
 
@@ -116,6 +123,8 @@ class ReleaseInParts:
             A folder that all workers share.
         labels : bool
             Whether the index of the rows is written, too.
+        for_spark : bool
+            Whether points in time are written as Spark has and reads them, in microseconds.
         """
         if "://" in os.fspath(folder):
             raise AffineDPError(f"into must be a folder, and {os.fspath(folder)!r} is an address")
@@ -132,7 +141,7 @@ class ReleaseInParts:
             (place / HIDDEN / run).mkdir(mode=0o700)
         except OSError as error:
             raise AffineDPError(f"{place} cannot be used: {error.strerror}") from None
-        return cls(rows, place, secrets.token_bytes(32), run, labels)
+        return cls(rows, place, secrets.token_bytes(32), run, labels, for_spark)
 
     def check(self, number: int, frame: Any) -> tuple[int, str]:
         """Refuse rows that cannot be released; nothing is drawn.
@@ -153,6 +162,8 @@ class ReleaseInParts:
         """
         from pandas import DataFrame
 
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+            raise AffineDPError(f"parts are numbered 0, 1, …, and {number!r} is no such number")
         if not isinstance(frame, DataFrame):
             raise AffineDPError(
                 f"part {number} is a {type(frame).__module__}.{type(frame).__name__}, and must be "
@@ -160,7 +171,7 @@ class ReleaseInParts:
             )
         schema = ""
         if len(frame):
-            schema = _written(_types(self._arrow(self.rows.check(frame))))
+            schema = as_text(types_of(self._arrow(self.rows.check(frame))))
         self._recognise(number, frame)
         return len(frame), schema
 
@@ -181,7 +192,7 @@ class ReleaseInParts:
                 f"{self.folder}: all workers must share the folder, and parts are numbered "
                 "0, 1, …, each once; nothing was charged or drawn"
             )
-        return replace(self, parts=len(answers), schema=_common([s for _, s in answers if s]))
+        return replace(self, parts=len(answers), schema=common_types([s for _, s in answers if s]))
 
     def begin(self) -> None:
         """Mark the folder as incomplete until :meth:`finish`: whoever draws may be killed."""
@@ -264,10 +275,12 @@ class ReleaseInParts:
         from pyarrow import parquet
 
         table = self._arrow(frame)
-        if self.schema is not None and table.schema != (schema := _read(self.schema)):
+        if self.schema is not None and table.schema != (schema := from_text(self.schema)):
             # in a part without labels nothing but the schema says what they would be
-            table = self._arrow(table.cast(schema).to_pandas(), schema)
-        parquet.write_table(table, place)
+            known = table.cast(schema).to_pandas(integer_object_nulls=True)
+            table = self._arrow(known, schema)
+        times = "us" if self.for_spark else None
+        parquet.write_table(table, place, coerce_timestamps=times)
 
     def _recognise(self, number: int, frame: Any) -> None:
         """Refuse other rows than those that the part had before."""
@@ -335,7 +348,7 @@ def _bytes_of(frame: Any) -> bytes:
     names = "\n".join(map(str, frame.columns)).encode()
     try:
         hashes = np.asarray(hash_pandas_object(frame, index=labels))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # long doubles, too
         raise AffineDPError(
             f"labels such as lists cannot be told from others ({error}): write them as texts"
         ) from None
@@ -347,54 +360,3 @@ def _secret(place: Path, error: OSError) -> AffineDPError:
         f"{place} cannot be removed ({error.strerror}): remove it before you show the folder to "
         "anyone"
     )
-
-
-def _types(table: Any) -> Any:
-    """The types of the columns, and which whole numbers cannot be other numbers elsewhere."""
-    import pyarrow
-    from pyarrow import compute
-
-    fields = []
-    for one, column in zip(table.schema, table.columns):
-        if pyarrow.types.is_integer(one.type):
-            ends = compute.min_max(column).as_py()
-            if any(abs(end) > LARGEST_WHOLE for end in ends.values() if end is not None):
-                one = one.with_metadata(WIDE)
-        fields.append(one)
-    return pyarrow.schema(fields, table.schema.metadata)
-
-
-def _written(schema: Any) -> str:
-    """Types as a text, which every engine brings back."""
-    return bytes(schema.serialize()).hex()
-
-
-def _read(text: str) -> Any:
-    import pyarrow
-
-    return pyarrow.ipc.read_schema(pyarrow.py_buffer(bytes.fromhex(text)))
-
-
-def _common(schemas: Sequence[str]) -> str:
-    """Types that hold what all parts have: whole numbers may be other numbers elsewhere.
-
-    The types of public labels follow from the labels of a part, but readers want one type.
-    """
-    import pyarrow
-
-    given = [_read(text) for text in dict.fromkeys(schemas)]
-    if any(one.names != given[0].names for one in given):
-        raise AffineDPError("columns or labels have other names, or another order, in other parts")
-    try:
-        found = pyarrow.unify_schemas(given, promote_options="permissive")
-    except pyarrow.ArrowException as error:
-        raise AffineDPError(
-            f"the labels of the rows are of other types in other parts: {error}"
-        ) from None
-    for one in (one for schema in given for one in schema if one.metadata == WIDE):
-        if not pyarrow.types.is_integer(found.field(one.name).type):
-            raise AffineDPError(
-                f"the labels {one.name!r} are whole numbers in one part, too large for doubles, "
-                "and other numbers or missing in another: write them as texts"
-            )
-    return _written(pyarrow.schema([one.remove_metadata() for one in found], found.metadata))

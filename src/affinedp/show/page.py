@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from affinedp.errors import MissingExtraError
 from affinedp.show.baseline import Baseline
 from affinedp.show.levels import LevelRow, groups_of
-from affinedp.show.pdf import pdf_pages
+from affinedp.show.pdf import WIDEST, pdf_pages
+from affinedp.show.published import PublishedNumbers
 from affinedp.show.styles import BREAK, LEFT, PAGE, RIGHT, STYLE
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Report:
         A paragraph for people who decide; stands first in HTML.
     levels : tuple of LevelRow
         The noise by level, where the outputs have levels.
+    published : PublishedNumbers or None
+        What was published, if anything was: first on a page; not in the plain text.
     """
 
     title: str
@@ -92,6 +95,7 @@ class Report:
     headline: str = ""
     opening: tuple[tuple[str, str], ...] = ()
     levels: tuple[LevelRow, ...] = ()
+    published: PublishedNumbers | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """Return plain text of at most 80 columns."""
@@ -132,24 +136,26 @@ class Report:
     def html(self) -> str:
         """Return a fragment for notebooks: escaped, in the colours of its surroundings."""
         body = "".join(self._html_sections("h4", SHOWN_OUTPUTS))
-        return f"<div class='affinedp-report'>{self._html_opening('h3')}{body}</div>"
+        head = self._html_opening("h3") + self._html_published("h4", SHOWN_OUTPUTS)
+        return f"<div class='affinedp-report'>{head}{body}</div>"
 
     def page(self) -> str:
         """Return a complete page that needs nothing from elsewhere, with a figure if possible."""
         sections = [self._html_opening("h1"), *self._html_sections("h2", FOLDED_OUTPUTS)]
         sections.insert(3, self._figure())
+        sections.insert(1, self._html_published("h2", FOLDED_OUTPUTS))
         return PAGE.format(title=escape(self.title), style=STYLE, body="\n".join(sections))
 
-    def pdf(self, lead: str = "") -> bytes:
-        """Return a PDF to print or file: the text of the report, and its figure if there is one.
+    def pdf(self) -> bytes:
+        """Return a PDF to print or file: what was published, the text, and the figure."""
+        wide = [] if self.published is None else self.published.lines(WIDEST)
+        figures = [] if self.picture is None else [self.picture()]
+        text = str(self).splitlines()[3 if self.headline else 2 :]
+        first = [self.headline, ""] if self.headline else []
+        return pdf_pages(self.title, text, figures, [*first, *wide])
 
-        Parameters
-        ----------
-        lead : str
-            Text that comes first, such as the published table.
-        """
-        lines = [*lead.splitlines(), *([""] if lead else []), *str(self).splitlines()[2:]]
-        return pdf_pages(self.title, lines, [] if self.picture is None else [self.picture()])
+    def _html_published(self, heading: str, most: int) -> str:
+        return "" if self.published is None else self.published.html(heading, most)
 
     def _html_opening(self, heading: str) -> str:
         """The promise that was asked for, and the paragraph for people who decide."""

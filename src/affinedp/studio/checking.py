@@ -32,8 +32,9 @@ def check(question: Question) -> dict[str, Any]:
     lines = lines_of(question.equations)
     told = [_told(line) for line in lines]
     answer: dict[str, Any] = {"ok": False, "lines": told, "message": ""}
-    if any(one["status"] == "wrong" for one in told):
-        answer["message"] = "One line is not an equation yet."
+    if wrong := sum(one["status"] == "wrong" for one in told):
+        which = "One line is not an equation" if wrong == 1 else f"{wrong} lines are not equations"
+        answer["message"] = f"{which} yet."
         return answer
     texts = [line.text for line in lines]
     try:

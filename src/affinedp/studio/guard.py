@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -13,6 +14,9 @@ Send = Callable[[Message], Awaitable[None]]
 
 TOKEN_HEADER = b"x-studio-token"
 MOST_QUESTION = 1_000_000
+# Files that come in at once, and seconds within which a question or a file is here.
+MOST_COMING = 4
+LONGEST_COMING = 60.0
 
 # Nothing is loaded from elsewhere, nothing is run that is not a file of ours, nobody frames it.
 HEADERS = (
@@ -30,8 +34,63 @@ HEADERS = (
 )
 
 
-class TooLarge(Exception):
-    """More bytes came than are taken."""
+class TooMuch(Exception):
+    """More bytes came than are taken, or they came too slowly.
+
+    Parameters
+    ----------
+    status : int
+        What HTTP calls it.
+    message : str
+        The same in words.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class Body:
+    """What comes with a request, until it is more than is taken, or takes too long.
+
+    Parameters
+    ----------
+    receive : callable
+        Where it comes from.
+    limit : int
+        Bytes that are taken.
+
+    Attributes
+    ----------
+    refusal : TooMuch or None
+        Why no more of it is taken.
+    """
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._end = asyncio.get_running_loop().time() + LONGEST_COMING
+        self._seen = 0
+        self._complete = False
+        self.refusal: TooMuch | None = None
+
+    async def receive(self) -> Message:
+        """Return the next piece, or refuse it."""
+        if self._complete:  # what comes now is the end of the connection, whenever that is
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._end):
+                message = await self._receive()
+        except TimeoutError:
+            slow = f"this came too slowly: it may take {LONGEST_COMING:.0f} seconds"
+            self.refusal = TooMuch(408, slow)
+            raise self.refusal from None
+        self._complete = not message.get("more_body", False)
+        self._seen += len(message.get("body", b""))
+        if self._seen > self._limit:
+            self.refusal = TooMuch(413, _too_large(self._limit))
+            raise self.refusal
+        return message
 
 
 class Guard:
@@ -55,6 +114,7 @@ class Guard:
         self.hosts = tuple(host.encode() for host in hosts)
         self.origins = tuple(b"http://" + host for host in self.hosts)
         self.most_file = most_file
+        self._coming = 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer, or hand on what is allowed."""
@@ -73,28 +133,37 @@ class Guard:
         if refusal is not None:
             await _refuse(guarded_send, *refusal)
             return
-        limit = self.most_file if scope["path"] == "/api/files" else MOST_QUESTION
-        seen = 0
-        began = False
+        file = scope["path"] == "/api/files"
+        if file and self._coming >= MOST_COMING:
+            await _refuse(guarded_send, 429, "too many files come at once: wait for the others")
+            return
+        self._coming += file
+        try:
+            await self._handed_on(scope, receive, guarded_send)
+        finally:
+            self._coming -= file
 
-        async def counted_receive() -> Message:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > limit:
-                raise TooLarge
-            return message
+    async def _handed_on(
+        self, scope: MutableMapping[str, Any], receive: Receive, send: Send
+    ) -> None:
+        body = Body(receive, self._most(scope))
+        began = False
 
         async def noted_send(message: Message) -> None:
             nonlocal began
+            if body.refusal is not None and not began:  # whatever was made of it
+                raise body.refusal
             began = True
-            await guarded_send(message)
+            await send(message)
 
         try:
-            await self.app(scope, counted_receive, noted_send)
-        except TooLarge:
+            await self.app(scope, body.receive, noted_send)
+        except TooMuch as error:
             if not began:
-                await _refuse(guarded_send, 413, _too_large(limit))
+                await _refuse(send, error.status, str(error))
+
+    def _most(self, scope: MutableMapping[str, Any]) -> int:
+        return self.most_file if scope["path"] == "/api/files" else MOST_QUESTION
 
     def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str] | None:
         headers: dict[bytes, bytes] = {}
@@ -113,9 +182,9 @@ class Guard:
         given = headers.get(TOKEN_HEADER, b"")
         if not hmac.compare_digest(given, self.token):
             return 401, "this link belongs to another run: take the link that the terminal shows"
-        limit = self.most_file if scope["path"] == "/api/files" else MOST_QUESTION
+        limit = self._most(scope)
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > limit:
+        if not length.isdigit() or len(length) > 20 or int(length) > limit:
             return 413, _too_large(limit)
         return None
 

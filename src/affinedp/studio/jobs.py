@@ -1,12 +1,13 @@
 """Computations in processes of their own: they tell how far they are, and can be stopped.
 
 Each is forked from a process that has everything loaded already, so that it starts at once; where
-a system has no such processes, new ones are started.  The server itself never computes, so that
-it always answers.
+a system has no such processes, new ones are started.  The server itself never computes and never
+reads a table, so that it always answers: what comes back is JSON already, and is handed on.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import multiprocessing
 import os
@@ -20,11 +21,15 @@ from typing import Any
 
 from affinedp.errors import AffineDPError
 from affinedp.progress import listening
+from affinedp.studio.limits import leave_no_dump, limit_memory
 
 MOST_RUNNING = 12
 MOST_KEPT = 64
 MOST_FINISHED = 32
+# Of the answers that are kept, each of the two ways.
+MOST_KEPT_BYTES = 200_000_000
 LONGEST = 900.0
+TOO_MUCH_MEMORY = "this needs more memory than a page gives to it: use the command line"
 # How often a computation says how far it is, at most.
 QUIET = 0.2
 
@@ -41,14 +46,14 @@ class Outcome:
     ----------
     kind : str
         ``"answer"``, ``"refused"`` (bad input), ``"failed"`` or ``"stopped"``.
-    answer : object
-        What was computed.
+    answer : bytes
+        What was computed, as JSON.
     message : str
         Why there is no answer.
     """
 
     kind: str
-    answer: Any = None
+    answer: bytes = b""
     message: str = ""
 
 
@@ -66,6 +71,8 @@ class Job:
         What is being done, the share that is done, a note.
     outcome : Outcome or None
         None while it runs.
+    more : dict
+        Texts that are told with the answer, however late it comes.
     """
 
     number: str
@@ -74,6 +81,7 @@ class Job:
     progress: tuple[str, float, str] = ("", 0.0, "")
     outcome: Outcome | None = None
     process: Any = None
+    more: dict[str, str] = field(default_factory=dict)
 
     def stop(self, message: str = "stopped") -> None:
         """End the computation at once.
@@ -115,7 +123,7 @@ class Jobs:
         if quick:
             self._context.set_forkserver_preload([preload])
         self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._known: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lock = threading.Lock()
 
     def start(self, number: str, task: str, question: Any, key: str | None = None) -> Job:
@@ -146,7 +154,10 @@ class Jobs:
         if old is not None:
             old.stop("another question took its place")
         if not job.done.is_set():
-            self._run(job, task, question, key)
+            try:
+                self._run(job, task, question, key)
+            except OSError:  # no more processes or files, or it was stopped while it began
+                job.finish(Outcome("failed", message="the computation could not be started"))
         return job
 
     def find(self, number: str) -> Job | None:
@@ -160,8 +171,8 @@ class Jobs:
         with self._lock:
             return self._jobs.get(number)
 
-    def known(self, task: str, key: str) -> Any:
-        """Return an answer that was computed before, or None.
+    def known(self, task: str, key: str) -> bytes | None:
+        """Return an answer that was computed before, as JSON, or None.
 
         Parameters
         ----------
@@ -179,11 +190,16 @@ class Jobs:
             job.stop("the studio was stopped")
 
     def _forget(self) -> None:
-        finished = [number for number, job in self._jobs.items() if job.done.is_set()]
-        for number in finished[:-MOST_FINISHED]:
+        sizes = {
+            number: len(job.outcome.answer)
+            for number, job in self._jobs.items()
+            if job.outcome is not None
+        }
+        for number in too_many(sizes, MOST_FINISHED):
             del self._jobs[number]
-        while len(self._known) > MOST_KEPT:
-            self._known.popitem(last=False)
+        answers = {known: len(answer) for known, answer in self._known.items()}
+        for known in too_many(answers, MOST_KEPT):
+            del self._known[known]
 
     def _run(self, job: Job, task: str, question: Any, key: str | None) -> None:
         ours, theirs = self._context.Pipe(duplex=False)
@@ -206,11 +222,14 @@ class Jobs:
                     if kind == "progress":
                         job.progress = content
                         continue
-                    if kind == "answer" and key is not None:
-                        with self._lock:
+                    if kind != "answer":
+                        job.finish(Outcome(kind, message=content))
+                        continue
+                    with self._lock:
+                        if key is not None:
                             self._known[task, key] = content
-                    told = {"message": content} if kind != "answer" else {"answer": content}
-                    job.finish(Outcome(kind, **told))
+                        job.finish(Outcome(kind, content))
+                        self._forget()
             except (EOFError, OSError):
                 job.finish(Outcome("failed", message="the computation ended without an answer"))
             finally:
@@ -218,6 +237,30 @@ class Jobs:
                 process.join()
 
         threading.Thread(target=follow, daemon=True).start()
+
+
+def too_many(sizes: dict[Any, int], most: int) -> list[Any]:
+    """Return what is to be forgotten; the newest one stays, however large.
+
+    Parameters
+    ----------
+    sizes : dict
+        Bytes of each, oldest first.
+    most : int
+        How many may stay.
+
+    Examples
+    --------
+    >>> too_many({"a": 1, "b": 300_000_000, "c": 1, "d": 1}, 2)
+    ['b', 'a']
+    """
+    kept, held, dropped = 0, 0, []
+    for one, size in reversed(sizes.items()):
+        if kept and (kept >= most or held + size > MOST_KEPT_BYTES):
+            dropped.append(one)
+            continue
+        kept, held = kept + 1, held + size
+    return dropped
 
 
 def work(connection: Any, task: str, question: Any) -> None:
@@ -234,7 +277,10 @@ def work(connection: Any, task: str, question: Any) -> None:
     """
     from affinedp.studio.tasks import TASKS
 
-    _end_with_the_server()
+    if multiprocessing.parent_process() is not None:
+        _end_with_the_server()
+        leave_no_dump()
+        limit_memory()
     told = [0.0]
 
     def tell(label: str, share: float, note: str) -> None:
@@ -244,14 +290,14 @@ def work(connection: Any, task: str, question: Any) -> None:
 
     try:
         with listening(tell):
-            answer = TASKS[task](question)
-        connection.send(("answer", _finite(answer)))
+            answer = _finite(TASKS[task](question))
+        connection.send(("answer", json.dumps(answer, ensure_ascii=False).encode()))
     except AffineDPError as error:
         connection.send(("refused", str(error)))
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     except MemoryError:
-        connection.send(("refused", "this needs more memory than there is"))
+        connection.send(("refused", TOO_MUCH_MEMORY))
     except Exception as error:  # no values: an unexpected message may quote private numbers
         connection.send(("failed", f"unexpected: {type(error).__name__}"))
 

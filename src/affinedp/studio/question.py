@@ -156,6 +156,21 @@ class Look(Strict):
     delta: Delta = 0.0
 
 
+class Tied(Strict):
+    """A table whose rows are tied by equations, to be looked at as a whole.
+
+    Attributes
+    ----------
+    file : str
+        Which of the files that are held.
+    text : str
+        Its description, as TOML.
+    """
+
+    file: Annotated[str, StringConstraints(max_length=64)]
+    text: Text
+
+
 class Publication(Strict):
     """A release that is asked for: nothing is charged or drawn before it is confirmed.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib import resources
 from typing import Annotated, Any
@@ -11,14 +12,17 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from affinedp import __version__
 from affinedp.errors import AffineDPError
 from affinedp.studio.guard import Guard
 from affinedp.studio.jobs import Busy, Job, Jobs
-from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Wish
+from affinedp.studio.looking import Reading
+from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Tied, Wish
 from affinedp.studio.releasing import Releases
-from affinedp.studio.uploads import MOST_BYTES, Reading, Shelf, checked_kind
+from affinedp.studio.tied_rows import Described
+from affinedp.studio.uploads import MOST_BYTES, Shelf, checked_kind
 
 # How long a question waits for its answer before it is told how far that is.
 PATIENCE = 1.0
@@ -136,6 +140,10 @@ def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
         reading = Reading(shelf.get(look.file), look.known, look.epsilon, look.delta)
         return _told(jobs.start(number, "discover", reading))
 
+    @app.post("/api/table")
+    def table(tied: Tied, number: JobNumber) -> Response:
+        return _told(jobs.start(number, "table", Described(shelf.get(tied.file), tied.text)))
+
     @app.get("/api/jobs/{number}")
     def follow(number: str) -> Response:
         job = jobs.find(number)
@@ -155,13 +163,18 @@ def _files(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     @app.post("/api/files")
     async def upload(request: Request, name: str) -> dict[str, str]:
         checked_kind(name)
-        parts = [part async for part in request.stream()]  # the guard counts them
+        try:
+            parts = [part async for part in request.stream()]  # the guard counts them
+        except ClientDisconnect:  # nobody waits for an answer
+            raise HTTPException(400, "the file did not come to its end") from None
         return {"file": shelf.put(re.sub(r"[^\w.() -]", "_", name)[-120:], b"".join(parts))}
 
     @app.get("/api/files/{file}")
     def outline(file: str, number: JobNumber) -> Response:
         held = shelf.get(file)
-        return _told(jobs.start(number, "peek", held), name=held.name)
+        job = jobs.start(number, "peek", held)
+        job.more["name"] = held.name
+        return _told(job)
 
     @app.delete("/api/files/{file}")
     def forget(file: str) -> dict[str, bool]:
@@ -171,15 +184,17 @@ def _files(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
 
 def _releases(app: FastAPI, releases: Releases) -> None:
     @app.post("/api/release/preview")
-    def preview(publication: Publication) -> dict[str, Any]:
-        return releases.preview(publication)
+    def preview(publication: Publication, number: JobNumber) -> Response:
+        return _told(releases.preview(publication, number))
 
     @app.post("/api/release/publish")
-    def publish(ticket: Annotated[str, Body(embed=True, max_length=64)]) -> dict[str, Any]:
-        return releases.publish(ticket)
+    def publish(
+        ticket: Annotated[str, Body(embed=True, max_length=64)], number: JobNumber
+    ) -> Response:
+        return _told(releases.publish(ticket, number))
 
 
-def _told(job: Job, **more: Any) -> Response:
+def _told(job: Job) -> Response:
     """The answer, or how far it is."""
     job.done.wait(PATIENCE)
     outcome = job.outcome
@@ -188,7 +203,9 @@ def _told(job: Job, **more: Any) -> Response:
         progress = {"label": label, "share": share, "note": note}
         return JSONResponse({"running": job.number, "progress": progress}, status_code=202)
     if outcome.kind == "answer":
-        return JSONResponse({"answer": outcome.answer, **more})
+        other = "".join(f', "{name}": {json.dumps(text)}' for name, text in job.more.items())
+        content = b'{"answer": ' + outcome.answer + other.encode() + b"}"
+        return Response(content, media_type="application/json")
     status = {"refused": 422, "stopped": 409}.get(outcome.kind, 500)
     return _message(status, outcome.message)
 

@@ -11,7 +11,9 @@ from collections.abc import Callable
 import uvicorn
 
 from affinedp.errors import AffineDPError
+from affinedp.studio.connections import Impatient
 from affinedp.studio.jobs import Jobs
+from affinedp.studio.limits import leave_no_dump
 from affinedp.studio.question import Question
 from affinedp.studio.server import create_app, key_of
 
@@ -35,6 +37,7 @@ def serve(port: int | None, open_page: bool, say: Callable[[str], None]) -> None
     """
     # computations are small and run side by side: one thread each is the fastest
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    leave_no_dump()
     listener = _listener(port)
     number = listener.getsockname()[1]
     token = secrets.token_urlsafe(24)
@@ -49,6 +52,7 @@ def serve(port: int | None, open_page: bool, say: Callable[[str], None]) -> None
     # no log_config: logging belongs to the process, and setting it up closes the handlers of others
     settings = uvicorn.Config(
         app,
+        http=Impatient,
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -7,7 +7,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from affinedp.studio import answers, applications, checking, take_home, uploads
+from affinedp.studio import (
+    answers,
+    applications,
+    checking,
+    looking,
+    publishing,
+    take_home,
+    tied_rows,
+    uploads,
+)
 from affinedp.studio.question import Question
 
 
@@ -40,5 +49,8 @@ TASKS: Mapping[str, Callable[[Any], Any]] = {
     "control": applications.control,
     "consensus": applications.consensus,
     "peek": uploads.peek,
-    "discover": uploads.discover_in,
+    "discover": looking.discover_in,
+    "table": tied_rows.table,
+    "preview": publishing.preview,
+    "publish": publishing.publish,
 }

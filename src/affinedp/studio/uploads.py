@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from affinedp.discovery.ask import discover
-from affinedp.discovery.costs import upward
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.files.data import check_unpacked, read_table
+from affinedp.files.data import check_unpacked
 from affinedp.files.visible import check_names
-from affinedp.progress import Progress
 
 MOST_BYTES = 50_000_000
 MOST_HELD = 4
 MOST_COLUMNS = 2_000
-MOST_FOUND = 60
 KINDS = (".csv", ".parquet", ".xlsx")
 # A header longer than this is none.
 LONGEST_HEADER = 2_000_000
@@ -41,26 +37,6 @@ class Held:
 
     name: str
     content: bytes
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A file to look for equations in.
-
-    Attributes
-    ----------
-    held : Held
-        The file.
-    known : tuple of str
-        Equations that are accepted already.
-    epsilon, delta : float
-        The promise whose loss is told.
-    """
-
-    held: Held
-    known: tuple[str, ...]
-    epsilon: float
-    delta: float
 
 
 class Shelf:
@@ -166,50 +142,6 @@ def peek(held: Held) -> dict[str, Any]:
         )
     check_names(columns, "the file")
     return {"columns": columns, "rows": rows, "bytes": len(held.content)}
-
-
-def discover_in(reading: Reading) -> dict[str, Any]:
-    """Return the equations within a row that a file obeys, with what each would cost.
-
-    Parameters
-    ----------
-    reading : Reading
-        The file, and what is known already.
-    """
-    with Progress("looking for equations") as bar:
-        bar.update(0.1, "reading the file")
-        table = read_table(
-            Path(reading.held.name), long_numbers="text", content=reading.held.content
-        )
-        bar.update(0.3, "looking for equations")
-        found = discover(
-            table,
-            given=reading.known,
-            epsilon=reading.epsilon,
-            delta=reading.delta,
-            between_rows=False,
-        )
-    return {
-        "equations": [
-            {
-                "text": one.text,
-                "pattern": one.pattern,
-                "kind": one.kind,
-                "holds": one.holds,
-                "cost": one.cost,
-                "cost_text": "" if one.cost is None else upward(one.cost),
-                "note": one.cost_note,
-            }
-            for one in found.equations[:MOST_FOUND]
-            if one.scope == "row" and len(one.columns) > 1
-        ],
-        "doubtful": [one.text for one in found.doubtful[:8]],
-        "together": found.cost_of_all,
-        "numbers": list(found.columns),
-        "labels": list(found.labels),
-        "notes": list(found.notes),
-        "promise": found.promise,
-    }
 
 
 def _csv_outline(content: bytes) -> tuple[list[str], int]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 
@@ -40,6 +41,7 @@ class TableDescription:
     neighbours: Neighbours = "person"
     household: int = 1
     at_most: int | None = None
+    releases: int = 1
     cells: Sequence[str] | None = None
     weights: Mapping[Any, float] | Literal["levels"] | None = None
     adjust: Sequence[str] | Literal["totals"] = ()
@@ -61,7 +63,7 @@ class TableDescription:
             return (self.law,)
         if self.delta == 0:
             return ("laplace",)
-        return ("gaussian", "laplace") if self.epsilon > 0 else ("gaussian",)
+        return ("gaussian", "laplace")
 
     @property
     def counts(self) -> bool:
@@ -102,8 +104,12 @@ class TableDescription:
             raise AffineDPError("Gaussian noise needs δ > 0: give delta, or law='laplace'")
         if self.law == "laplace" and delta > 0:
             raise AffineDPError("Laplace noise is designed for δ = 0: leave delta out")
-        if epsilon == 0 and "gaussian" not in self.laws:
-            raise AffineDPError("Laplace noise needs ε > 0")
+        if epsilon == 0 and self.law != "gaussian":
+            raise AffineDPError(
+                "ε = 0 allows no Laplace noise and very much Gaussian noise: choose an ε above 0 "
+                "(or say law='gaussian', with a δ, if that is what you want)"
+            )
+        checked_releases(self.releases)
 
     def _check_structure(self) -> None:
         if isinstance(self.weights, str) and self.weights != "levels":

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.designs.structured.trees import PoorDesignError, design_tree_for_targets
+from affinedp.designs.structured.tree_bound import PoorDesignError
+from affinedp.designs.structured.trees import design_tree_for_targets
 from affinedp.errors import AffineDPError
 from affinedp.promise.asked import Asked
+from affinedp.promise.curves import GaussianCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
@@ -54,7 +57,8 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
     manifold = manifold_of(layout)
     who = neighbours_of(description, layout, manifold)
     releases = len(table) if description.row_mode == "composed" else 1
-    least = table_noise(description, layout, who.adjacency, weights, releases)
+    planned = releases * description.releases
+    least = table_noise(description, layout, who.adjacency, weights, planned)
     mechanism = least.mechanism
     multiples = None
     if description.round_to is not None:
@@ -108,9 +112,11 @@ def design_for_targets(
         public=public if public.any() else None,
         names=tuple(layout.name(entry) for entry in range(len(parent))),
     )
-    epsilon = mechanism.guarantee.epsilon(description.delta)
+    # the budget of all releases: squares of sensitivities add up
+    together = mechanism.guarantee.sensitivity * math.sqrt(description.releases) * (1 + 2e-15)
+    epsilon = GaussianCurve(together).epsilon(description.delta)
     met = replace(description, epsilon=epsilon, law="gaussian")
-    guarantee = tree_guarantee(met, mechanism)
+    guarantee = _kept(tree_guarantee(met, mechanism), met)
     return DesignedNoise(met, layout, mechanism, guarantee, 1, None, guarantee.neighbours, ())
 
 
@@ -138,4 +144,5 @@ def _kept(guarantee: Guarantee, description: TableDescription) -> Guarantee:
     """The guarantee, which remembers what was asked for and keeps it."""
     if not guarantee.holds(description.epsilon, description.delta):
         raise AffineDPError("the noise could not be scaled to the promise: choose a larger δ or ε")
-    return guarantee.asked_for(Asked(float(description.epsilon), float(description.delta)))
+    epsilon, delta = float(description.epsilon), float(description.delta)
+    return guarantee.asked_for(Asked(epsilon, delta, description.releases))

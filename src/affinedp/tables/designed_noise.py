@@ -97,6 +97,11 @@ class DesignedNoise:
         return np.sqrt(squares)
 
     @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are let through, so that the true ones are whole."""
+        return isinstance(self.mechanism, TreeMechanism) or self.mechanism.integers
+
+    @property
     def already_multiples(self) -> bool:
         """Whether the noise is whole, and so what it is added to needs no rounding."""
         step = self.description.round_to

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from affinedp.errors import MissingExtraError
-from affinedp.files.frames import fresh_labels
+from affinedp.files.frames import fresh_labels, pandas_of_polars
 from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError, label_words, listed
 
@@ -100,23 +100,20 @@ def _axis(pandas: Any, columns: Any) -> Any:
 
 
 def _from_polars(description: TableDescription, table: Any) -> Given:
-    """Columns of Python values, so that no type is guessed on the way."""
     import polars
 
-    pandas = _pandas()
+    _pandas()
     if isinstance(table, polars.LazyFrame):
         table = table.collect()
     if not isinstance(table, polars.DataFrame):
         raise TableError("a table must be a DataFrame of pandas or polars")
-    columns = {name: table[name].to_list() for name in table.columns}
-    frame = pandas.DataFrame(columns, columns=list(table.columns))
 
     def back(found: Any) -> Any:
         return polars.DataFrame(
             {name: [_plain(value) for value in found[name].tolist()] for name in found}
         )
 
-    return Given(frame, back)
+    return Given(pandas_of_polars(table), back)
 
 
 def _plain(value: Any) -> Any:

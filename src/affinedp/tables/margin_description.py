@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.designs.problem import checked_releases
 from affinedp.designs.structured.margin_blocks import members
 from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.margin_promise import neighbour_words
@@ -20,7 +21,7 @@ from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
-from affinedp.tables.description import counted_less_often
+from affinedp.tables.description import choice, counted_less_often, number
 from affinedp.tables.places import EVERYWHERE, Places, places_of
 from affinedp.tables.refusals import closest
 
@@ -41,6 +42,7 @@ class MarginDescription:
     neighbours: Literal["person", "replace", "swaps"] = "person"
     household: int = 1
     at_most: int | None = None
+    releases: int = 1
     weights: Mapping[str, float] | Literal["levels"] | None = None
     goal: Literal["sum", "largest"] = "sum"
     round_to: int | None = None
@@ -54,6 +56,12 @@ class MarginDescription:
                 raise AffineDPError(f"attribute {name!r} needs at least two labels: leave it out")
             if len(set(labels)) < len(list(labels)):
                 raise AffineDPError(f"attribute {name!r} names a label twice")
+        if not 0 < number(self.epsilon, "epsilon") < math.inf:
+            raise AffineDPError(f"epsilon must be positive, not {self.epsilon!r}")
+        if not 0 <= number(self.delta, "delta") < 1:
+            raise AffineDPError(f"delta must lie in [0, 1), not {self.delta!r}")
+        choice(self.law, "law", (None, "gaussian", "laplace"))
+        checked_releases(self.releases)
         if self.at_most is not None and (type(self.at_most) is not int or self.at_most < 1):
             raise AffineDPError(f"at_most must be a whole number of at least 1: {self.at_most!r}")
         if self.neighbours == "replace" and (self.at_most or 1) > 1:

@@ -42,8 +42,8 @@ _KEYS: dict[str, dict[str, str]] = {
     },
     "privacy": {
         "epsilon": "number", "delta": "number", "law": "text", "neighbours": "text",
-        "household": "whole number", "at_most": "whole number", "weights": "text or table",
-        "goal": "text",
+        "household": "whole number", "at_most": "whole number", "releases": "whole number",
+        "weights": "text or table", "goal": "text",
     },
     "output": {
         "round_to": "whole number", "nonnegative": "truth", "report": "text", "level": "number",

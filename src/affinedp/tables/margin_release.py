@@ -73,6 +73,9 @@ class MarginRelease(MarginDescription):
         How many people may differ at once.
     at_most : int, optional
         How many rows a person has at most; 1 by default.
+    releases : int
+        How many releases about the same people are planned, such as twelve months.  The noise is
+        for one of them, and all together keep (ε, δ); 1 by default.
     weights : mapping or "levels", optional
         What squared error costs by level of places (``"everywhere"`` is the top; 1 if not named),
         or the same for every level as a whole.
@@ -123,6 +126,7 @@ class MarginRelease(MarginDescription):
                 household=people,
                 goal=self.goal,
                 law=law,
+                releases=self.releases,
             )
         else:
             leaves = int((self.tree.depth == len(self.tree.levels)).sum())
@@ -142,6 +146,7 @@ class MarginRelease(MarginDescription):
                 household=people,
                 node_weights=self.node_weights(),
                 law=law,
+                releases=self.releases,
             )
         return MarginDesign(self, mechanism)
 

@@ -40,9 +40,10 @@ def count_people(
     person : str, optional
         The column that says whose row it is.
     at_most : int, optional
-        How many rows of one person are counted: the first ones, on an engine in the order of
-        their labels.  Give the same number to :class:`TableRelease`, whose promise then covers
-        all rows of a person.
+        How many rows of one person are counted: the first ones of a table in memory, and on an
+        engine, which keeps no order, the first ones in the order of their labels (a table in
+        memory that is sorted by labels gives the same).  Give the same number to
+        :class:`TableRelease`, whose promise then covers all rows of a person.
     name : str
         The column of counts.
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.designs.structured.margin_mechanism import MarginMechanism, ReleasedMargins
+from affinedp.designs.structured.margin_mechanism import MarginMechanism
+from affinedp.designs.structured.released_margins import ReleasedMargins, ReleasedTreeMargins
 from affinedp.designs.structured.tree import tree_of
-from affinedp.designs.structured.tree_margin_mechanism import ReleasedTreeMargins
 from affinedp.designs.structured.whole_tables import whole_tables
-from affinedp.intervals import checked_level
+from affinedp.intervals import checked_level, whole_ends
 from affinedp.promise.guarantee import Guarantee
-from affinedp.show.page import Report
+from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.tables.margin_description import DesignedMargins
 from affinedp.tables.margin_report import margin_report
+from affinedp.tables.published_numbers import published_numbers
 from affinedp.tables.refusals import TableError
 
 
@@ -61,8 +63,7 @@ class ReleasedMarginTables:
             label for what they add up.
         """
         chosen = self._chosen(names)
-        numbers = self._whole(chosen) if self.design.description.whole else self._plain(chosen)
-        return self._long(chosen, at, {"count": numbers})
+        return self._long(chosen, at, {"count": self._counted(chosen)})
 
     def unrounded(self, *names: str, at: str | None = None) -> Any:
         """Return one margin before it was rounded: unbiased, and it agrees with all others.
@@ -82,7 +83,8 @@ class ReleasedMarginTables:
     ) -> Any:
         """Return one margin with the ends of confidence intervals for the true counts.
 
-        They are around the numbers before rounding, and cut at 0 for non-negative ones.
+        They are around the numbers before rounding, end at whole numbers, as counts do, and are
+        cut at 0 for non-negative ones.
 
         Parameters
         ----------
@@ -103,8 +105,10 @@ class ReleasedMarginTables:
         low, high = plain - reach[:, None], plain + reach[:, None]
         if self.design.description.nonnegative:
             low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)
-        count = self._whole(chosen) if self.design.description.whole else plain
-        return self._long(chosen, at, {"count": count, "lower": low, "upper": high})
+        low, high = whole_ends(low, high)
+        count = self._counted(chosen)
+        return self._long(chosen, at, {"count": count, "lower": low.astype(np.int64),
+                                       "upper": high.astype(np.int64)})  # fmt: skip
 
     def tables(self, level: float = 0.95, at: str | None = None) -> Any:
         """Return all margins in one long table with intervals; empty labels mark totals.
@@ -116,20 +120,25 @@ class ReleasedMarginTables:
         at : str, optional
             A level of places.
         """
+        table = self._together(level, at, math.inf)
+        return table if self.back is None else self.back(table)
+
+    def _together(self, level: float, at: str | None, most: float) -> Any:
+        """Margins below each other, until there are enough rows."""
         import pandas
 
         columns = [*self.design.description.levels, *self.design.description.names]
-        parts = []
+        same = [*columns, "count", "lower", "upper"]
+        parts, rows = [], 0
         for chosen in self.design.wanted:
             names = [self.design.description.names[j] for j in chosen]
             found = self.interval(*names, level=level, at=at)
-            parts.append(found if self.back is None else found.to_pandas())
-        same = [*columns, "count", "lower", "upper"]
-        plain = [
-            part.reindex(columns=same).astype(dict.fromkeys(columns, object)) for part in parts
-        ]
-        table = pandas.concat(plain, ignore_index=True)
-        return table if self.back is None else self.back(table)
+            plain = found if self.back is None else found.to_pandas()
+            parts.append(plain.reindex(columns=same).astype(dict.fromkeys(columns, object)))
+            rows += len(plain)
+            if rows >= most:
+                break
+        return pandas.concat(parts, ignore_index=True)
 
     def levels(self, level: float = 0.95) -> Any:
         """Return how accurate every margin is, by level of places.
@@ -141,9 +150,34 @@ class ReleasedMarginTables:
         """
         return self.design.accuracy(checked_level(level))
 
-    def report(self) -> Report:
-        """Return what people want to read: the promise, the noise by margin."""
-        return margin_report(self.design, published=True)
+    def report(self, level: float = 0.95) -> Report:
+        """Return what people want to read: published numbers, the promise, the noise by margin.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+        """
+        return self._report(level, FOLDED_OUTPUTS)
+
+    def pdf(self, level: float = 0.95) -> bytes:
+        """Return a PDF page to publish: all numbers with intervals, then the report.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+        """
+        return self._report(level, math.inf).pdf()
+
+    def _report(self, level: float, most: float) -> Report:
+        table = self._together(level, None, most)
+        ends = {"count": (table["lower"], table["upper"])}
+        plain = table.drop(columns=["lower", "upper"])
+        shown = published_numbers(plain, ends, level, int(min(most, len(table))))
+        total = len(self._nodes(None)) * sum(self.design.cells(one) for one in self.design.wanted)
+        shown = replace(shown, more=total - len(shown.rows))
+        return replace(margin_report(self.design, published=True), published=shown)
 
     # ------------------------------------------------------------------ numbers and labels
 
@@ -163,6 +197,12 @@ class ReleasedMarginTables:
         found = np.asarray(self.released.margin(chosen), dtype=float)
         rows = 1 if self.design.description.tree is None else len(found)
         return found.reshape(rows, -1)
+
+    def _counted(self, chosen: tuple[int, ...]) -> FloatArray | IntArray:
+        """What is published: whole numbers if they were asked for, or come out of themselves."""
+        if self.design.description.whole:
+            return self._whole(chosen)
+        return self._plain(chosen).astype(np.int64 if self.released.whole else float)
 
     @cached_property
     def _rounded(self) -> dict[tuple[int, ...], IntArray]:

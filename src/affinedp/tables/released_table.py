@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from affinedp.arrays import FloatArray
 from affinedp.intervals import checked_level
 from affinedp.promise.guarantee import Guarantee
-from affinedp.show.page import Report
-from affinedp.show.pdf import COLUMNS
+from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.level_summary import all_at_once, level_summary
+from affinedp.tables.published_numbers import published_numbers, whole_frames
 from affinedp.tables.table_report import table_report
 from affinedp.tables.table_rows import Published
 
@@ -77,7 +77,8 @@ class ReleasedTable:
         """Return lower and upper ends of confidence intervals for the true numbers.
 
         They are around the numbers before rounding, which are as private: rounding adds nothing.
-        Where the table has no negative numbers, they are cut at 0.
+        Where the table has no negative numbers, they are cut at 0; where it counts people, they
+        are whole numbers.
 
         Parameters
         ----------
@@ -108,7 +109,7 @@ class ReleasedTable:
         lower, upper = plain - width, plain + width
         if self.design.description.nonnegative:
             lower, upper = lower.clip(lower=0.0), upper.clip(lower=0.0)
-        return lower, upper
+        return whole_frames(lower, upper) if self.design.whole else (lower, upper)
 
     def levels(self, level: float = 0.95) -> Any:
         """Return how accurate every level of the published table is.
@@ -128,7 +129,7 @@ class ReleasedTable:
         return level_summary(self.design, level, self.published.unrounded, hierarchy)
 
     def pdf(self, level: float = 0.95) -> bytes:
-        """Return a PDF page to publish: the table with intervals, then the report.
+        """Return a PDF page to publish: the whole table with intervals, then the report.
 
         Parameters
         ----------
@@ -140,21 +141,23 @@ class ReleasedTable:
         bytes
             For ``pathlib.Path("table.pdf").write_bytes(…)``.
         """
-        table = self.published.table.astype(object)
-        low, high = self._ends(level, simultaneous=False)
-        for name in low:
-            cells = zip(table[name].tolist(), low[name].tolist(), high[name].tolist())
-            table[name] = [f"{_short(x)} ({_short(a)} to {_short(b)})" for x, a, b in cells]
-        named = [list(table.index) != list(range(len(table)))]
-        text = table.fillna("").to_string(index=any(named), line_width=COLUMNS)
-        lead = f"Published numbers, with {level * 100:g} % intervals for the true ones\n\n{text}\n"
-        return self.report().pdf(lead)
+        return self._report(level, len(self.published.table)).pdf()
 
-    def report(self) -> Report:
-        """Return what people want to read: promise, noise, whether totals add up."""
+    def report(self, level: float = 0.95) -> Report:
+        """Return what people want to read: published numbers, promise, noise, whether totals fit.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+        """
+        return self._report(level, FOLDED_OUTPUTS)
+
+    def _report(self, level: float, most: int) -> Report:
         published = self.published
-        return table_report(self.design, published.table, published.public, published.unrounded)
-
-
-def _short(value: float) -> str:
-    return f"{value:,d}" if isinstance(value, int) else f"{value:,.1f}"
+        made = table_report(self.design, published.table, published.public, published.unrounded)
+        low, high = self._ends(level, simultaneous=False)
+        shown = published_numbers(
+            published.table, {name: (low[name], high[name]) for name in low}, level, most
+        )
+        return replace(made, published=shown)

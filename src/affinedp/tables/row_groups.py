@@ -245,6 +245,11 @@ def with_total_rows(
     DataFrame
         Total rows first; they have no label at the levels that they sum over.
 
+    Raises
+    ------
+    TableError
+        If a cell has no label or no number, or stands there twice.
+
     Examples
     --------
     >>> import pandas as pd
@@ -270,6 +275,7 @@ def with_total_rows(
             f"there is no column {missing[0]!r}" if missing else "give the levels, top to bottom"
         )
     values = [name for name in frame if name not in names] if columns is None else list(columns)
+    _refuse_uncertain_cells(frame, names, values)
     parts = [frame[values].sum().to_frame().T]
     for depth in range(1, len(names)):
         parts.append(
@@ -280,3 +286,28 @@ def with_total_rows(
     whole = pandas.concat([part.reindex(columns=[*names, *values]) for part in parts])
     whole = whole.astype({value: frame[value].dtype for value in values})
     return whole.reset_index(drop=True)
+
+
+def _refuse_uncertain_cells(frame: Any, names: list[str], values: list[str]) -> None:
+    """A sum would pass over what is missing, and take a cell that stands there twice for two."""
+    for name in names:
+        if any(has_no_label(one) for one in frame[name].tolist()):
+            raise TableError(
+                f"a row has no label in {name!r}: give the cells alone, every one with its labels; "
+                "the totals are made here",
+                "",
+                name,
+            )
+    for value in values:
+        if frame[value].isna().any():
+            raise TableError(
+                f"a number of {value!r} is missing: a sum would pass over it. Fill it in, with 0 "
+                "if nobody is there",
+                "",
+                value,
+            )
+    if frame.duplicated(names).any():
+        raise TableError(
+            f"a cell stands there twice (the same {listed(names)}): add its rows up first, "
+            f"groupby({names!r}).sum()"
+        )

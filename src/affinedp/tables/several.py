@@ -186,6 +186,11 @@ def several_tables(
             "one promise is about one kind of neighbours: give all tables the same neighbours and "
             "household"
         )
+    if any(one.releases > 1 for one in chosen):
+        raise AffineDPError(
+            "releases is for a table by itself: leave it out, and give together the ε and δ of one "
+            "time (a ledger adds up what follows)"
+        )
     if any(one.neighbours == "circuits" for one in chosen):
         raise AffineDPError(
             "Definition 4 does not say what one person is in several tables: use neighbours="

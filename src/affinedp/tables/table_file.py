@@ -28,7 +28,7 @@ from typing import Any
 from affinedp.errors import AffineDPError, EquationError
 from affinedp.files.documents import read_document
 from affinedp.files.values import check_keys, section, shown
-from affinedp.tables.refusals import label_words
+from affinedp.tables.refusals import closest, label_words
 from affinedp.tables.table_release import TableRelease
 
 # The keys of every section, and what they must be.
@@ -43,7 +43,7 @@ _KEYS: dict[str, dict[str, str]] = {
         "mu": "number or table", "epsilon": "number", "delta": "number", "law": "text",
         "rows": "text", "neighbours": "text", "cells": "list of texts",
         "weights": "text or table", "bound": "number", "household": "whole number",
-        "at_most": "whole number", "whole": "truth",
+        "at_most": "whole number", "releases": "whole number", "whole": "truth",
     },
     "rounding": {
         "adjust": "text or list of texts", "within": "number", "unknown": "text or list of texts",
@@ -81,13 +81,15 @@ class TableFile:
     level: float = 0.95
 
 
-def read_table_release(path: str | Path) -> TableFile:
+def read_table_release(path: str | Path, text: str | None = None) -> TableFile:
     """Read and check a table file.
 
     Parameters
     ----------
     path : str or Path
         A ``.toml`` or ``.json`` file.
+    text : str, optional
+        What it holds, where that is in memory; the path is then a name only.
 
     Returns
     -------
@@ -117,11 +119,41 @@ def read_table_release(path: str | Path) -> TableFile:
     """
     file = Path(path)
     try:
-        return _table_file(read_document(file))
+        return _table_file(read_document(file, text))
     except EquationError:
         raise  # its caret needs the first column
     except AffineDPError as error:
         raise AffineDPError(f"{file}: {error}") from None
+
+
+def labelled(table: Any, index: Sequence[str], name: str) -> Any:
+    """Return a table with the columns that label its rows as its index.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The table.
+    index : sequence of str
+        The columns.
+    name : str
+        What the table is called, for refusals.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"town": ["X"], "all": [3]})
+    >>> int(labelled(table, ["town"], "t.csv").loc["X", "all"])
+    3
+    """
+    if not index:
+        return table
+    for one in index:
+        if one not in table.columns:
+            raise AffineDPError(
+                f"{name}: index names {one!r}, but the table has no such column"
+                f"{closest(one, [other for other in table.columns if other not in index])}"
+            )
+    return table.set_index(list(index) if len(index) > 1 else index[0])
 
 
 def _table_file(document: Mapping[str, Any]) -> TableFile:

@@ -88,6 +88,9 @@ class TableRelease(TableDescription):
         How many people may differ at once.
     at_most : int, optional
         In how many cells of the whole table a person is counted at most.
+    releases : int
+        How many releases about the same people are planned, such as twelve months.  The noise is
+        for one of them, and all together keep (ε, δ); 1 by default.
     cells : sequence of str, optional
         For equations that are no totals: the columns in which a person is counted, which
         determine all others.

@@ -135,6 +135,7 @@ def design_tree_table(
         household=description.household * (description.at_most or 1) * (amount(description) or 1),
         public=public if public.any() else None,
         law=law,
+        releases=description.releases,
         names=tuple(layout.name(entry) for entry in range(len(parent))),
     )
     own = math.fsum(mechanism.expected_squared_errors * cost)

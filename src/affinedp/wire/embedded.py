@@ -15,8 +15,9 @@ import asyncio
 import logging
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING
+
+from affinedp.wire.lifeline import when_input_ends
 
 if TYPE_CHECKING:
     from amqtt.broker import Broker
@@ -32,18 +33,12 @@ UNACCEPTABLE_VERSION = bytes([0x20, 2, 0, 1])  # CONNACK
 def main() -> None:
     """Serve until standard input ends."""
     logging.basicConfig(level=logging.WARNING)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    when_input_ends(lambda: os._exit(0))
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     try:
         asyncio.run(_serve(port))
     except OSError as error:
         sys.exit(f"no broker at port {port}: {error.strerror}")
-
-
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
-        pass
-    os._exit(0)
 
 
 async def _serve(port: int) -> None:

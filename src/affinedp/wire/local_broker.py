@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import queue
 import shutil
@@ -16,13 +17,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal
 
+from affinedp.errors import install_command
 from affinedp.wire.broker import Broker
 from affinedp.wire.client import BrokerError
+
+logger = logging.getLogger(__name__)
 
 # Debian puts programs for administrators where not every user looks.
 MORE_PLACES = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin")
 PATIENCE = 30.0  # seconds to start
 GOODBYE = 10.0  # seconds to end
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds before it is started again
 
 
 def has_embedded() -> bool:
@@ -42,7 +47,8 @@ def local_broker(
 ) -> Iterator[Broker]:
     """Start a broker that only this machine can reach; it ends with the block.
 
-    Anyone on the machine can read and write there: all that crosses it is public anyway.
+    If it ends before, it is started again.  Anyone on the machine can read and write there: all
+    that crosses it is public anyway.
 
     Parameters
     ----------
@@ -69,41 +75,106 @@ def local_broker(
         says_port = True
     elif mosquitto is not None:
         port = _free_port() if port is None else port
-        command = [mosquitto, "-c", str(_settings(folder, port))]
+        keeper = [sys.executable, "-m", "affinedp.wire.lifeline"]
+        command = [*keeper, mosquitto, "-c", str(_settings(folder, port))]
         says_port = False
     else:
         raise BrokerError(
-            'no broker was named, and there is none here. pip install "affinedp[broker]" brings '
-            "one for trials; mosquitto is the one for use (Debian and Ubuntu: apt install "
-            "mosquitto; macOS: brew install mosquitto; Windows: mosquitto.org/download). Or name "
-            "a broker that runs: --broker host:port"
+            "no broker was named, and there is none here. One for trials comes with "
+            f"{install_command('broker')}; mosquitto is the one for use (Debian and Ubuntu: "
+            "apt install mosquitto; macOS: brew install mosquitto; Windows: "
+            "mosquitto.org/download). Or name a broker that runs: --broker host:port"
         )
-    log = folder / "broker.log"
-    with log.open("wb") as said:
-        # a session of its own: Ctrl-C comes to us, and what we start may still say goodbye
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if says_port else said,
-            stderr=said,
-            start_new_session=True,
-        )
+    running = _Running(command, folder / "broker.log", says_port)
     try:
-        found = _port_said_by(process.stdout) if says_port else _reached(process, port)
+        found = running.first_port(port)
         if found is None:
-            words = log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
-            raise BrokerError(f"the broker does not start: {words[-1]}")
+            raise BrokerError(f"the broker does not start: {running.last_words()}")
+        running.keep(found)
         yield Broker("127.0.0.1", found)
     finally:
+        running.end()
+
+
+class _Running:
+    """A broker as a process, started again where it was if it ends by itself."""
+
+    def __init__(self, command: list[str], log: Path, says_port: bool) -> None:
+        self._command, self._log, self._says_port = command, log, says_port
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        self._keeper: threading.Thread | None = None
+        self._process = self._start("wb")
+
+    def _start(self, mode: Literal["wb", "ab"]) -> subprocess.Popen[bytes]:
+        with self._log.open(mode) as said:
+            # a session of its own: Ctrl-C comes to us, and what we start may still say goodbye
+            return subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if self._says_port else said,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    def first_port(self, port: int | None) -> int | None:
+        """Where it listens, once it does; None if it does not."""
+        if self._says_port:
+            return _port_said_by(self._process.stdout)
+        return _reached(self._process, port)
+
+    def last_words(self) -> str:
+        """The last line that it said."""
+        said = self._log.read_text(errors="replace").strip().splitlines()
+        return said[-1] if said else "it says nothing"
+
+    def keep(self, port: int) -> None:
+        """Start it again, ever more patiently, whenever it ends; clients come back by themselves.
+
+        Without that whoever waits for messages would wait for ever.
+        """
+        if self._says_port:
+            self._command[-1] = str(port)
+
+        def watch() -> None:
+            pause = FIRST_PAUSE
+            while True:
+                code = self._process.wait()
+                if self._ending.wait(pause):
+                    return
+                logger.warning(
+                    "the broker ended (exit code %d): starting it again, without its messages", code
+                )
+                pause = min(2.0 * pause, LONGEST_PAUSE)
+                with self._lock:
+                    if self._ending.is_set():
+                        return
+                    _close(self._process)
+                    self._process = self._start("ab")
+
+        self._keeper = threading.Thread(target=watch, name="broker", daemon=True)
+        self._keeper.start()
+
+    def end(self) -> None:
+        """Ask it to end; if it does not, kill it."""
+        with self._lock:
+            self._ending.set()
+            process = self._process
         process.terminate()
         try:
             process.wait(GOODBYE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        for end in (process.stdin, process.stdout):
-            if end is not None:
-                end.close()
+        if self._keeper is not None:
+            self._keeper.join()
+        _close(process)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for end in (process.stdin, process.stdout):
+        if end is not None:
+            end.close()
 
 
 def _free_port() -> int:

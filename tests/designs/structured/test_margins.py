@@ -12,8 +12,11 @@ from scipy import stats
 
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
+from affinedp.designs.structured.intervals import whole_sum_reach
 from affinedp.designs.structured.margin_counts import counts_of_records
 from affinedp.designs.structured.margins import design_margins
+from affinedp.designs.structured.tree_margins import design_tree_margins
+from affinedp.designs.structured.trees import design_tree
 from affinedp.errors import AffineDPError
 from affinedp.release.plan import GRID_BITS
 
@@ -177,7 +180,8 @@ def test_laplace_noise_on_whole_margins(neighbours, sizes):
     worst = max(sum(a * np.abs(M @ v).sum() for a, M in zip(y, matrices)) for v in V)
     assert m.guarantee.epsilon() == pytest.approx(worst, rel=1e-12)
     assert m.guarantee.holds(0.7, tolerance=0.0)
-    P = sum(a**2 / 2 * M.T @ M for a, M in zip(y, matrices))
+    # geometric noise on both sides, p = e^-y: its variance is 2 p / (1 - p)^2
+    P = sum(np.expm1(-a) ** 2 / (2 * np.exp(-a)) * M.T @ M for a, M in zip(y, matrices))
     if neighbours == "replace":
         P = P + 1e9 * np.ones_like(P)
     covariance = np.linalg.inv(P + 1e-11 * np.eye(len(P)))
@@ -197,6 +201,90 @@ def test_a_cross_table_is_never_worse_than_its_cells_added_up():
     m = design_margins([5, 6], "<=2", epsilon=1.0, delta=1e-6)
     assert m.expected_squared_error <= 2 * (30 + 30 + 30 + 30) * (1 + 1e-9)
     assert min(ratio for _, ratio in m.alternatives) >= 1 - 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize(
+    ("sizes", "margins", "options"),
+    [([5, 6], "<=2", {}), ([3, 4, 2], "<=1", {"goal": "largest"}), ([2] * 6, 2, {})],
+)
+def test_margins_are_never_worse_than_geometric_noise_on_the_cells(
+    epsilon, sizes, margins, options
+):
+    m = design_margins(sizes, margins, epsilon=epsilon, **options)
+    p = math.exp(-epsilon)
+    geometric, cells = 2 * p / (1 - p) ** 2, math.prod(sizes)
+    own = {A: math.prod(sizes[j] for j in A) for A in m.variances}
+    if options:
+        assert max(m.variances.values()) <= cells * geometric * (1 + 1e-9)
+    else:
+        assert m.expected_squared_error <= len(own) * cells * geometric * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("neighbours", ["person", "replace"])
+def test_what_only_the_cells_carry_is_whole_and_covered(neighbours):
+    """Noise on the cells alone: sums of geometric numbers, with intervals of their law."""
+    sizes, epsilon = [4, 3], 1.5
+    m = design_margins(sizes, "<=2", epsilon=epsilon, neighbours=neighbours)
+    assert m.measured.tolist() == [3]
+    counts = counts_of_records([[0, 0], [3, 2]], sizes)
+    outs = [m.release(counts) for _ in range(300)]
+    for chosen in [(0,), (0, 1)]:
+        errors = np.concatenate([(out.margin(chosen) - counts(chosen)).ravel() for out in outs])
+        if neighbours == "person":
+            assert (errors % 1 == 0).all()
+            assert m.half_width(chosen) % 1 == 0
+        assert np.mean(errors**2) == pytest.approx(m.variances[chosen], rel=0.25)
+        for level in (0.8, 0.95):
+            inside = np.mean(np.abs(errors) <= m.half_width(chosen, level) + 1e-9)
+            assert inside >= level - 4 * math.sqrt(level * (1 - level) / len(outs))
+
+
+def _law(factor, rate, times):
+    """Σ of times whole Laplace numbers, times a factor: values and probabilities, by hand."""
+    i = np.arange(-60, 61)
+    one = np.exp(-rate * np.abs(i))
+    one /= one.sum()
+    law = np.ones(1)
+    for _ in range(times):
+        law = np.convolve(law, one)
+    return factor * np.arange(-60 * times, 60 * times + 1), law
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(1.0, 1.0, 1)],
+        [(1.0, 1.0, 1), (0.37, 1.0, 3)],
+        [(0.8, 3.0, 2), (0.2, 0.7, 1)],
+        [(1.0, 8.0, 1), (1 / 7, 8.0, 1)],
+    ],
+)
+def test_sums_of_whole_numbers_reach_as_far_as_their_law(parts, level):
+    values, law = np.zeros(1), np.ones(1)
+    for factor, rate, times in parts:
+        more, own = _law(factor, rate, times)
+        values = np.add.outer(values, more).ravel()
+        law = np.multiply.outer(law, own).ravel()
+    found = whole_sum_reach(*(np.array(one, dtype=float) for one in zip(*parts)), level)
+    assert law[np.abs(values) <= found].sum() >= level
+    order = np.argsort(np.abs(values))
+    exact = np.abs(values)[order][np.searchsorted(np.cumsum(law[order]), level)]
+    # the law jumps, and smoothing looks a little beyond it
+    spread = math.sqrt(float(law @ values**2))
+    assert found <= exact * 1.02 + max(0.15 * spread, 0.01)
+
+
+def test_a_person_in_whole_noise_is_seen_as_well_as_in_randomised_response():
+    """P(S <= 0) - P(S <= -1) = tanh(1/2) at epsilon = 1: more than on the line, 1 - e^(-1/2)."""
+    for m in (
+        design_margins([3, 2], "<=2", epsilon=1.0),
+        design_tree([-1, 0, 0], epsilon=1.0),
+        design_tree_margins([-1, 0, 0], [3, 2], epsilon=1.0),
+    ):
+        assert m.guarantee.delta(0.0) >= math.tanh(m.guarantee.epsilon() / 2) > 0.46
+        assert m.guarantee.epsilon() <= 1.0
 
 
 def test_households_and_ledgers(tmp_path):

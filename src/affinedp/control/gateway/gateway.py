@@ -32,6 +32,7 @@ from affinedp.control.gateway.sent import Sent, checked_run, digest_of
 from affinedp.control.gateway.state import (
     GATEWAY,
     Trajectory,
+    check_path,
     obtain_state,
     plan_of,
     was_charged,
@@ -158,6 +159,7 @@ class Gateway:
             self._draws = len(marked_draws(path))
             self._charged = was_charged(self._state)
             self._noise = kind.source(self._plan)
+            check_path(self._state, self._noise)
             self._alarms = Alarms(path, sensor, kind.names, self._plan.largest)
             self._run = self._known_run()
         except BaseException:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
+from affinedp.files.processes import this_process
 from affinedp.release.plan import GRID_BITS
 from affinedp.release.sampler import IntegerNoise, draw_integers
 
@@ -34,7 +35,7 @@ class FreshNoise:
     """Independent noise for every output, in units of the grid of each.
 
     Numbers are drawn for :data:`BLOCK` steps at a time: that takes hardly longer than one.  What
-    was drawn ahead stays with the process that drew it: one that forks draws anew.
+    was drawn ahead stays with the process and the object that drew it: forks and copies draw anew.
 
     Parameters
     ----------
@@ -52,12 +53,16 @@ class FreshNoise:
         # numbers of one scale are drawn together, which is quicker
         self._noise = [(IntegerNoise(law, s), found) for s, found in places.items()]
         self._ahead: list[list[int]] = []
-        self._process = os.getpid()
+        self._process = this_process()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy takes with it: nothing that was drawn."""
+        return {**self.__dict__, "_ahead": []}
 
     def take(self) -> list[int]:
         """Return numbers that nobody has seen, one for each output."""
-        if self._process != os.getpid():
-            self._ahead, self._process = [], os.getpid()
+        if self._process != this_process():
+            self._ahead, self._process = [], this_process()
         if not self._ahead:
             self._ahead = self._block()
         return self._ahead.pop()

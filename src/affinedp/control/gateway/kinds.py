@@ -55,6 +55,9 @@ class Source(Protocol):
     ) -> tuple[FloatArray, tuple[int, ...]]:
         """Return what to publish at a step, and the noise's path to keep."""
 
+    def fits(self, head: Head) -> bool:
+        """Whether ``head`` holds a path of this noise."""
+
     def until(self, head: Head) -> int | None:
         """Return the first step that ``head`` does not say enough of to go on after a power cut."""
 

@@ -29,6 +29,7 @@ class OneDraw:
 
     def __init__(self, dynamics: Dynamics, root: FloatArray, plan: GatewayPlan) -> None:
         self._plan = plan
+        self._states = dynamics.states
         self._path = NoisePath(dynamics, root, plan.path_bits)
         self._fresh = FreshNoise(plan.fresh_scales, plan.fresh_law)
 
@@ -61,6 +62,16 @@ class OneDraw:
             numbers = self._path.advance(t, numbers)
         noise = self._path.outputs(step, numbers, self._plan.grid_exponents)
         return published(self._plan, readings, noise, self._fresh.take()), numbers
+
+    def fits(self, head: Head) -> bool:
+        """Whether a path has as many numbers as there are states.
+
+        Parameters
+        ----------
+        head : Head
+            From a state.
+        """
+        return len(head.numbers) == self._states
 
     def until(self, head: Head) -> int | None:
         """Return None: every step follows from the one draw, which is on the disk.

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from affinedp.budget.ledger import Ledger
-from affinedp.control.gateway.kinds import Kind
+from affinedp.control.gateway.kinds import Kind, Source
 from affinedp.control.gateway.plan import GatewayPlan
 from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.errors import AffineDPError
@@ -118,6 +118,28 @@ def plan_of(state: DrawnState) -> GatewayPlan:
         return GatewayPlan.from_record(header_of(state)["plan"])
     except (LookupError, TypeError) as error:
         raise DamagedStateError(f"{state.path}: its header cannot be read ({error})") from None
+
+
+def check_path(state: DrawnState, source: Source) -> None:
+    """Refuse a state whose noise cannot go on as it began.
+
+    Parameters
+    ----------
+    state : DrawnState
+        An open state.
+    source : Source
+        What makes the noise of every step.
+    """
+    if not source.fits(state.head):
+        raise DamagedStateError(f"{state.path}: how far its noise has come is not of this noise")
+    known = source.until(state.head)
+    if known is not None and state.next_step > known:
+        raise GatewayStateError(
+            f"{state.path}: before a power cut steps up to {state.next_step - 1} may have been "
+            f"sent, and what was drawn for them is known up to {known - 1} alone, as older "
+            "versions of affinedp left it. Other numbers in their place would be a second release: "
+            "start a new run with a new state, which the ledger is charged for"
+        )
 
 
 def was_charged(state: DrawnState) -> bool:

@@ -112,6 +112,17 @@ class Stream:
             ahead += self._drawn.take()
         return outputs, (*memory, *ahead)
 
+    def fits(self, head: Head) -> bool:
+        """Whether a path has the memory of the filter, and whole steps behind it if it has any.
+
+        Parameters
+        ----------
+        head : Head
+            From a state.
+        """
+        more = len(head.numbers) - self._order
+        return more == 0 or (self._order > 0 < more and more % self._path.step_draws == 0)
+
     def until(self, head: Head) -> int | None:
         """Return the first step whose ζ is not drawn yet; None where nothing is remembered of it.
 

@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
 from affinedp.control.loop.exact_errors import (
-    added_squares,
     check_noise,
     cost_of_one_draw,
     mean_errors,
+    mean_squares,
     stationary_squares,
 )
 from affinedp.control.loop.gains import lqg_gains
@@ -39,7 +39,6 @@ from affinedp.control.loop.reference import Reference, checked_reference
 from affinedp.control.loop.report import LoopWarning, loop_report, noise_warnings
 from affinedp.control.loop.simulation import (
     Simulation,
-    check_growth,
     check_size,
     run_loop,
     white_noise,
@@ -226,10 +225,7 @@ class ClosedLoop(LoopRecord):
             check_noise(self, noise, count)
         for words in self._warnings(noise, count):
             warnings.warn(words, LoopWarning, stacklevel=2)
-        added = added_squares(self, noise, count, process_noise, sensor_noise)
-        squares = self.mean(count) ** 2 + added
-        check_growth(squares.max(axis=1))
-        return squares
+        return mean_squares(self, noise, count, process_noise, sensor_noise)
 
     def stationary_error(
         self,
@@ -243,7 +239,7 @@ class ClosedLoop(LoopRecord):
         Parameters
         ----------
         noise : StationaryMechanism, IndependentOutputNoise or None
-            On the outputs; None for none.
+            On the outputs; None for none.  Stationary noise with a horizon has no such error.
         process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
             White noise on x(t+1) and on y(t), besides: standard deviations or a covariance.
 
@@ -277,22 +273,12 @@ class ClosedLoop(LoopRecord):
         noise : TrajectoryMechanism, IndependentOutputNoise or StationaryMechanism
             On the outputs.
         steps : int, optional
-            How many outputs are sent: the mean over them.  For stationary noise the error after a
-            long time unless given.
+            How many outputs are sent: the mean over them.  Unless given, the noise's horizon; for
+            noise without one the error after a long time.
         """
-        endless = steps is None and isinstance(noise, StationaryNoise)
-        count = 2 if endless else noise.horizon if steps is None else steps
-        words = "after a long time" if endless else f"over {count:,} steps"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LoopWarning)
-            after, before = (
-                self.stationary_error(one)
-                if endless
-                else self.mean_square_error(one, count).mean(axis=0)
-                for one in (noise, None)
-            )
-        names = self.plant.state_names
-        return loop_report(noise, after, before, names, words, self._warnings(noise, count))
+        count = None if steps is None else whole_number(steps, "steps")
+        check_noise(self, noise, 1 if count is None else count)
+        return loop_report(self, noise, count, self.warnings)
 
     def _warnings(self, noise: Noise | None, steps: int) -> tuple[str, ...]:
         return (*self.warnings, *(() if noise is None else noise_warnings(noise, steps)))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.loop.filtered_noise import NoisyLoop, noisy_loop
+from affinedp.control.loop.filtered_noise import NoisyLoop, check_endless, noisy_loop
 from affinedp.control.loop.numbers import (
     covariance,
     semidefinite,
@@ -314,11 +314,12 @@ class ControlledPlant:
         Parameters
         ----------
         noise : StationaryMechanism or None
-            On the outputs; None for none.
+            On the outputs, for all time; None for none.
         process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
             White noise on x(t+1) and on y(t), besides: standard deviations or a covariance.
         """
         moved, sensed = self._noisy(noise, process_noise, sensor_noise)
+        check_endless(noise)
         P = moved.stationary()
         n, plant = self.plant.states, self.plant
         _, _, out, through = self._loop

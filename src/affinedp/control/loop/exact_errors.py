@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.loop.filtered_noise import noisy_loop
+from affinedp.control.loop.filtered_noise import check_endless, noisy_loop
 from affinedp.control.loop.numbers import covariance
 from affinedp.control.loop.record import LoopRecord
 from affinedp.control.loop.recursions import responses, unit_loadings, variances
@@ -41,6 +41,41 @@ def mean_errors(loop: LoopRecord, steps: int) -> FloatArray:
             both[t + 1] = loop.matrix @ both[t] + pull[t]
     check_growth(np.abs(both).max(axis=1))
     return both[:, :n] - references
+
+
+def lasting_error(loop: LoopRecord) -> FloatArray | None:
+    """Return the mean tracking error after a long time, shape (n,); None if the reference moves.
+
+    Parameters
+    ----------
+    loop : LoopRecord
+        A stable one.
+    """
+    if callable(loop.reference) or np.ndim(loop.reference) > 1:
+        return None
+    reference = loop.references(0)
+    rest = np.linalg.solve(np.eye(len(loop.matrix)) - loop.matrix, loop.pull(reference)[0])
+    return np.asarray(rest[: loop.plant.states] - reference[0])
+
+
+def mean_squares(
+    loop: LoopRecord,
+    noise: AnyNoise | None,
+    steps: int,
+    process_noise: ArrayLike | None = None,
+    sensor_noise: ArrayLike | None = None,
+) -> FloatArray:
+    """Return E (x_i(t) − x_r,i(t))², shape (steps + 1, n).
+
+    Parameters
+    ----------
+    loop, noise, steps, process_noise, sensor_noise
+        As for :func:`added_squares`.
+    """
+    added = added_squares(loop, noise, steps, process_noise, sensor_noise)
+    squares = mean_errors(loop, steps) ** 2 + added
+    check_growth(squares.max(axis=1))
+    return squares
 
 
 def check_noise(loop: LoopRecord, noise: AnyNoise | Dynamics, steps: int) -> None:
@@ -119,6 +154,7 @@ def stationary_squares(
         raise AffineDPError("noise of one draw has no stationary state: use mean_square_error")
     fresh = _fresh(loop, noise, process_noise, sensor_noise)
     filtered = noise if isinstance(noise, StationaryNoise) else None
+    check_endless(filtered)
     moving = noisy_loop(loop.matrix, loop.injection, filtered, fresh)
     return np.array(moving.stationary().diagonal()[: loop.plant.states])
 

@@ -55,7 +55,26 @@ class NoisyLoop:
                 f"the loop is not stable (spectral radius {radius:.6g}): its error grows without "
                 "end, and there is no stationary one"
             )
-        return np.asarray(solve_discrete_lyapunov(self.matrix, self.added))
+        found = np.asarray(solve_discrete_lyapunov(self.matrix, self.added))
+        # a variance of zero comes out as zero, not as −0 or a little less
+        places = np.diag_indices(len(found))
+        found[places] = np.maximum(found[places], 0.0) + 0.0
+        return found
+
+
+def check_endless(noise: StationaryNoise | None) -> None:
+    """Refuse noise with a horizon: what it does long after that happens to nobody.
+
+    Parameters
+    ----------
+    noise : StationaryNoise or None
+        On the outputs.
+    """
+    if noise is not None and not noise.endless:
+        raise AffineDPError(
+            f"the noise is for a horizon of {noise.horizon:,} steps, within which it grows: it has "
+            f"no stationary error. Use mean_square_error(noise, {noise.horizon})"
+        )
 
 
 def noisy_loop(

@@ -27,9 +27,9 @@ The keys, by table; those in brackets may be left out:
 [controller]    feedback (K), observer (L), [xhat0]
 [reference]     one of constant, samples (horizon + 1 rows) and file (CSV)
 [privacy]       [epsilon], [delta], [mu] (one number, one each, by name, or by time), [neighbours]:
-                ``time-local`` (default), ``manifold``, ``initial``, ``forward`` or ``input``;
-                [window] (for ``input``: steps in a row, or ``inf``); [cost]: ``outputs``
-                (default) or ``tracking``
+                ``time-local`` (default), ``manifold``, ``initial``, ``forward`` or ``input``
+                (with E there is no default); [window] (for ``input``: steps in a row, or
+                ``inf``); [cost]: ``outputs`` (default) or ``tracking``
 ==============  ================================================================================
 
 A plant that only sends has no B, no [controller] and no [reference].  A matrix may also be the name
@@ -49,7 +49,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.loop.numbers import shaped
-from affinedp.control.loop.plant import Plant, plant_of
+from affinedp.control.loop.plant import Plant, PrivatePlant, plant_of
 from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.errors import AffineDPError
@@ -70,28 +70,12 @@ _KEYS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class PrivatePlant:
-    """A plant whose inputs are the private ones, as far as a design asks.
-
-    Attributes
-    ----------
-    A, B, C, D : arrays
-        A, E, C and F.
-    dt : float
-        Seconds between two steps.
-    state_labels, input_labels, output_labels : tuples of str
-        What to call states, private inputs and outputs.
-    """
-
-    A: FloatArray
-    B: FloatArray
-    C: FloatArray
-    D: FloatArray
-    dt: float
-    state_labels: tuple[str, ...]
-    input_labels: tuple[str, ...]
-    output_labels: tuple[str, ...]
+# With E, what is hidden must be said: the state by default would leave the inputs bare.
+UNSAID = (
+    "[plant] E says how private inputs enter, but [privacy] does not say whether they are hidden: "
+    "write neighbours = 'input' to hide them, or neighbours = 'time-local' (or another promise "
+    "about the state), which does not hide them"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +95,9 @@ class LoopFile:
     mu : float or array
         How far an entry of the state (or a private input) moves: one number, one each, or one per
         time and state.
-    neighbours : "time-local", "manifold", "initial", "forward" or "input"
-        Theorem 3 of the paper, its Definition 4, x(0) alone, jumps of the state, private inputs.
+    neighbours : "time-local", "manifold", "initial", "forward", "input" or None
+        Theorem 3 of the paper, its Definition 4, x(0) alone, jumps of the state, private inputs;
+        None if there are private inputs and no table [privacy] says whether they are hidden.
     cost : "outputs" or "tracking"
         What the least noise is: that on the outputs, or that which disturbs the loop least.
     private : PrivatePlant or None
@@ -129,7 +114,7 @@ class LoopFile:
     epsilon: float | None
     delta: float | None
     mu: float | FloatArray = field(repr=False)
-    neighbours: Kind
+    neighbours: Kind | None
     cost: Cost
     private: PrivatePlant | None = None
     window: float = 1
@@ -196,8 +181,12 @@ def _loop_file(document: Mapping[str, Any], folder: Path) -> LoopFile:
     start = _vector(described, "plant", "x0", plant.states)
     privacy = section(document, "privacy", _KEYS)
     kinds: tuple[Kind, ...] = ("time-local", "manifold", "initial", "forward", "input")
-    kind = choice(privacy.get("neighbours", "time-local"), "[privacy] neighbours", kinds)
     private = _private(described, plant, folder)
+    kind: Kind | None = None
+    if "neighbours" in privacy or private is None:
+        kind = choice(privacy.get("neighbours", "time-local"), "[privacy] neighbours", kinds)
+    elif "privacy" in document:
+        raise AffineDPError(UNSAID)
     if kind == "input" and private is None:
         raise AffineDPError("[privacy] neighbours = 'input' needs [plant] E: how do they enter?")
     costs: tuple[Cost, ...] = ("outputs", "tracking")
@@ -219,7 +208,7 @@ def _loop_file(document: Mapping[str, Any], folder: Path) -> LoopFile:
         neighbours=kind,
         cost=cost,
         private=private,
-        window=_window(privacy),
+        window=_window(privacy, kind),
         steered=steered,
     )
 
@@ -275,8 +264,10 @@ def _private_mu(privacy: Mapping[str, Any], private: PrivatePlant | None) -> flo
     return sizes(value, "[privacy] mu", names, len(names), "private input")
 
 
-def _window(privacy: Mapping[str, Any]) -> float:
+def _window(privacy: Mapping[str, Any], kind: Kind | None) -> float:
     window = privacy.get("window", 1)
+    if "window" in privacy and kind != "input":
+        raise AffineDPError("[privacy] window is for neighbours = 'input': leave it out")
     if isinstance(window, bool) or not isinstance(window, int | float):
         raise AffineDPError(f"[privacy] window must be a number of steps or inf, not {window!r}")
     return window

@@ -52,6 +52,30 @@ class Plant:
         return int(self.C.shape[0])
 
 
+@dataclass(frozen=True, eq=False)
+class PrivatePlant:
+    """A plant whose inputs are the private ones, as far as a design asks.
+
+    Attributes
+    ----------
+    A, B, C, D : arrays
+        A, E, C and F.
+    dt : float
+        Seconds between two steps.
+    state_labels, input_labels, output_labels : tuples of str
+        What to call states, private inputs and outputs.
+    """
+
+    A: FloatArray
+    B: FloatArray
+    C: FloatArray
+    D: FloatArray
+    dt: float
+    state_labels: tuple[str, ...]
+    input_labels: tuple[str, ...]
+    output_labels: tuple[str, ...]
+
+
 def plant_of(system: Any) -> Plant:
     """Return a system as a checked plant.
 

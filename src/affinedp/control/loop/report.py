@@ -7,10 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.control.loop.exact_errors import (
+    AnyNoise,
+    lasting_error,
+    mean_squares,
+    stationary_squares,
+)
+from affinedp.control.loop.record import LoopRecord
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.stationary.report import report as stationary_report
-from affinedp.control.trajectory.record import OneDrawNoise, OutputNoise
+from affinedp.control.trajectory.record import OneDrawNoise
 from affinedp.control.trajectory.report import report as output_report
 from affinedp.show.page import Report
 
@@ -22,12 +28,12 @@ class LoopWarning(UserWarning):
     """A loop that is not stable, or noise that explodes in it."""
 
 
-def noise_warnings(noise: OutputNoise | StationaryNoise, steps: int) -> tuple[str, ...]:
+def noise_warnings(noise: AnyNoise, steps: int) -> tuple[str, ...]:
     """Return what a careful reader should know about noise over some steps.
 
     Parameters
     ----------
-    noise : OutputNoise or StationaryNoise
+    noise : OneDrawNoise, FreshOutputNoise or StationaryNoise
         On the outputs.
     steps : int
         How many outputs are sent.
@@ -51,28 +57,31 @@ def noise_warnings(noise: OutputNoise | StationaryNoise, steps: int) -> tuple[st
 
 
 def loop_report(
-    noise: OutputNoise | StationaryNoise,
-    with_noise: FloatArray,
-    without: FloatArray,
-    names: tuple[str, ...],
-    words: str,
-    warnings: tuple[str, ...],
+    loop: LoopRecord, noise: AnyNoise, steps: int | None, warnings: tuple[str, ...]
 ) -> Report:
     """Return the noise's report with what the loop pays beside it.
 
     Parameters
     ----------
-    noise : OutputNoise or StationaryNoise
+    loop : LoopRecord
+        Plant, controller and observer.
+    noise : OneDrawNoise, FreshOutputNoise or StationaryNoise
         On the outputs.
-    with_noise, without : arrays, shape (n,)
-        Mean-square tracking errors of each state.
-    names : tuple of str
-        The states.
-    words : str
-        Over which time.
+    steps : int or None
+        How many outputs are sent; None for the noise's horizon, or all time if it has none.
     warnings : tuple of str
-        What to beware of.
+        What to beware of in the loop.
     """
+    if steps is None and isinstance(noise, StationaryNoise) and noise.endless:
+        words, count = "after a long time", 1
+        mean = lasting_error(loop)
+        if mean is None:  # a reference that moves has no last mean
+            words, mean = f"{words}, around its mean", np.zeros(loop.plant.states)
+        errors = [mean**2 + stationary_squares(loop, one, None, None) for one in (noise, None)]
+    else:
+        count = noise.horizon if steps is None else steps
+        words = f"over {count:,} step{'s' if count > 1 else ''}"
+        errors = [mean_squares(loop, one, count).mean(axis=0) for one in (noise, None)]
     made = stationary_report(noise) if isinstance(noise, StationaryNoise) else output_report(noise)
     rows = [
         (
@@ -80,7 +89,8 @@ def loop_report(
             f"{name}: root mean square error {math.sqrt(after):.4g} with this noise, "
             f"{math.sqrt(before):.4g} without, {words}",
         )
-        for name, after, before in zip(names, with_noise.tolist(), without.tolist())
+        for name, after, before in zip(loop.plant.state_names, *errors)
     ]
-    rows += [("warning", warning) for warning in warnings]
+    cautions = (*warnings, *noise_warnings(noise, count))
+    rows += [("warning", caution) for caution in cautions]
     return replace(made, totals=(*made.totals, *rows))

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 WHITE = "white output noise"
 DRAWN_POINTS = 2048
-HIDES_NOT = "other inputs, disturbances and the first state, which neighbours share"
+# What neighbours share; of a jump of the state, the first one among them, they share no state.
+SHARED = {
+    "forward": "all inputs and disturbances",
+    "input": "all other inputs, disturbances, and what else the first state is made of",
+}
 
 
 def report(noise: StationaryNoise) -> Report:
@@ -58,7 +62,7 @@ def report(noise: StationaryNoise) -> Report:
         baseline=Baseline(white, reason),
         picture=lambda: plot(noise),
         headline=headline(noise.guarantee),
-        opening=printed(paragraph(noise.guarantee, deviations, [HIDES_NOT])),
+        opening=printed(paragraph(noise.guarantee, deviations, [_hides_not(noise)])),
     )
 
 
@@ -82,18 +86,21 @@ def white_deviation(noise: StationaryNoise) -> float | None:
     return math.sqrt(float(squares.max())) / noise.guarantee.sensitivity
 
 
+def _hides_not(noise: StationaryNoise) -> str:
+    return f"{SHARED[noise.neighbours.kind].removeprefix('all ')}, which neighbours share"
+
+
 def _promise(noise: StationaryNoise) -> Iterator[tuple[str, str]]:
     yield from noise.guarantee.summary()
-    what = "jumps of the state" if noise.neighbours.kind == "forward" else "the private inputs"
-    yield (
-        "hidden",
-        f"{what} ({', '.join(noise.neighbours.input_names)}), from everyone who sees all that is "
-        "sent and knows the plant",
-    )
+    names = ", ".join(noise.neighbours.input_names)
+    what = f"the private inputs ({names})"
+    if noise.neighbours.kind == "forward":
+        what = f"jumps of the state ({names}), of the first state too"
+    yield "hidden", f"{what}, from everyone who sees all that is sent and knows the plant"
     yield (
         "shared",
-        "all other inputs, disturbances and the first state are the same for both neighbours: "
-        "they are not hidden by this",
+        f"{SHARED[noise.neighbours.kind]} are the same for both neighbours: they are not hidden "
+        "by this",
     )
     yield (
         "needs",
@@ -103,8 +110,15 @@ def _promise(noise: StationaryNoise) -> Iterator[tuple[str, str]]:
 
 
 def _totals(noise: StationaryNoise) -> Iterator[tuple[str, str]]:
-    mean = noise.mean_variance
-    yield "noise", f"variance {mean:.4g} in all outputs together, at every step"
+    mean = f"variance {noise.mean_variance:.4g} in all outputs together"
+    if noise.endless:
+        yield "noise", f"{mean}, at every step"
+    else:
+        yield (
+            "noise",
+            f"{mean}, in the mean over the horizon; the table shows the last step, where it is "
+            "largest",
+        )
     for name, cost in noise.alternatives.items():
         yield name, f"costs {cost:.4g} for the same promise"
     if noise.least is not None and noise.cost is not None:

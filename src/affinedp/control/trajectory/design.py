@@ -32,6 +32,7 @@ from affinedp.control.trajectory.promise import (
     structured_promise,
 )
 from affinedp.control.trajectory.record import root_of_body
+from affinedp.control.trajectory.too_long import longest_that_works, too_long
 from affinedp.designs.gaussian import floor_note, largest_sensitivity
 from affinedp.designs.separate import with_floor
 from affinedp.errors import AffineDPError
@@ -43,8 +44,9 @@ from affinedp.promise.verification import Law
 UNEVEN = 100.0
 # So is a certified gap of more than this.
 FAR_FROM_LEAST = 1e-3
-# Costs that are equal up to rounding.
+# Costs that are equal up to rounding, and noise that is scaled by hardly anything.
 SAME = 1e-9
+SCALED = 1e-8
 
 
 class NoiseCost(Protocol):
@@ -96,13 +98,12 @@ def design_trajectory_noise(
         found = keeping(_designed(chosen, limit, cost, tolerance, law), epsilon, delta)
         return with_lower_bound(found, cost, epsilon, delta)
     except (UncertainPromiseError, HorizonTooLongError) as error:
-        works = _longest_horizon(chosen, limit, cost, tolerance, law)
+        works = longest_that_works(
+            chosen, lambda shorter: _designed(shorter, limit, cost, tolerance, law)
+        )
         if works is None:
             raise
-        reason = str(error).partition(" A horizon of")[0].rstrip(".")
-        raise HorizonTooLongError(
-            f"{reason}. A horizon of {works:,} works{_other_promises(chosen)}", works
-        ) from None
+        raise too_long(chosen, works, error) from None
 
 
 def _dynamics(system: Any, horizon: float, neighbours: str) -> Dynamics:
@@ -124,16 +125,6 @@ def _dynamics(system: Any, horizon: float, neighbours: str) -> Dynamics:
             f"{radius:.6g}: noise on x(0) would grow, or never fade. Give a horizon"
         )
     return replace(first, horizon=ENDLESS)
-
-
-def _other_promises(neighbours: TrajectoryNeighbours) -> str:
-    """What to promise instead, where Theorem 3 asks too much."""
-    if isinstance(neighbours, InitialState) or neighbours.dynamics.time_varying:
-        return ""
-    return (
-        ". If it is enough to hide x(0), or what happens from some time on, use "
-        "neighbours='initial' or 'forward', for any horizon"
-    )
 
 
 def independent_output_noise(
@@ -220,6 +211,9 @@ def _designed(
             )  # fmt: skip
         square, gap = best.root, best.gap
     chosen, guarantee = _at_the_limit(neighbours, coordinates, square, limit, law)
+    more = float(np.linalg.norm(chosen) / np.linalg.norm(square)) ** 2
+    if gap is not None and more > 1 + SCALED:  # what rounding hides of the promise costs noise
+        gap = (1 + gap) * more - 1
     root = np.zeros((dynamics.states, len(chosen)))
     root[coordinates.places] = chosen
     return _with_notes(TrajectoryMechanism(neighbours, guarantee, root, gap, notes))
@@ -249,15 +243,14 @@ def _at_the_limit(
     law: Law,
 ) -> tuple[FloatArray, Guarantee]:
     """Scale the noise so that its sensitivity, computed anew, is at most and nearly the limit."""
-    for margin in (4e-15, 4e-15, 4e-15, 1e-13, 1e-11, 1e-9, 1e-7):
+    # rounding may move the sensitivity up again: then more and more is added
+    added = 0.0
+    for margin in (4e-15, 4e-15, 4e-15, 1e-13, 1e-11, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 0.0):
         guarantee = structured_promise(neighbours, coordinates, square, law)
-        if limit * (1 - 1e-9) <= guarantee.sensitivity <= limit:
+        if limit * (1 - max(1e-9, 2 * added)) <= guarantee.sensitivity <= limit:
             return square, guarantee
-        # rounding may move the sensitivity up again: then a little more is added
         square = square * (guarantee.sensitivity / limit * (1 + margin))
-    guarantee = structured_promise(neighbours, coordinates, square, law)
-    if guarantee.sensitivity <= limit:
-        return square, guarantee
+        added = margin
     raise UncertainPromiseError("the noise could not be scaled to the promise")
 
 
@@ -359,25 +352,3 @@ def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:
     )
     warnings.warn(note, UnevenNoiseWarning, stacklevel=5)
     return replace(mechanism, notes=(*mechanism.notes, note))
-
-
-def _longest_horizon(
-    neighbours: TrajectoryNeighbours, limit: float, cost: Any, tol: float, law: Law
-) -> int | None:
-    """A horizon for which a design succeeds though a slightly longer one does not, by bisection."""
-    low, high = 0, neighbours.dynamics.horizon
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        while high - low > 1:
-            middle = (low + high) // 2
-            mu = (
-                neighbours.mu[0] if isinstance(neighbours, InitialState) else neighbours.mu[:middle]
-            )
-            dynamics = neighbours.dynamics.shortened(middle)
-            shorter = trajectory_neighbours(dynamics, mu, neighbours.kind)
-            try:
-                _designed(shorter, limit, cost, tol, law)
-                low = middle
-            except AffineDPError:
-                high = middle
-    return low or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,8 @@ MOST_ROUNDS = 40
 CHUNK = 100_000
 # Directions worse conditioned than this are spread before the least noise is sought.
 SPREAD = 1e3
+# A variance that is so many times larger than needed is made smaller.
+MUCH_TOO_LARGE = 2.0
 # What rounding may take from the certified gap.
 MOST_ROUNDING = 0.05
 EPS = float(np.finfo(float).eps)
@@ -31,10 +33,10 @@ class LeastNoise:
     Attributes
     ----------
     root : array, shape (r, r)
-        The noise in the revealed coordinates; the caller scales it to its promise.
+        The noise in the revealed coordinates; the caller scales it to its promise, exactly.
     gap : float
-        Relative distance of the scaled cost to the least possible: a solution for some of the
-        directions costs at most as much as one for all of them.
+        Relative distance of its cost to the least possible: a solution for some of the directions
+        costs at most as much as one for all of them.
     """
 
     root: FloatArray
@@ -83,10 +85,11 @@ def least_noise(
         worst, more = _beyond(differences, combinations, found.root, limit, tol)
         gap = (1 + found.gap) * max(worst, 1.0) ** 2 - 1
         if gap <= 2 * tol or len(chosen) == len(differences):
-            return LeastNoise(found.root, max(gap, found.gap))
+            kept = LeastNoise(found.root * max(worst, 1.0), max(gap, found.gap))
+            return _trimmed(kept, differences, combinations, limit, tol)
         progress(gap)
         chosen = np.union1d(chosen, more)
-    return LeastNoise(found.root, gap)
+    return LeastNoise(found.root * max(worst, 1.0), gap)
 
 
 def _first(count: int) -> IntArray:
@@ -94,6 +97,46 @@ def _first(count: int) -> IntArray:
     if count <= FEW:
         return np.arange(count)
     return np.unique(np.linspace(0, count - 1, MORE).astype(np.intp))
+
+
+def _trimmed(
+    found: LeastNoise, differences: FloatArray, combinations: FloatArray, limit: float, tol: float
+) -> LeastNoise:
+    """The same noise without what no direction needs; a hair more of the rest pays for that.
+
+    Where the noise at some times is huge, that at others weighs nothing in the cost: it may come
+    out any number of times too large.  Here it shrinks along the direction u in which differences
+    have most room, until one of them is as long as the limit; and so on, while that is worth it.
+    """
+    root = found.root
+    for _ in range(2 * len(root)):
+        matrix = np.asarray(np.linalg.solve(root, combinations) / limit, dtype=np.float64)
+        longest = max(1.0, _beyond(differences, combinations, root, limit, tol)[0]) ** 2
+        square = longest * (1 + tol / 2)
+        # along u, differences grow by 1/f if (u·d)² (1/f² − 1) is at most the room of each
+        triangle = np.zeros((0, len(root)))
+        for part in _weighed(differences, matrix, square):
+            triangle = np.asarray(np.linalg.qr(np.vstack([triangle, part]), mode="r"))
+        least = np.linalg.svd(triangle)[2][-1]
+        moved = max(
+            float(np.abs(part @ least).max()) for part in _weighed(differences, matrix, square)
+        )
+        shrinks = 1 + 1 / max(moved**2, 1e-300)
+        if not MUCH_TOO_LARGE < shrinks < 1e300:
+            break
+        root = root - (1 - 1 / np.sqrt(shrinks)) * np.outer(root @ least, least)
+    if root is found.root:
+        return found
+    worst = max(1.0, _beyond(differences, combinations, root, limit, tol)[0])
+    return LeastNoise(root * worst, (1 + found.gap) * worst**2 - 1)
+
+
+def _weighed(differences: FloatArray, matrix: FloatArray, square: float) -> Iterator[FloatArray]:
+    """Differences in units of the noise, over the root of what each lacks to a squared length."""
+    for start in range(0, len(differences), CHUNK):
+        whitened = differences[start : start + CHUNK] @ matrix.T
+        room = square - np.einsum("ki,ki->k", whitened, whitened)
+        yield whitened / np.sqrt(np.maximum(room, EPS))[:, None]
 
 
 def _beyond(

@@ -21,7 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, Norm, real_array
 from affinedp.control.trajectory.dynamics import Dynamics
-from affinedp.control.trajectory.powers import SingularDynamicsError, scan_inverse_transitions
+from affinedp.control.trajectory.growth import SingularDynamicsError
+from affinedp.control.trajectory.powers import scan_inverse_transitions
 from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity, hashed, mu_words

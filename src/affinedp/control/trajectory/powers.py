@@ -23,6 +23,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.dynamics import Dynamics
+from affinedp.control.trajectory.growth import SingularDynamicsError, inverted, log_growth
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 from affinedp.release.fixed_point import BigIntegers
@@ -31,8 +32,6 @@ from affinedp.release.fixed_point import BigIntegers
 ACCURACY_BITS = 80
 # Products up to 2^LARGEST: their squares are still doubles.
 LARGEST = 480
-# A state matrix with a larger condition number counts as singular.
-MOST_CONDITION = 1e12
 # Steps up to which integers do all the work; limbs do more for at most MOST_LIMB_STATES states,
 # so that sums of products of limbs stay below 2^53.
 SHORT = 20_000
@@ -59,10 +58,6 @@ class HorizonTooLongError(AffineDPError):
     def __init__(self, message: str, horizon: int) -> None:
         self.horizon = horizon
         super().__init__(message)
-
-
-class SingularDynamicsError(AffineDPError):
-    """State matrices that have no inverse."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +191,7 @@ class _Growth:
 def _crude_growth(dynamics: Dynamics, inverse: bool) -> _Growth:
     stacked = dynamics.A.reshape(-1, dynamics.states, dynamics.states)
     if inverse:
-        stacked = np.array([_inverted(matrix) for matrix in stacked])
+        stacked = np.array([inverted(matrix) for matrix in stacked])
     norms = np.linalg.norm(stacked, ord=2, axis=(1, 2)) * (1 + 1e-3)
     logarithms = np.log2(np.maximum(norms, 1.0))
     return _Growth(float(logarithms.max()), float(logarithms.sum()) + 1.0)
@@ -295,7 +290,7 @@ def _factor(matrix: FloatArray, inverse: bool, bits: int) -> BigIntegers:
     if not inverse:
         return fixed(matrix, bits)
     n = len(matrix)
-    start = _inverted(matrix)
+    start = inverted(matrix)
     # the error is wanted below a unit after multiplication with the inverse, twice
     guard = 2 * max(0, math.frexp(np.abs(start).max())[1]) + 2 * n.bit_length() + 16
     wide = bits + guard
@@ -323,15 +318,15 @@ def _doubles(integers: BigIntegers, bits: int) -> FloatArray:
 def _estimated_exponent(dynamics: Dynamics, inverse: bool) -> int:
     """About log₂ of the largest product; refuses those that would leave the doubles."""
     if dynamics.A.ndim == 2:
-        factor = _inverted(dynamics.A) if inverse else dynamics.A
-        found = _log_growth(factor, dynamics.horizon - 1)
+        factor = inverted(dynamics.A) if inverse else dynamics.A
+        found = log_growth(factor, dynamics.horizon - 1)
         if found <= LARGEST:
             return math.ceil(found)
-        fits = _bisect(lambda steps: _log_growth(factor, steps) <= LARGEST, dynamics.horizon)
+        fits = _bisect(lambda steps: log_growth(factor, steps) <= LARGEST, dynamics.horizon)
         raise _too_long(dynamics.horizon, fits + 1, inverse)
     current, exponent, largest = np.eye(dynamics.states), 0, 0.0
     for t in range(dynamics.horizon - 1):
-        factor = _inverted(dynamics.A[t]) if inverse else dynamics.A[t]
+        factor = inverted(dynamics.A[t]) if inverse else dynamics.A[t]
         current = current @ factor if inverse else factor @ current
         shift = math.frexp(np.abs(current).max())[1]
         current, exponent = np.ldexp(current, -shift), exponent + shift
@@ -339,45 +334,6 @@ def _estimated_exponent(dynamics: Dynamics, inverse: bool) -> int:
         if largest > LARGEST:
             raise _too_long(dynamics.horizon, t + 1, inverse)
     return math.ceil(largest)
-
-
-def _inverted(matrix: FloatArray) -> FloatArray:
-    # rows in their own units: a unit is no singularity
-    size = np.abs(matrix).max(axis=1)
-    scaled = matrix / np.where(size > 0, size, 1.0)[:, None]
-    condition = np.linalg.cond(scaled) if np.all(size > 0) else math.inf
-    if not condition < MOST_CONDITION:
-        raise SingularDynamicsError(
-            "the state matrix is singular, or too nearly so (condition number "
-            f"{condition:.1e}): the state at a later time does not determine the earlier ones"
-        )
-    return np.asarray(np.linalg.inv(scaled) / size)
-
-
-def _log_growth(matrix: FloatArray, steps: int) -> float:
-    """About log₂ of the largest power up to ``steps``, from the powers on the binary way there."""
-    power, exponent, largest = matrix, 0, 0.0
-    reached: FloatArray | None = None
-    reached_exponent = 0
-    while steps:
-        size = np.abs(power).max()
-        if size == 0:
-            break
-        shift = math.frexp(size)[1]
-        power, exponent = np.ldexp(power, -shift), exponent + shift
-        if steps & 1:
-            reached = power if reached is None else reached @ power
-            shift = math.frexp(np.abs(reached).max())[1]
-            reached, reached_exponent = (
-                np.ldexp(reached, -shift),
-                reached_exponent + exponent + shift,
-            )
-            largest = max(largest, float(reached_exponent))
-        steps >>= 1
-        if steps:
-            largest = max(largest, float(exponent))
-            power, exponent = power @ power, 2 * exponent
-    return largest + math.log2(len(matrix))
 
 
 def _bisect(fits: Callable[[int], bool], high: int) -> int:

@@ -177,6 +177,17 @@ def whole_share(inverse: float) -> float:
     return (half / math.sinh(half)) ** 2 if half > 0 else 1.0
 
 
+def whole_precisions(q: Integers) -> FloatArray:
+    """Return one over the variance of whole Laplace noise of scales 2⁵⁶/q: 2 sinh²(q/2⁵⁷).
+
+    Parameters
+    ----------
+    q : array of int
+        Whole numbers; 0 where nothing is measured.
+    """
+    return np.asarray(2 * np.sinh(np.ldexp(q.astype(float), -GRID_BITS - 1)) ** 2)
+
+
 def noisy_whole(counts: NDArray[Any], q: int, sampler: Sampler = "bulk") -> FloatArray:
     """Return counts with whole Laplace noise of scale 2⁵⁶/q: P(i) ∝ exp(−q |i| / 2⁵⁶).
 

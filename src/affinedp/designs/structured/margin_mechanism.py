@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,8 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.contrasts import centred, contrasts, residual, squared_lengths
-from affinedp.designs.structured.integer_noise import SPARE, Integers, noisy, precisions
-from affinedp.designs.structured.intervals import half_widths
+from affinedp.designs.structured.integer_noise import (
+    SPARE,
+    Integers,
+    noisy,
+    noisy_whole,
+    whole_precisions,
+)
+from affinedp.designs.structured.intervals import half_widths, whole_reach, whole_sum_reach
 from affinedp.designs.structured.margin_blocks import (
     LEAST,
     MarginNeighbours,
@@ -27,10 +33,11 @@ from affinedp.designs.structured.margin_blocks import (
     variance_shares,
 )
 from affinedp.designs.structured.margin_counts import MOST_PEOPLE, Counts
-from affinedp.designs.structured.margin_terms import alike_terms, mixed_terms
+from affinedp.designs.structured.margin_terms import margin_terms
+from affinedp.designs.structured.released_margins import ReleasedMargins
 from affinedp.designs.structured.reports import noise_report
 from affinedp.errors import AffineDPError
-from affinedp.intervals import Interval, laplace_sum_reach
+from affinedp.intervals import Interval
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
@@ -41,46 +48,8 @@ LEAST_Q = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
-class ReleasedMargins:
-    """Noisy residuals, of which every margin is put together: margins agree with each other.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        Values of every attribute.
-    residuals : mapping
-        From a set of attributes, as bits, to its residual; exact where it is public.
-    """
-
-    sizes: tuple[int, ...]
-    residuals: Mapping[int, FloatArray] = field(repr=False)
-
-    def margin(self, attributes: Iterable[int]) -> FloatArray:
-        """Return the estimate of one margin: unbiased, and consistent with all others.
-
-        Parameters
-        ----------
-        attributes : iterable of int
-            Which, in rising order; the margin has one axis for each.
-        """
-        chosen = tuple(attributes)
-        A = sum(1 << j for j in set(chosen))
-        if list(chosen) != sorted(set(chosen)):
-            raise AffineDPError(f"attributes must be different and in rising order: {chosen}")
-        missing = [members(B) for B in subsets(A) if B not in self.residuals]
-        if missing:
-            raise AffineDPError(f"the margin {chosen} was not released")
-        out = np.zeros([self.sizes[j] for j in chosen])
-        for B in subsets(A):
-            shape = [self.sizes[j] if B >> j & 1 else 1 for j in chosen]
-            spread = math.prod(self.sizes[j] for j in members(A & ~B))
-            out = out + np.reshape(self.residuals[B], shape) / spread
-        return out
-
-
-@dataclass(frozen=True, eq=False)
 class MarginMechanism:
-    """White Gaussian noise on the residuals of margins, or Laplace noise on whole margins.
+    """White Gaussian noise on the residuals of margins, or whole Laplace noise on some margins.
 
     Gaussian noise is drawn on integer contrasts, Laplace noise on the counts themselves.
     :func:`~affinedp.designs.structured.margins.design_margins` makes one.
@@ -131,6 +100,19 @@ class MarginMechanism:
     def law(self) -> Law:
         """Law of the noise."""
         return "gaussian" if self.measured is None else "laplace"
+
+    @cached_property
+    def cells_alone(self) -> bool:
+        """Whether only the table of all attributes gets noise, and margins are sums of its cells.
+
+        Where the number of people is public, cells are moved to fit it, and are not whole.
+        """
+        full = (1 << len(self.sizes)) - 1
+        return (
+            self.measured is not None
+            and self.neighbours == "person"
+            and bool(self.measured.tolist() == [full])
+        )
 
     @cached_property
     def variances(self) -> dict[tuple[int, ...], float]:
@@ -255,7 +237,7 @@ class MarginMechanism:
     ) -> float:
         """Return how far a cell of a margin, or a linear function, is from the truth.
 
-        Šidák's inequality for Gaussian noise; the law of sums of Laplace numbers and
+        Šidák's inequality for Gaussian noise; the law of sums of whole Laplace numbers and
         Bonferroni's inequality for Laplace noise: never too short.
 
         Parameters
@@ -278,33 +260,17 @@ class MarginMechanism:
             return float(half_widths("gaussian", np.array(variance), level, together))
         if not 0 < level < 1:
             raise AffineDPError(f"level must lie between 0 and 1, not {level!r}")
-        scales, times = self._terms(chosen, combination)
-        return laplace_sum_reach(scales, times, 1 - (1 - level) / max(together, 1))
-
-    def _terms(
-        self, chosen: tuple[int, ...], combination: ArrayLike | None
-    ) -> tuple[FloatArray, FloatArray]:
-        """Scales of the Laplace numbers in a linear function, and how often each occurs."""
         assert self.measured is not None
         assert self.margin_scales is not None
-        drawn = precisions("laplace", self.margin_scales)
-        A = sum(1 << j for j in chosen)
-        precision = dict(zip(self.blocks.tolist(), self.t.tolist()))
-        scales, times = [], []
-        for C, q, y in zip(self.measured.tolist(), self.margin_scales.tolist(), drawn.tolist()):
-            # what a block makes of the noise on margin C, spread over the cells of A
-            share = {
-                B: y / cells_of(self.sizes, C & ~B) / precision[B] / cells_of(self.sizes, A & ~B)
-                for B in subsets(A & C) if B in precision
-            }  # fmt: skip
-            if combination is None:
-                sizes, count = alike_terms(self.sizes, A & C, share)
-            else:
-                sizes = mixed_terms(self.sizes, chosen, np.asarray(combination, float), C, share)
-                count = np.ones(len(sizes))
-            scales.append(np.abs(sizes) * (2.0**GRID_BITS / q))
-            times.append(count * cells_of(self.sizes, C & ~A))
-        return np.concatenate(scales), np.concatenate(times)
+        if self.cells_alone and combination is None:
+            terms = math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
+            scale = 2.0**GRID_BITS / int(self.margin_scales[0])
+            return whole_reach(scale, terms, level, together)
+        own = dict(zip(self.blocks.tolist(), self.t.tolist()))
+        terms_of = margin_terms(
+            self.sizes, own, self.measured, self.margin_scales, chosen, combination
+        )
+        return whole_sum_reach(*terms_of, 1 - (1 - level) / max(together, 1))
 
     def release(
         self,
@@ -339,7 +305,7 @@ class MarginMechanism:
             found[B] = centred(self._counted(counts, B).astype(float))
         if ledger is not None and entry is not None:
             ledger.settle(entry)
-        return ReleasedMargins(self.sizes, found)
+        return ReleasedMargins(self.sizes, found, self.cells_alone)
 
     def _contrasts(self, counts: Counts, most: int) -> dict[int, FloatArray]:
         """Residuals with Gaussian noise on their integer contrasts."""
@@ -354,16 +320,16 @@ class MarginMechanism:
         return found
 
     def _whole(self, counts: Counts) -> dict[int, FloatArray]:
-        """Residuals by least squares from whole margins with Laplace noise."""
+        """Residuals by least squares from margins with whole Laplace noise."""
         assert self.measured is not None
         assert self.margin_scales is not None
-        drawn = precisions("laplace", self.margin_scales)
+        drawn = whole_precisions(self.margin_scales)
         found = {B: np.zeros([self.sizes[j] for j in members(B)]) for B in self.blocks.tolist()}
         for A, q, y in zip(self.measured.tolist(), self.margin_scales.tolist(), drawn.tolist()):
             if q == 0:
                 continue
             exact = self._counted(counts, A)
-            seen = noisy("laplace", exact, np.full(exact.shape, q, np.int64))
+            seen = noisy_whole(exact, q)
             for B, t in zip(self.blocks.tolist(), self.t.tolist()):
                 if B & ~A == 0:
                     out = tuple(i for i, j in enumerate(members(A)) if not B >> j & 1)

@@ -11,10 +11,56 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
 from affinedp.designs.structured.contrasts import centred
-from affinedp.designs.structured.margin_blocks import members, subsets
+from affinedp.designs.structured.integer_noise import Integers, whole_precisions
+from affinedp.designs.structured.margin_blocks import Sets, cells_of, members, subsets
+from affinedp.release.plan import GRID_BITS
+
+
+def margin_terms(
+    sizes: Sequence[int],
+    precision: Mapping[int, float],
+    measured: Sets,
+    q: Integers,
+    chosen: tuple[int, ...],
+    combination: ArrayLike | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return coefficients, rates y = q/2⁵⁶ and counts of the whole numbers in an estimate.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Values of every attribute.
+    precision : mapping
+        From the blocks that carry noise to their precisions.
+    measured, q : arrays of int
+        The margins that get whole Laplace noise, and its scales.
+    chosen : tuple of int
+        The margin that is estimated.
+    combination : array, optional
+        One coefficient per cell of it; a single cell if it is left out.
+    """
+    A = sum(1 << j for j in chosen)
+    factors, rates, times = [], [], []
+    for C, scale, drawn in zip(measured.tolist(), q.tolist(), whole_precisions(q).tolist()):
+        # what a block makes of the noise on margin C, spread over the cells of A
+        share = {
+            B: drawn / cells_of(sizes, C & ~B) / precision[B] / cells_of(sizes, A & ~B)
+            for B in subsets(A & C)
+            if B in precision
+        }
+        if combination is None:
+            found, count = alike_terms(sizes, A & C, share)
+        else:
+            found = mixed_terms(sizes, chosen, np.asarray(combination, dtype=float), C, share)
+            count = np.ones(len(found))
+        factors.append(np.abs(found))
+        rates.append(np.full(len(found), scale / 2.0**GRID_BITS))
+        times.append(count * cells_of(sizes, C & ~A))
+    return np.concatenate(factors), np.concatenate(rates), np.concatenate(times)
 
 
 def alike_terms(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
 from affinedp.designs.structured.integer_noise import SHARE, check_grid
 from affinedp.designs.structured.least_margins import Goal, least_blocks
 from affinedp.designs.structured.margin_blocks import (
@@ -41,6 +41,8 @@ from affinedp.promise.guarantee import keeping
 
 # The dual is computed in doubles: the gap is widened by this.
 WIDENED = 1e-6
+DESIGNED = "least noise"
+ADD_UP = "cells and add up"
 
 
 @within_range
@@ -55,13 +57,14 @@ def design_margins(
     goal: Goal = "sum",
     weights: ArrayLike | None = None,
     law: Literal["auto", "gaussian", "laplace"] = "auto",
+    releases: int = 1,
 ) -> MarginMechanism:
     """Design the least noise for margins of a table of all attributes.
 
     The table itself, which may have 10¹⁷ cells, is never formed.  White noise on the residuals of
-    the margins contains an optimum over all Gaussian mechanisms, and a dual certifies it.  Laplace
-    noise on whole margins (or on the cells, added up) is compared with it, and the better one is
-    returned.
+    the margins contains an optimum over all Gaussian mechanisms, and a dual certifies it.  Whole
+    Laplace noise on margins (or on the cells, added up) is compared with it, and the better one
+    is returned.
 
     Parameters
     ----------
@@ -84,6 +87,9 @@ def design_margins(
         One per margin: what squared error costs there; 1 by default.
     law : {"auto", "gaussian", "laplace"}
         Law of the noise; the better one by default.
+    releases : int
+        How many releases about the same people are planned.  The noise is for one of them, and all
+        together keep (ε, δ).
 
     Returns
     -------
@@ -101,6 +107,7 @@ def design_margins(
     """
     shape = checked_sizes(sizes, neighbours)
     people = largest_household(household)
+    count = checked_releases(releases)
     if goal not in ("sum", "largest"):
         raise AffineDPError(f"goal must be 'sum' or 'largest', not {goal!r}")
     if law not in ("auto", "gaussian", "laplace"):
@@ -115,17 +122,19 @@ def design_margins(
     ask = _Question(shape, wanted, blocks, shares, cost, neighbours, people, goal)
     found = []
     if law != "laplace" and delta > 0:
-        found.append(_gaussian(ask, epsilon, delta))
+        drawn = sum(math.prod(shape[j] - 1 for j in members(B)) for B in blocks.tolist())
+        check_grid("gaussian", epsilon, delta, count * people * drawn)
+        found.append((DESIGNED, _gaussian(ask, gaussian_share(epsilon, delta, count))))
     if law != "gaussian" and neighbours != "swaps":
-        found.extend(_laplace(ask, epsilon))
+        found.extend(_laplace(ask, pure_share(epsilon, count)))
     if not found:
         raise AffineDPError("there are too many margins for Laplace noise: give a delta above 0")
-    best = min(found, key=ask.value)
+    best = min((one for _, one in found), key=ask.value)
     value = ask.value(best)
-    others = tuple((f"least noise, {one.law}", ask.value(one) / value) for one in found)
+    others = tuple((f"{name}, {one.law}", ask.value(one) / value) for name, one in found)
     if delta > 0:
-        others += _standard_practice(ask, largest_sensitivity(epsilon, delta), value)
-    return keeping(replace(best, alternatives=others), epsilon, delta)
+        others += _standard_practice(ask, gaussian_share(epsilon, delta, count), value)
+    return keeping(replace(best, alternatives=others), epsilon, delta, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,15 +165,12 @@ class _Question:
         return self.total(np.array(list(mechanism.variances.values())))
 
 
-def _gaussian(ask: _Question, epsilon: float, delta: float) -> MarginMechanism:
-    """The least Gaussian noise."""
+def _gaussian(ask: _Question, limit: float) -> MarginMechanism:
+    """The least Gaussian noise of this sensitivity."""
     noisy = ask.noisy
     shape, blocks = ask.sizes, ask.blocks
     plan = least_blocks(shape, blocks, ask.shares[noisy], ask.cost[noisy], ask.neighbours, ask.goal)
     t = np.maximum(plan.t, plan.t.max() * 1e-12)  # a block that costs nothing needs noise too
-    drawn = sum(math.prod(shape[j] - 1 for j in members(B)) for B in blocks.tolist())
-    check_grid("gaussian", epsilon, delta, ask.household * drawn)
-    limit = largest_sensitivity(epsilon, delta)
     t = scaled_to(shape, blocks, t, ask.neighbours, ask.household, limit)
     guarantee = margin_guarantee(shape, blocks, t, ask.neighbours, ask.household)
     mechanism = MarginMechanism(
@@ -181,24 +187,36 @@ def _gaussian(ask: _Question, epsilon: float, delta: float) -> MarginMechanism:
     return mechanism
 
 
-def _laplace(ask: _Question, epsilon: float) -> list[MarginMechanism]:
+def _laplace(ask: _Question, epsilon: float) -> list[tuple[str, MarginMechanism]]:
     """Laplace noise on whole margins, if there are not too many of them."""
     measured = measurable(ask.sizes, ask.blocks)
     if measured is None:
         return []
-    y = least_whole(ask.sizes, measured, ask.blocks, ask.shares, ask.cost)
-    measured, y = measured[y > 0], y[y > 0]
+    budget = epsilon / (ask.household * (1 if ask.neighbours == "person" else 2))
+    y = least_whole(ask.sizes, measured, ask.blocks, ask.shares, ask.cost, budget)
+    found = [(DESIGNED, _whole_noise(ask, measured[y > 0], y[y > 0], epsilon))]
+    full = np.array([(1 << len(ask.sizes)) - 1])
+    if full[0] in measured and (y > 0).sum() > 1:
+        # what people do today, compared by what is really to be least
+        found.append((ADD_UP, _whole_noise(ask, full, np.array([budget]), epsilon)))
+    return [(name, one) for name, one in found if one is not None]
+
+
+def _whole_noise(
+    ask: _Question, measured: Sets, y: FloatArray, epsilon: float
+) -> MarginMechanism | None:
+    """Whole Laplace noise on these margins, if its grid holds it."""
     q = scaled_whole(ask.neighbours, y, epsilon, ask.household)
     if q.min() < LEAST_Q:
-        return []
+        return None
     t = block_precisions(ask.sizes, measured, ask.blocks, q)
     guarantee = whole_guarantee(ask.sizes, ask.neighbours, ask.household, q)
-    return [
-        MarginMechanism(
-            ask.sizes, ask.wanted, ask.blocks, t, ask.neighbours, ask.household, guarantee,
-            measured, q, notes=(f"Laplace noise on {len(measured)} whole margins",),
-        )
-    ]  # fmt: skip
+    alone = measured.tolist() == [(1 << len(ask.sizes)) - 1]
+    words = "the cells, which are added up" if alone else f"{len(measured)} margins"
+    return MarginMechanism(
+        ask.sizes, ask.wanted, ask.blocks, t, ask.neighbours, ask.household, guarantee,
+        measured, q, notes=(f"whole Laplace noise on {words}",),
+    )  # fmt: skip
 
 
 def _margin_costs(
@@ -224,5 +242,5 @@ def _standard_practice(ask: _Question, limit: float, value: float) -> tuple[tupl
     if ask.neighbours == "person":
         everything = math.prod(map(float, ask.sizes))
         add_up = [unit * everything / cells_of(ask.sizes, A) for A in ask.wanted.tolist()]
-        found.insert(0, ("cells and add up", ask.total(np.array(add_up)) / value))
+        found.insert(0, (ADD_UP, ask.total(np.array(add_up)) / value))
     return tuple((f"{name}, gaussian", ratio) for name, ratio in found)

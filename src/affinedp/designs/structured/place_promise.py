@@ -13,8 +13,9 @@ from affinedp.designs.structured.margin_blocks import Sets
 from affinedp.designs.structured.margin_promise import UNIT_BITS, exact_square
 from affinedp.designs.structured.tree import Tree
 from affinedp.designs.structured.tree_promise import unit_of
-from affinedp.promise.curves import GaussianCurve, LaplaceCurve
+from affinedp.promise.curves import GaussianCurve
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.pure_pairs import ThreeAtoms
 
 CrossNeighbours = Literal["person", "replace"]
 
@@ -145,9 +146,9 @@ def cell_guarantee(
         sensitivity=sensitivity,
         exact=True,
         neighbours=place_words(neighbours, household),
-        basis="Theorem 2 for independent Laplace noise on cells; all numbers are computed from "
-        "what is published",
-        curve=LaplaceCurve(sensitivity),
+        basis="Theorem 2 for independent whole Laplace noise on cells; all numbers are computed "
+        "from what is published",
+        curve=ThreeAtoms(sensitivity),
         method="one cell, or two, in integers",
         neighbours_key=_key(tree, sizes, neighbours, household),
         unit=unit_of(neighbours, household),

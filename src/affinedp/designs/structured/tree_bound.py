@@ -15,6 +15,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.designs.structured import passes, shares
 from affinedp.designs.structured.tree import Indices, Marks, Tree, TreeNeighbours
+from affinedp.errors import AffineDPError
 from affinedp.neighbours.circuits.compiling import compiled
 
 MOST_COUNTS = 3000
@@ -22,6 +23,20 @@ MOST_COUNTS = 3000
 FEW = 20_000
 # Counting is in double precision, not in intervals: the bound is lowered by this share.
 COUNTING = 1e-6
+
+
+class PoorDesignError(AffineDPError):
+    """A tree for which noise per number is far from the least: a deep chain, most likely.
+
+    Attributes
+    ----------
+    gap : float
+        How far, relatively, above the lower bound.
+    """
+
+    def __init__(self, message: str, gap: float) -> None:
+        self.gap = gap
+        super().__init__(message)
 
 
 @compiled

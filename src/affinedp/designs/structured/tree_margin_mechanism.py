@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
-from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
+from affinedp.designs.structured.contrasts import contrasts, squared_lengths
 from affinedp.designs.structured.integer_noise import (
     BLOCK,
     SPARE,
@@ -26,6 +26,7 @@ from affinedp.designs.structured.integer_noise import (
 )
 from affinedp.designs.structured.intervals import half_widths, whole_reach
 from affinedp.designs.structured.margin_blocks import Sets, members, subsets, variance_shares
+from affinedp.designs.structured.released_margins import ReleasedTreeMargins
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Indices, Tree
 from affinedp.errors import AffineDPError
@@ -38,56 +39,6 @@ from affinedp.show.page import Report
 LEAST_Q = 1 << 20
 # Numbers that are still held as integers of any size.
 MOST_WIDE = 3_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class ReleasedTreeMargins:
-    """Noisy coordinates of residuals at every node, of which margins are put together.
-
-    Attributes
-    ----------
-    tree : Tree
-        The places.
-    sizes : tuple of int
-        Values of every attribute.
-    coordinates : mapping
-        From a set of attributes, as bits, to contrasts at the nodes, breadth first.
-    """
-
-    tree: Tree = field(repr=False)
-    sizes: tuple[int, ...]
-    coordinates: Mapping[int, FloatArray] = field(repr=False)
-
-    def margin(self, attributes: Iterable[int], nodes: ArrayLike | None = None) -> FloatArray:
-        """Return the estimates of one margin: they add up over places and over attributes.
-
-        Parameters
-        ----------
-        attributes : iterable of int
-            Which, in rising order.
-        nodes : array of int, optional
-            The nodes that are wanted; all by default.
-
-        Returns
-        -------
-        array, shape (nodes, n_j, …)
-        """
-        chosen = tuple(attributes)
-        A = sum(1 << j for j in set(chosen))
-        if list(chosen) != sorted(set(chosen)):
-            raise AffineDPError(f"attributes must be different and in rising order: {chosen}")
-        if any(B not in self.coordinates for B in subsets(A)):
-            raise AffineDPError(f"the margin {chosen} was not released")
-        place = np.empty(self.tree.n, np.int64)
-        place[self.tree.order] = np.arange(self.tree.n)
-        rows = place if nodes is None else place[np.asarray(nodes)]
-        out = np.zeros((len(rows), *(self.sizes[j] for j in chosen)))
-        for B in subsets(A):
-            sides = tuple(self.sizes[j] - 1 for j in members(B))
-            part = residual(self.coordinates[B][rows].reshape(-1, *sides), first=1)
-            shape = [self.sizes[j] if B >> j & 1 else 1 for j in chosen]
-            out += part.reshape(-1, *shape) / math.prod(self.sizes[j] for j in members(A & ~B))
-        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +270,7 @@ class TreeMarginMechanism:
             found = self._cells(totals)
         if ledger is not None and entry is not None:
             ledger.settle(entry)
-        return ReleasedTreeMargins(self.tree, self.sizes, found)
+        return ReleasedTreeMargins(self.tree, self.sizes, found, self.cell_scale is not None)
 
     def _totals(self, counts: ArrayLike, most: int | None) -> NDArray[Any]:
         """The tables of all nodes, breadth first."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import LARGEST_Q, SHARE, check_grid
 from affinedp.designs.structured.least_margins import least_blocks
@@ -75,6 +75,7 @@ def design_tree_margins(
     node_weights: ArrayLike | None = None,
     margin_weights: ArrayLike | None = None,
     law: Literal["auto", "gaussian", "laplace"] = "auto",
+    releases: int = 1,
 ) -> TreeMarginMechanism:
     """Design noise for margins of attributes at every node of a tree of places.
 
@@ -100,6 +101,9 @@ def design_tree_margins(
     law : {"auto", "gaussian", "laplace"}
         Law of the noise; the better one by default.  Laplace noise is put on the cells of the
         leaves, and added up.
+    releases : int
+        How many releases about the same people are planned.  The noise is for one of them, and all
+        together keep (ε, δ).
 
     Returns
     -------
@@ -123,6 +127,7 @@ def design_tree_margins(
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
     shape = checked_sizes(sizes, neighbours)
     people = largest_household(household)
+    count = checked_releases(releases)
     tree = tree_of(parent)
     cost = checked_weights(tree, node_weights)
     wanted = margin_sets(len(shape), f"<={len(shape)}" if margins is None else margins)
@@ -130,10 +135,11 @@ def design_tree_margins(
     ask = _Question(tree, shape, wanted, cost, given, neighbours, people)
     found = []
     if law != "gaussian":
-        found.append(_laplace(ask, epsilon))
+        found.append(_laplace(ask, pure_share(epsilon, count)))
     if law != "laplace" and delta > 0:
         try:
-            found.append(_gaussian(ask, epsilon, delta))
+            check_grid("gaussian", epsilon, delta, count * _changed(ask))
+            found.append(_gaussian(ask, gaussian_share(epsilon, delta, count)))
         except AffineDPError:
             if not found:
                 raise
@@ -143,11 +149,11 @@ def design_tree_margins(
         (one.notes[0] + f", {one.law}", value / min(values)) for one, value in zip(found, values)
     ]
     if delta > 0:
-        unit = (people / largest_sensitivity(epsilon, delta)) ** 2
+        unit = (people / gaussian_share(epsilon, delta, count)) ** 2
         moved = 1 if neighbours == "person" else 2
         cells = ask.value_of(lambda A: ask.cells_in(A) * (unit * moved))
         others.append((f"{ADD_UP}, gaussian", cells / min(values)))
-    return replace(best, alternatives=tuple(others))
+    return keeping(replace(best, alternatives=tuple(others)), epsilon, delta, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,16 +189,19 @@ class _Question:
         )
 
 
-def _gaussian(ask: _Question, epsilon: float, delta: float) -> TreeMarginMechanism:
-    """Noise on residuals of margins at the nodes."""
+def _changed(ask: _Question) -> int:
+    """How many noisy numbers two neighbours can change."""
+    moved = ask.household * (1 if ask.neighbours == "person" else 2)
+    return moved * changed_numbers(ask.tree, "person") * math.prod(ask.sizes)
+
+
+def _gaussian(ask: _Question, limit: float) -> TreeMarginMechanism:
+    """Noise of this sensitivity on residuals of margins at the nodes."""
     tree, shape, people = ask.tree, ask.sizes, ask.household
-    limit = largest_sensitivity(epsilon, delta)
     y, tree_gap = _tree_part(tree, ask.cost)
     t, blocks, margin_gap = _margin_part(shape, ask.wanted, ask.margin_weights)
     joins = ask.neighbours == "person"
     gap = (1 + tree_gap) * (1 + margin_gap) - 1 + WIDENED if joins else None
-    changed = people * (1 if joins else 2) * changed_numbers(tree, "person") * math.prod(shape)
-    check_grid("gaussian", epsilon, delta, changed)
     y = _scaled(tree, shape, blocks, t, y, ask.neighbours, people, limit)
     guarantee = cross_guarantee(tree, shape, blocks, t, y, ask.neighbours, people)
     found = TreeMarginMechanism(
@@ -204,7 +213,7 @@ def _gaussian(ask: _Question, epsilon: float, delta: float) -> TreeMarginMechani
             raise AffineDPError(
                 "the noise of some node is too large for its grid: epsilon or a weight is too small"
             )
-    return keeping(found, epsilon, delta)
+    return found
 
 
 def _laplace(ask: _Question, epsilon: float) -> TreeMarginMechanism:
@@ -220,7 +229,7 @@ def _laplace(ask: _Question, epsilon: float) -> TreeMarginMechanism:
         ask.tree, ask.sizes, ask.wanted, blocks, np.ones(len(blocks)), np.ones(ask.tree.n),
         ask.neighbours, ask.household, guarantee, notes=(ADD_UP,), cell_scale=q,
     )  # fmt: skip
-    return keeping(found, epsilon)
+    return found
 
 
 def _tree_part(tree: Tree, cost: FloatArray) -> tuple[FloatArray, float]:

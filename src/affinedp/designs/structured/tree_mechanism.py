@@ -24,6 +24,7 @@ from affinedp.designs.structured.integer_noise import (
 from affinedp.designs.structured.intervals import half_widths
 from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Tree, TreeNeighbours
+from affinedp.designs.structured.tree_promise import drawn_whole
 from affinedp.designs.structured.whole_numbers import public_below, rounding_reach, whole_numbers
 from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
@@ -102,10 +103,7 @@ class TreeMechanism:
     @cached_property
     def whole_cells(self) -> bool:
         """Whether the cells alone get noise, Laplace of one scale: it is drawn whole, and less."""
-        tree, q = self.tree, self.scales
-        if self.law != "laplace" or tree.known.any():
-            return False
-        return bool(((q > 0) == tree.leaf).all()) and len(np.unique(q[tree.leaf])) == 1
+        return drawn_whole(self.tree, self.law, self.scales)
 
     @property
     def _share(self) -> float:

@@ -13,6 +13,7 @@ from affinedp.designs.structured.tree import Tree, TreeNeighbours
 from affinedp.errors import AffineDPError
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.pure_pairs import ThreeAtoms
 from affinedp.promise.verification import Law
 
 BASIS = {
@@ -128,6 +129,9 @@ def tree_guarantee(
     best, cells = heaviest_move(tree, neighbours, weight)
     sensitivity = stated_sensitivity(law, best, household)
     curve: Curve = GaussianCurve(sensitivity) if law == "gaussian" else LaplaceCurve(sensitivity)
+    if drawn_whole(tree, law, q):
+        # as a curve, whole noise is worse than noise on the line: at worst randomised response
+        curve = ThreeAtoms(sensitivity)
     direction = None
     if names is not None:
         direction = np.zeros(tree.n)
@@ -149,6 +153,23 @@ def tree_guarantee(
         neighbours_key=f"tree {neighbours} {household} {tree.key}",
         unit=unit_of(_kind(tree, neighbours), household),
     )
+
+
+def drawn_whole(tree: Tree, law: Law, q: Integers) -> bool:
+    """Return whether the cells alone get noise, Laplace of one scale: it is drawn whole, and less.
+
+    Parameters
+    ----------
+    tree : Tree
+        The numbers.
+    law : {"gaussian", "laplace"}
+        Law of the noise.
+    q : array of int
+        Breadth first; 0 where nothing is measured.
+    """
+    if law != "laplace" or tree.known.any():
+        return False
+    return bool(((q > 0) == tree.leaf).all()) and len(np.unique(q[tree.leaf])) == 1
 
 
 def _kind(tree: Tree, neighbours: TreeNeighbours) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import (
     check_grid,
@@ -26,7 +26,7 @@ from affinedp.designs.structured.least_tree import (
     level_precisions,
 )
 from affinedp.designs.structured.tree import Tree, TreeNeighbours, checked_weights, tree_of
-from affinedp.designs.structured.tree_bound import lower_bound
+from affinedp.designs.structured.tree_bound import PoorDesignError, lower_bound
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import (
     changed_numbers,
@@ -45,20 +45,6 @@ TARGET_ROUNDS = 40
 TARGET_TOLERANCE = 1e-4
 ADD_UP = "cells and add up"
 LEVELS = "one weight per level"
-
-
-class PoorDesignError(AffineDPError):
-    """A tree for which noise per number is far from the least: a deep chain, most likely.
-
-    Attributes
-    ----------
-    gap : float
-        How far, relatively, above the lower bound.
-    """
-
-    def __init__(self, message: str, gap: float) -> None:
-        self.gap = gap
-        super().__init__(message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +83,7 @@ def design_tree(
     law: Literal["auto", "gaussian", "laplace"] = "auto",
     names: tuple[str, ...] | None = None,
     largest_gap: float = 0.25,
+    releases: int = 1,
 ) -> TreeMechanism:
     """Design the least noise for a tree of totals, in O(n), with a lower bound beside it.
 
@@ -126,6 +113,9 @@ def design_tree(
         Of the nodes, for what the guarantee says.
     largest_gap : float
         Refuse noise that is farther than this above what no Gaussian noise goes below.
+    releases : int
+        How many releases about the same people are planned.  The noise is for one of them, and all
+        together keep (ε, δ).
 
     Returns
     -------
@@ -145,9 +135,11 @@ def design_tree(
     tree = tree_of(parent, public, neighbours)
     cost = checked_weights(tree, weights)
     people = largest_household(household)
-    limit = largest_sensitivity(epsilon, delta) if delta > 0 else 0.0
+    count = checked_releases(releases)
+    limit = gaussian_share(epsilon, delta, count) if delta > 0 else 0.0
     _check_law(law, epsilon, delta)
-    found, bound = _candidates(tree, cost, neighbours, people, epsilon, limit, law)
+    pure = pure_share(epsilon, count)
+    found, bound = _candidates(tree, cost, neighbours, people, pure, limit, law)
     best = min((one for one in found if one.y is not None), key=lambda one: one.cost)
     assert best.y is not None
     gap = None if bound is None else max(best.cost / bound - 1, 0.0)
@@ -163,13 +155,13 @@ def design_tree(
         gap = None  # the bound is about Gaussian noise only
     notes = (f"the best of {len(found)} designs: {best.name}, {best.law} noise",)
     alternatives = tuple((f"{one.name}, {one.law}", one.cost / best.cost) for one in found)
-    promise = epsilon if best.law == "laplace" else limit
-    check_grid(best.law, epsilon, delta, people * changed_numbers(tree, neighbours))
+    promise = pure if best.law == "laplace" else limit
+    check_grid(best.law, epsilon, delta, count * people * changed_numbers(tree, neighbours))
     made = at_sensitivity(
         tree, neighbours, people, best.law, best.y, promise,
         names=names, gap=gap, alternatives=alternatives, notes=notes,
     )  # fmt: skip
-    return keeping(made, epsilon, delta)
+    return keeping(made, epsilon, delta, count)
 
 
 def at_sensitivity(

@@ -1,8 +1,9 @@
 """Laplace noise on whole margins: pure promises, and few margins, where it is the better law.
 
-Independent noise of scale 1/y_A on margin A, then least squares: blocks get the precisions
-``t_B = Σ_{A ⊇ B} (y_A²/2) / Π_{A∖B} n_j``.  A person who joins is seen once in every margin, so
-that ε = Σ y_A; one who moves twice in all but the total, so that ε = 2 Σ_{A ≠ ∅} y_A.
+People are counted, so the noise is drawn whole (geometric on both sides).  Independent noise of
+scale 1/y_A on margin A, of precision p(y) = 2 sinh²(y/2), then least squares: blocks get the
+precisions ``t_B = Σ_{A ⊇ B} p(y_A) / Π_{A∖B} n_j``.  A person who joins is seen once in every
+margin, so that ε = Σ y_A; one who moves twice in all but the total, so that ε = 2 Σ_{A ≠ ∅} y_A.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ from affinedp.arrays import FloatArray
 from affinedp.designs.structured.integer_noise import (
     Integers,
     drawn_limit,
-    precisions,
     stated_sensitivity,
+    whole_precisions,
     whole_scales,
 )
 from affinedp.designs.structured.margin_blocks import MarginNeighbours, Sets, cells_of
 from affinedp.designs.structured.margin_promise import neighbour_words
 from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
-from affinedp.promise.curves import LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.pure_pairs import ThreeAtoms
 
 SWEEPS = 400
 # Margins with a smaller share than this are not measured.
 LEAST_SHARE = 1e-6
 MOST_SETS = 1000
+# Below this, precisions leave the range of doubles.
+LEAST_BUDGET = 1e-60
 MOST_CELLS = 2_000_000
 
 
@@ -71,9 +74,14 @@ def spreads(sizes: Sequence[int], measured: Sets, blocks: Sets) -> FloatArray:
 
 
 def least_whole(
-    sizes: Sequence[int], measured: Sets, blocks: Sets, shares: Any, weights: FloatArray
+    sizes: Sequence[int],
+    measured: Sets,
+    blocks: Sets,
+    shares: Any,
+    weights: FloatArray,
+    budget: float,
 ) -> FloatArray:
-    """Return y with sum 1 of (locally) least weighted squared error, from several starts.
+    """Return y with this sum of (locally) least weighted squared error, from several starts.
 
     Parameters
     ----------
@@ -85,6 +93,8 @@ def least_whole(
         The variance of a cell of margin A is Σ_B shares[A, B] / t_B.
     weights : array
         What the variance of a cell of a margin costs.
+    budget : float
+        What one over the scales add up to.
     """
     Z = spreads(sizes, measured, blocks)
     cost = np.asarray(weights @ shares)
@@ -94,17 +104,18 @@ def least_whole(
     starts = [np.ones(len(measured)), np.where(largest, 1.0, 1e-2),
               np.where(cells == cells.max(), 1.0, 1e-3)]  # fmt: skip
     best, value = starts[0], math.inf
-    for y in starts:
-        y = y / y.sum()
-        for _ in range(SWEEPS):
-            t = Z.T @ (y**2 / 2)
-            gain = y * (Z @ (cost / t**2))
+    for start in starts:
+        y = start * (budget / start.sum())
+        for _ in range(SWEEPS if budget > LEAST_BUDGET else 0):
+            t = Z.T @ (2 * np.sinh(y / 2) ** 2)
+            gain = np.sinh(y) * (Z @ (cost / t**2))
             y = y * np.cbrt(gain / float(y @ gain))
-            y = y / y.sum()
-        for one in (y, np.where(y > LEAST_SHARE * y.max(), y, 0.0)):
-            t = Z.T @ (one**2 / 2) / one.sum() ** 2
+            y = y * (budget / y.sum())
+        for one in (start, y, np.where(y > LEAST_SHARE * y.max(), y, 0.0)):
+            scaled = one * (budget / one.sum())
+            t = Z.T @ (2 * np.sinh(scaled / 2) ** 2)
             if t.min() > 0 and float((cost / t).sum()) < value:
-                best, value = one / one.sum(), float((cost / t).sum())
+                best, value = scaled, float((cost / t).sum())
     return best
 
 
@@ -165,14 +176,15 @@ def whole_guarantee(
         One over the scales, in units of 2⁻⁵⁶.
     """
     sensitivity = stated_sensitivity("laplace", whole_epsilon(neighbours, q), household)
+    # as a curve, whole noise is worse than noise on the line: at worst randomised response
     return Guarantee(
         law="laplace",
         sensitivity=sensitivity,
         exact=True,
         neighbours=neighbour_words(neighbours, household),
-        basis="Theorem 2 for independent Laplace noise on margins; the estimates are computed "
-        "from what is published",
-        curve=LaplaceCurve(sensitivity),
+        basis="Theorem 2 for independent whole Laplace noise on margins; the estimates are "
+        "computed from what is published",
+        curve=ThreeAtoms(sensitivity),
         method="sum over the margins, in integers",
         neighbours_key=f"margins {neighbours} {household} {','.join(map(str, sizes))}",
         unit=unit_of(neighbours, household),
@@ -191,4 +203,4 @@ def block_precisions(sizes: Sequence[int], measured: Sets, blocks: Sets, q: Inte
     q : array of int
         One over the scales, in units of 2⁻⁵⁶.
     """
-    return np.asarray(spreads(sizes, measured, blocks).T @ precisions("laplace", q))
+    return np.asarray(spreads(sizes, measured, blocks).T @ whole_precisions(q))

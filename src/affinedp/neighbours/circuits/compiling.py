@@ -8,6 +8,7 @@ is one source for both, and both do the same operations on the same doubles in t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -42,11 +43,11 @@ class Compiled:
         """Compiled, with an on-disk cache, or without one where no cache can be written."""
         import numba
 
-        try:
-            fast: Callable[..., Any] = numba.njit(cache=True)(self._function)
-        except RuntimeError:
-            fast = numba.njit(self._function)
-        return fast
+        fast: Any = numba.njit(self._function)
+        with contextlib.suppress(RuntimeError):  # there is no place for one
+            fast._cache = _forgiving_cache(self._function)
+        found: Callable[..., Any] = fast
+        return found
 
     @property
     def _numba_type_(self) -> Any:
@@ -72,6 +73,31 @@ class Compiled:
             How many numbers it worked on.
         """
         self._spent += numbers
+
+
+def _forgiving_cache(function: Callable[..., Any]) -> Any:
+    """numba's cache for a function, where damage and a full disk cost time and nothing else.
+
+    numba's own stops at a file that a power cut left empty, each time anew.
+    """
+    from numba.core import caching
+
+    known: Any = caching.FunctionCache
+
+    class Forgiving(known):  # type: ignore[misc]
+        def load_overload(self, *which: Any) -> Any:
+            try:
+                return super().load_overload(*which)
+            except Exception:
+                with contextlib.suppress(Exception):
+                    self.flush()  # what is compiled now finds a place
+                return None
+
+        def save_overload(self, *what: Any) -> None:
+            with contextlib.suppress(Exception):
+                super().save_overload(*what)
+
+    return Forgiving(function)
 
 
 class _AlwaysCompiled(Compiled):

@@ -10,22 +10,27 @@ import bisect
 import secrets
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from affinedp.arrays import IntArray
 from affinedp.release.sampler.exponential import exp_minus
 from affinedp.release.sampler.noise import IntegerNoise
+from affinedp.release.sampler.words import LongWords, long_words
 
 BITS = 64
 # How many random bits are wanted -> that many, as a number.
 RandomBits = Callable[[int], int]
+# From bits to integers low ≤ 2**bits · threshold ≤ high.
+Threshold = Callable[[int], tuple[int, int]]
 
 
 def below(
-    threshold: Callable[[int], tuple[int, int]], random: RandomBits = secrets.randbits
+    threshold: Threshold, random: RandomBits = secrets.randbits, head: int | None = None
 ) -> bool:
     """Whether a uniform number lies below a threshold that is known to any number of bits.
 
@@ -35,8 +40,10 @@ def below(
         From bits to integers ``low ≤ 2**bits · threshold ≤ high``.
     random : callable
         Random bits; only tests give another source than the operating system.
+    head : int, optional
+        The first 64 bits of the number, if they are drawn already.
     """
-    head, bits = random(BITS), BITS
+    head, bits = random(BITS) if head is None else head, BITS
     while True:
         low, high = threshold(bits)
         if head + 1 <= low:
@@ -57,6 +64,17 @@ def bernoulli_exp(y: Fraction, random: RandomBits = secrets.randbits) -> bool:
     random : callable
         Random bits.
     """
+    return below(exp_threshold(y), random)
+
+
+def exp_threshold(y: Fraction) -> Threshold:
+    """Return e^(−y) as a threshold.
+
+    Parameters
+    ----------
+    y : Fraction
+        At least 0.
+    """
 
     def threshold(bits: int) -> tuple[int, int]:
         # 1 − y ≤ e^(−y) ≤ 1 decides most coins for small y without a series
@@ -65,7 +83,7 @@ def bernoulli_exp(y: Fraction, random: RandomBits = secrets.randbits) -> bool:
             return least, 1 << bits
         return exp_minus(y, bits)
 
-    return below(threshold, random)
+    return threshold
 
 
 def bernoulli_ratio(
@@ -81,6 +99,19 @@ def bernoulli_ratio(
         Of either sign.
     random : callable
         Random bits.
+    """
+    return below(ratio_threshold(numerator, denominator, y), random)
+
+
+def ratio_threshold(numerator: int, denominator: int, y: Fraction) -> Threshold:
+    """Return (numerator/denominator) e^(−y), which is at most 1, as a threshold.
+
+    Parameters
+    ----------
+    numerator, denominator : int
+        Positive.
+    y : Fraction
+        Of either sign.
     """
     size = abs(y)
     # e^(−|y|) needs so many bits before its first one
@@ -98,7 +129,7 @@ def bernoulli_ratio(
             return down, (1 << bits) + 1
         return down, -(-(numerator << (bits + precision)) // (denominator * low))
 
-    return below(threshold, random)
+    return threshold
 
 
 class ExponentialChoice:
@@ -133,7 +164,45 @@ class ExponentialChoice:
         random : callable
             Random bits.
         """
-        head, bits = random(BITS), BITS
+        return self._place(random(BITS), random)
+
+    def draw_many(self, count: int) -> IntArray:
+        """Return many independent places.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+        """
+        return self.places(long_words(count))
+
+    def places(self, words: LongWords) -> IntArray:
+        """Return the places that uniform numbers fall on; further bits are drawn where needed.
+
+        Parameters
+        ----------
+        words : array of uint64
+            The first 64 bits of each number.
+        """
+        first, end = self._certain
+        place = np.searchsorted(end, words, side="right")
+        inside = np.minimum(place, len(end) - 1)
+        for i in np.flatnonzero((place == len(end)) | (words < first[inside])).tolist():
+            inside[i] = self._place(int(words[i]), secrets.randbits)
+        return np.asarray(inside, dtype=np.intp)
+
+    @cached_property
+    def _certain(self) -> tuple[LongWords, LongWords]:
+        """Words from ``first`` on and before ``end`` fall on a place for certain."""
+        low, high = self._table(2 * BITS)
+        most = (1 << BITS) - 1
+        first = [0, *(min(most, -(-(c << BITS) // max(low[-1], 1))) for c in high[:-1])]
+        end = [*((c << BITS) // high[-1] for c in low[:-1]), most]
+        return np.array(first, dtype=np.uint64), np.array(end, dtype=np.uint64)
+
+    def _place(self, head: int, random: RandomBits) -> int:
+        """The place of a number with these first 64 bits."""
+        bits = BITS
         while True:
             low, high = self._table(bits + BITS)
             # the first place whose cumulative weight is certainly above the number …
@@ -168,5 +237,15 @@ class Geometric:
         count : int
             How many.
         """
-        drawn = self._noise.draw(count)
+        return self.draw_narrow(count).astype(object)
+
+    def draw_narrow(self, count: int) -> NDArray[Any]:
+        """Return the same, of 64 bits where all of them fit.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+        """
+        drawn = self._noise.draw_narrow(count)
         return np.where(drawn < 0, -1 - drawn, drawn)

@@ -7,7 +7,6 @@ same s into n parts, and s with weight C(s+n−1, n−1)² e^(−rate s).  docs/
 from __future__ import annotations
 
 import math
-import os
 import secrets
 from fractions import Fraction
 from typing import Any
@@ -15,13 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.release.sampler.coins import BITS, Geometric, below, bernoulli_ratio
+from affinedp.release.sampler.coins import BITS, Geometric, Threshold, below, ratio_threshold
 from affinedp.release.sampler.exponential import exp_minus
+from affinedp.release.sampler.many import NARROW, coins, uniform_below
+from affinedp.release.sampler.words import LongWords, long_words
 
 # Below this many places a uniform subset is drawn by sorting random keys.
 MOST_KEYS = 100_000_000
-# Numbers of 62 bits can be added and compared in 64.
-NARROW = 62
+# So many parts of a sum are chosen for many rows at once, in n² steps each.
+MOST_TOGETHER = 64
 
 
 class OneSumNoise:
@@ -59,24 +60,34 @@ class OneSumNoise:
         count : int
             How many.
         """
-        drawn: NDArray[Any] = np.empty((count, self._n), dtype=object)
-        for i, s in enumerate(self._sizes(count)):
-            drawn[i] = composition(s, self._n) - composition(s, self._n)
+        sizes, n = self._sizes(count), self._n
+        if sizes.dtype != object and count > 1 and n <= MOST_TOGETHER:
+            return (compositions(sizes, n) - compositions(sizes, n)).astype(object)
+        drawn: NDArray[Any] = np.empty((count, n), dtype=object)
+        for i, s in enumerate(sizes.tolist()):
+            drawn[i] = composition(s, n) - composition(s, n)
         return drawn
 
-    def _sizes(self, count: int) -> list[int]:
-        found: list[int] = []
+    def _sizes(self, count: int) -> NDArray[Any]:
+        """The sizes, of 64 bits if all of them are below 2^62."""
+        found: list[NDArray[Any]] = []
         terms = 2 * self._n - 1 if self._fine else self._n
-        while len(found) < count:
-            missing = count - len(found)
-            proposals = self._geometric.draw(missing * terms).reshape(missing, terms).sum(axis=1)
-            found.extend(s for s in proposals.tolist() if self._accepts(s))
-        return found
+        missing = count
+        while missing:
+            numbers = self._geometric.draw_narrow(missing * terms).reshape(missing, terms)
+            if numbers.dtype != object and (int(numbers.max()) + 1) * terms >> (NARROW - 1):
+                numbers = numbers.astype(object)
+            proposals = numbers.sum(axis=1)
+            found.append(proposals[self._accepted(proposals)])
+            missing -= len(found[-1])
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
-    def _accepts(self, s: int) -> bool:
+    def _accepted(self, sizes: NDArray[Any]) -> NDArray[np.bool_]:
         if self._fine:
-            return _accept_fine(s, self._n)
-        return _accept(s, self._n, self._mode, self._rate)
+            return _accepted_fine(sizes, self._n, long_words(len(sizes)))
+        different, which = np.unique(sizes, return_inverse=True)
+        thresholds = [_acceptance(s, self._n, self._mode, self._rate) for s in different.tolist()]
+        return coins(thresholds, which.ravel())
 
 
 def _mode(n: int, rate: Fraction) -> int:
@@ -103,8 +114,8 @@ def _mode(n: int, rate: Fraction) -> int:
     return high
 
 
-def _accept(s: int, n: int, mode: int, rate: Fraction) -> bool:
-    """A coin of probability f(s)/f(mode), f(s) = C(s+n−1, n−1) e^(−rate s/2).
+def _acceptance(s: int, n: int, mode: int, rate: Fraction) -> Threshold:
+    """The probability f(s)/f(mode), f(s) = C(s+n−1, n−1) e^(−rate s/2).
 
     The sum of n geometric numbers has f as its law, and the wanted law is ∝ f².
     """
@@ -112,7 +123,7 @@ def _accept(s: int, n: int, mode: int, rate: Fraction) -> bool:
     up = _product(first + n, last + n)  # Π (j + n) for j from first to last − 1
     down = _product(first + 1, last + 1)
     y = rate * (s - mode) / 2
-    return bernoulli_ratio(up, down, y) if s >= mode else bernoulli_ratio(down, up, y)
+    return ratio_threshold(up, down, y) if s >= mode else ratio_threshold(down, up, y)
 
 
 def _product(first: int, end: int) -> int:
@@ -123,8 +134,19 @@ def _product(first: int, end: int) -> int:
     return _product(first, middle) * _product(middle, end)
 
 
-def _accept_fine(s: int, n: int) -> bool:
-    """A coin of probability Π_{j=1}^{n−1} (s+j)/(s+n−1+j).
+def _accepted_fine(sizes: NDArray[Any], n: int, words: LongWords) -> NDArray[np.bool_]:
+    """Coins of the probabilities of :func:`_fine_acceptance`, from their first words."""
+    # each factor is at least 1 − (n−1)/(s+n); doubles are right to 2^-50, and 2^-40 is taken off
+    least = 1 - (n - 1) ** 2 / (sizes.astype(np.float64) + n) - 2.0**-40
+    sure = (np.maximum(least, 0.0) * 2.0**53).astype(np.uint64) << np.uint64(11)
+    found = words < sure
+    for i in np.flatnonzero(~found).tolist():
+        found[i] = below(_fine_acceptance(int(sizes[i]), n), head=int(words[i]))
+    return found
+
+
+def _fine_acceptance(s: int, n: int) -> Threshold:
+    """The probability Π_{j=1}^{n−1} (s+j)/(s+n−1+j).
 
     It is C(s+n−1, n−1)² over C(s+2n−2, 2n−2), divided by the limit of that for large s.
     """
@@ -140,7 +162,7 @@ def _accept_fine(s: int, n: int) -> bool:
             high = -(-high * (s + j) // (s + n - 1 + j))
         return (low << bits) // one, -(-(high << bits) // one)
 
-    return below(threshold)
+    return threshold
 
 
 def composition(s: int, n: int) -> NDArray[Any]:
@@ -167,8 +189,27 @@ def composition(s: int, n: int) -> NDArray[Any]:
     return np.asarray(ends - walls - 1, dtype=object)
 
 
-def _words(count: int) -> NDArray[np.uint64]:
-    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+def compositions(sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return a uniform composition into n parts of every size, as rows.
+
+    Floyd's subsets, all rows at once: the i-th bar is uniform among the first s + i + 1 places, and
+    goes to the last of them if there is one already.
+
+    Parameters
+    ----------
+    sizes : array of int64
+        Below 2^61.
+    n : int
+        How many parts.
+    """
+    bars = np.full((len(sizes), n - 1), -1, dtype=np.int64)
+    for i in range(n - 1):
+        last = sizes + i
+        drawn = uniform_below(last + 1)
+        taken = (bars[:, :i] == drawn[:, None]).any(axis=1)
+        bars[:, i] = np.where(taken, last, drawn)
+    bars.sort(axis=1)
+    return np.diff(bars, axis=1, prepend=-1, append=(sizes + n - 1)[:, None]) - 1
 
 
 def _subset_by_keys(places: int, size: int) -> NDArray[np.int64]:
@@ -176,7 +217,7 @@ def _subset_by_keys(places: int, size: int) -> NDArray[np.int64]:
     if size == places:
         return np.arange(places)
     while True:
-        keys = _words(places)
+        keys = long_words(places)
         order = np.partition(keys, (size - 1, size))
         if order[size - 1] < order[size]:
             return np.flatnonzero(keys <= order[size - 1])
@@ -190,7 +231,7 @@ def _distinct(places: int, size: int) -> NDArray[np.int64]:
     bits = np.uint64(64 - places.bit_length())
     found: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     while len(found) < size:
-        drawn = (_words(2 * (size - len(found)) + 16) >> bits).astype(np.int64)
+        drawn = (long_words(2 * (size - len(found)) + 16) >> bits).astype(np.int64)
         drawn = drawn[drawn < places]
         both = np.concatenate([found, drawn])
         _, first = np.unique(both, return_index=True)

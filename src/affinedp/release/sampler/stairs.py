@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.release.sampler.coins import ExponentialChoice, Geometric
+from affinedp.release.sampler.many import NARROW, narrowed, uniform_below
+from affinedp.release.sampler.words import long_words
 
 
 class StairsNoise:
@@ -50,19 +51,47 @@ class StairsNoise:
             How many.
         """
         drawn: NDArray[Any] = np.empty((count, len(self._steps)), dtype=object)
-        down = self._down.draw(drawn.size).reshape(drawn.shape)
-        for i, (width, first) in enumerate(self._steps):
-            for row in range(count):
-                drawn[row, i] = self._number(int(down[row, i]), width, first)
+        places: dict[tuple[int, int], list[int]] = {}
+        for i, step in enumerate(self._steps):
+            places.setdefault(step, []).append(i)
+        for (width, first), own in places.items():
+            numbers = self._numbers(count * len(own), width, first)
+            drawn[:, own] = numbers.reshape(count, len(own))
         return drawn
 
-    def _number(self, down: int, width: int, first: int) -> int:
-        while True:
-            low = first < width and self._part[width, first].draw() == 1
-            inside = first + secrets.randbelow(width - first) if low else secrets.randbelow(first)
-            far = down * width + inside
-            if not secrets.randbits(1):
-                return far
-            if far:  # 0 has one sign only: who would be −0 is drawn again
-                return -far
-            down = int(self._down.draw(1)[0])
+    def _numbers(self, count: int, width: int, first: int) -> NDArray[Any]:
+        parts: list[NDArray[Any]] = [np.zeros(0, dtype=np.int64)]
+        missing = count
+        while missing:
+            down = self._down.draw_narrow(missing)
+            low = np.zeros(missing, dtype=np.intp)
+            if first < width:
+                low = self._part[width, first].draw_many(missing)
+            inside = narrowed([0, first])[low]
+            inside = inside + uniform_below(narrowed([first, width - first or 1])[low])
+            negative = long_words(missing) & np.uint64(1) == 1
+            parts.append(signed(down, inside, negative, width))
+            missing -= len(parts[-1])
+        return np.concatenate(parts)
+
+
+def signed(
+    down: NDArray[Any], inside: NDArray[Any], negative: NDArray[np.bool_], width: int
+) -> NDArray[Any]:
+    """Return ± (down · width + inside); 0 has one sign only, and who would be −0 is left out.
+
+    Parameters
+    ----------
+    down : array of int64 or of Python integers
+        Periods.
+    inside : the same
+        Where in the period.
+    negative : array of bool
+        The sign.
+    width : int
+        Of a period.
+    """
+    if (int(down.max(initial=0)) + 1) * width >> NARROW:
+        down = down.astype(object)
+    far = down * width + inside
+    return np.asarray(np.where(negative, -far, far)[~negative | (far != 0)])

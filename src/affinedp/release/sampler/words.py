@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 WORD_BITS = 32
 
 Words = NDArray[np.uint32]
+LongWords = NDArray[np.uint64]
 # How many words are wanted -> that many, independent and uniform.
 Source = Callable[[int], Words]
 
@@ -28,3 +29,14 @@ def system_words(count: int) -> Words:
         How many words of 32 bits.
     """
     return np.frombuffer(os.urandom(count * (WORD_BITS // 8)), dtype=np.uint32)
+
+
+def long_words(count: int) -> LongWords:
+    """Return words of 64 bits from the same generator.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    """
+    return np.frombuffer(os.urandom(count * 2 * (WORD_BITS // 8)), dtype=np.uint64)

@@ -57,12 +57,22 @@ export async function ask(kind, path, question, progress = () => {}, method = "P
     headers["content-type"] = "application/json";
     options.body = JSON.stringify(question);
   }
-  let found = await send(method, path, options);
-  while (found.status === 202) {
-    progress(found.content.progress, () => cancel(kind));
-    found = await send("GET", `/api/jobs/${name}`, { signal: control.signal });
+  try {
+    let found = await send(method, path, options);
+    while (found.status === 202) {
+      progress(found.content.progress, () => cancel(kind));
+      found = await send("GET", `/api/jobs/${name}`, { signal: control.signal });
+    }
+    return found.content;
+  } finally {
+    if (jobs.get(kind) === control) jobs.delete(kind);
   }
-  return found.content;
+}
+
+// Nobody waits any more: end what still runs, except what was charged.
+export function leave() {
+  for (const kind of jobs.keys())
+    if (!kind.startsWith("publish")) fetch(`/api/jobs/${kind}-${tab}`, { method: "DELETE", keepalive: true, headers: { "x-studio-token": address.token } }).catch(() => {});
 }
 
 export async function cancel(kind) {
@@ -70,9 +80,6 @@ export async function cancel(kind) {
 }
 
 export const get = async (path) => (await send("GET", path)).content;
-
-export const post = async (path, question) =>
-  (await send("POST", path, { body: JSON.stringify(question), headers: { "content-type": "application/json" } })).content;
 
 export const upload = async (file) =>
   (await send("POST", `/api/files?name=${encodeURIComponent(file.name)}`, { body: file, headers: { "content-type": "application/octet-stream" } })).content;

@@ -1,6 +1,7 @@
 // Step 1: equations as text, checked while they are typed, or suggested by a file.
 import { ask, forget, get, Refused, upload } from "./api.js";
 import { el, fill, find, number, show } from "./dom.js";
+import * as rows from "./rows.js";
 import { also, DEFAULTS, state } from "./state.js";
 
 const SIZES = [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]];
@@ -83,6 +84,7 @@ async function choose(file, changed) {
     if (state.file) forget(state.file);
     state.file = (await upload(file)).file;
     rejected = [];
+    rows.forget();
     await peek(changed);
   } catch (error) {
     failed(error);
@@ -108,7 +110,7 @@ async function peek(changed) {
 }
 
 function showFile(changed) {
-  const drop = el("button", { class: "plain", onclick: () => { forget(state.file); state.file = ""; found = null; rejected = []; say(); changed(); } }, "Forget it");
+  const drop = el("button", { class: "plain", onclick: () => { forget(state.file); state.file = ""; found = null; rejected = []; rows.forget(); say(); changed(); } }, "Forget it");
   const columns = outline.columns.slice(0, 40).map((name) => el("li", {}, name));
   if (outline.columns.length > 40) columns.push(el("li", {}, `and ${outline.columns.length - 40} more`));
   const look = el("button", { class: "primary small", id: "discover", onclick: () => discover(changed) }, "Look for equations in it");
@@ -118,6 +120,7 @@ function showFile(changed) {
     found ? null : el("p", { class: "quiet" }, "So far only the names of the columns were read. Looking for equations reads the numbers; what it finds is for you alone."),
     el("p", { class: "buttons" }, found ? null : look, drop),
     el("div", { id: "found", "aria-live": "polite" }, found ? suggestions(changed) : null),
+    found ? rows.showRows(found, state.file) : null,
   );
 }
 
@@ -128,6 +131,7 @@ async function discover(changed) {
     const told = (await ask("discover", "/api/discover", question, (progress, stop) =>
       fill(place, el("div", { class: "work" }, el("progress", { "aria-label": "Progress" }), el("span", {}, `${progress.note || "looking"} …`), el("button", { class: "plain", onclick: stop }, "Cancel"))),
     )).answer;
+    rows.learned(told);
     found = { ...told, epsilon: question.epsilon }; // the costs are about this ε, whatever comes later
     showFile(changed);
   } catch (error) {

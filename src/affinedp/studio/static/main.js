@@ -1,5 +1,5 @@
 // From the address to the page, and from every change back to the address.
-import { ask, get, Refused, whenUnreachable } from "./api.js";
+import { ask, get, leave, Refused, whenUnreachable } from "./api.js";
 import * as applications from "./applications.js";
 import { fill, find, later, show } from "./dom.js";
 import * as home from "./home.js";
@@ -9,6 +9,8 @@ import { question, read, state, write } from "./state.js";
 
 const VIEWS = ["numbers", "control", "consensus"];
 let names = [];
+// Gaussian noise for tables up to this size was found in seconds; for larger ones it may take minutes.
+const MOST_FOR_SECONDS = 36;
 
 function chooseView() {
   const view = VIEWS.includes(state.view) ? state.view : "numbers";
@@ -25,7 +27,7 @@ function chooseView() {
 function worker() {
   const since = Date.now();
   return (progress, stop) => {
-    const slow = Date.now() - since > 6000 && state.law !== "gaussian" ? ` (${Math.round((Date.now() - since) / 1000)} s; Gaussian noise with δ > 0 takes seconds)` : "";
+    const slow = Date.now() - since > 6000 && state.law !== "gaussian" && names.length <= MOST_FOR_SECONDS ? ` (${Math.round((Date.now() - since) / 1000)} s; Gaussian noise, which needs δ > 0, is mostly found in seconds)` : "";
     show(find("work"), true);
     find("work-bar").value = progress.share;
     find("work-note").textContent = (progress.note || progress.label || "working") + slow;
@@ -189,4 +191,5 @@ get("/api/hello").then((hello) => {
   known.setUp(changed, hello.most_bytes);
 }, quiet);
 refresh();
+window.addEventListener("pagehide", leave);
 window.addEventListener("hashchange", () => { read(); write(); refresh(); });

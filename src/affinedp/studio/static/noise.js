@@ -141,7 +141,7 @@ function showBars(answer) {
   const body = answer.levels.map((one) => el("tr", {}, el("th", { scope: "row" }, one.level === 0 ? "top totals" : `${one.level} below`), el("td", {}, number(one.numbers, 9)), one.noise.map((value) => el("td", {}, number(value)))));
   fill(find("levels"), answer.levels.length > 1 ? el("table", {}, el("caption", {}, "Typical noise by level"), el("thead", {}, head), el("tbody", {}, body)) : null);
   const intervals = answer.entries.slice(0, 200).map((one) => el("tr", {}, el("th", { scope: "row" }, one.name), el("td", {}, `± ${number(one.half)}`)));
-  fill(find("intervals"), el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "number"), el("th", { scope: "col" }, "published number"))), el("tbody", {}, intervals)), el("p", { class: "quiet" }, `Each by itself. ${answer.interval}.`));
+  fill(find("intervals"), el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "number"), el("th", { scope: "col" }, "published number"))), el("tbody", {}, intervals)), el("p", { class: "quiet" }, `Each by itself: ${answer.interval}.`));
 }
 
 function showFinePrint(answer) {

@@ -1,0 +1,140 @@
+"""What a release from the page does: tell what it would spend, or spend it.
+
+Each runs in a process of its own, with the limits of every computation: tables and ledgers are
+read nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from affinedp.budget.ledger import BudgetExceededError, Ledger
+from affinedp.errors import AffineDPError
+from affinedp.files.data import read_table
+from affinedp.mechanism import Mechanism
+from affinedp.progress import Progress
+from affinedp.studio.question import Publication
+from affinedp.studio.uploads import Held
+
+
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """What a preview shows, and what would be done.
+
+    Attributes
+    ----------
+    publication : Publication
+        What was asked for.
+    design : bytes
+        The answer of the design, as JSON; it holds the mechanism.
+    held : Held
+        The file with the private numbers, which no upload can change.
+    ticket : str
+        What confirms it.
+    until : float
+        When the offer ends.
+    """
+
+    publication: Publication
+    design: bytes
+    held: Held
+    ticket: str
+    until: float
+
+
+def preview(offer: Offer) -> dict[str, Any]:
+    """Return what a release would spend, and the ticket that confirms it if the budget allows it.
+
+    Parameters
+    ----------
+    offer : Offer
+        What is asked for.
+    """
+    publication = offer.publication
+    with Progress("the preview") as bar:
+        bar.update(0.1, "reading the file")
+        mechanism, table = _read(offer)
+        bar.update(0.8, "asking the ledger")
+        charges = len(table) if publication.rows == "same" else 1
+        with _ledger(publication.ledger) as ledger:
+            fits = ledger.fits(mechanism.guarantee, releases=charges)
+            return {
+                "rows": len(table),
+                "charges": charges,
+                "epsilon": mechanism.guarantee.epsilon(publication.question.delta),
+                "ledger": ledger.name,
+                "protects": ledger.protects,
+                "cap": ledger.epsilon,
+                "cap_delta": ledger.delta,
+                "spent": ledger.spent,
+                "remaining": ledger.remaining,
+                "fits": fits,
+                **({"ticket": offer.ticket} if fits else {}),
+            }
+
+
+def publish(offer: Offer) -> dict[str, Any]:
+    """Charge the ledger, draw the noise, and return the table.
+
+    Whoever ends this in between may lose what was charged; no noise is shown that was not.
+
+    Parameters
+    ----------
+    offer : Offer
+        What was confirmed.
+    """
+    with Progress("publishing") as bar:
+        bar.update(0.1, "reading the file")
+        mechanism, table = _read(offer)
+        bar.update(0.3, "drawing the noise")
+        with _ledger(offer.publication.ledger) as ledger:
+            try:
+                published = mechanism.release(
+                    table,
+                    ledger=ledger,
+                    label=offer.publication.label or "studio",
+                    rows=offer.publication.rows,
+                )
+            except BudgetExceededError as error:
+                raise AffineDPError(f"nothing was published: {error}") from None
+            return {
+                "csv": published.to_csv(index=False),
+                "spent": ledger.spent,
+                "remaining": ledger.remaining,
+            }
+
+
+def _ledger(path: str) -> Ledger:
+    """A ledger that exists; the page makes none, so that nobody makes a second by mistake."""
+    if path.startswith("~"):  # as shells read it
+        try:
+            path = str(Path(path).expanduser())
+        except RuntimeError:
+            raise AffineDPError(f"there is no user {path.split('/')[0]} on this machine") from None
+    return Ledger(path, create=False)
+
+
+def _read(offer: Offer) -> tuple[Mechanism, Any]:
+    """The mechanism, and the columns that are published in its order."""
+    mechanism = _loaded(json.loads(offer.design)["files"]["mechanism.json"])
+    held = offer.held
+    table = read_table(Path(held.name), content=held.content)
+    names = list(mechanism.manifold.names)
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise AffineDPError(
+            f"{held.name} has no column {missing[0]!r}, which the equations speak of: choose the "
+            "file with the numbers to publish"
+        )
+    return mechanism, table[names]
+
+
+def _loaded(text: str) -> Mechanism:
+    with TemporaryDirectory() as folder:  # a mechanism is public
+        file = Path(folder, "mechanism.json")
+        file.write_text(text, encoding="utf-8")
+        return Mechanism.load(file)

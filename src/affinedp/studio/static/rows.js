@@ -1,0 +1,56 @@
+// Equations between rows: the page publishes each row by itself, so they are shown, written into
+// the description of the table, and looked at as a whole.
+import { ask, save } from "./api.js";
+import { el, fill, number } from "./dom.js";
+
+let text = "";
+let tied = 0;
+
+// Told before anything is published row by row.
+export const warning = () =>
+  tied ? "Equations between rows were found in this file (step 1). Here every row is published by itself: whoever knows those equations learns more than this promise says." : "";
+
+export function forget() {
+  text = "";
+  tied = 0;
+}
+
+export function learned(found) {
+  text = found.table;
+  tied = found.between.length;
+}
+
+export function showRows(found, file) {
+  const place = el("div", { id: "table-said", "aria-live": "polite" });
+  const area = el("textarea", { id: "table-text", rows: String(Math.min(18, text.split("\n").length + 1)), spellcheck: "false", "aria-describedby": "table-hint", oninput: (event) => { text = event.target.value; } });
+  area.value = text;
+  const cost = (one) => (one.cost === null ? "" : ` If it is forgotten, ε = ${found.epsilon} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`);
+  return el("details", { id: "rows-card", open: tied > 0 },
+    el("summary", {}, tied ? `Equations between rows: ${tied === 60 ? "60 or more" : tied} found` : "Equations between rows: none found"),
+    found.between.length ? el("ul", { class: "found" }, found.between.slice(0, 8).map((one) => el("li", {}, el("code", {}, one.text), el("span", { class: "quiet" }, `${one.pattern}.${cost(one)}`)))) : null,
+    found.between.length > 8 ? el("p", { class: "quiet" }, `and ${found.between.length - 8} more`) : null,
+    el("p", { id: "table-hint", class: "quiet" }, "The steps below publish every row by itself and do not cover equations between rows. If the public knows one, publish the table as a whole: keep below what the public knows, and save it."),
+    el("label", { for: "table-text" }, "Description of the table"),
+    area,
+    el("p", { class: "buttons" },
+      el("button", { class: "plain", id: "table-look", onclick: () => look(file, place) }, "How accurate would it be?"),
+      el("button", { class: "plain", id: "table-save", onclick: () => save("table.toml", text, "application/toml") }, "Save table.toml")),
+    place,
+    el("p", { class: "quiet" }, "Publish it with ", el("code", {}, "affinedp release table.toml DATA --ledger budget.db -o published.csv"), "."));
+}
+
+async function look(file, place) {
+  const waiting = (progress, stop) => fill(place, el("div", { class: "work" }, el("progress", { "aria-label": "Progress" }), el("span", {}, `${progress.note || "working"} …`), el("button", { class: "plain", onclick: stop }, "Cancel")));
+  try {
+    const told = (await ask("table", "/api/table", { file, text }, waiting)).answer;
+    const head = el("tr", {}, ["level", "numbers", "noise", "95 of 100 within"].map((one) => el("th", { scope: "col" }, one)));
+    const body = told.levels.map((one) => el("tr", {}, el("th", { scope: "row" }, one.level), el("td", {}, number(one.numbers, 9)), el("td", {}, number(one.noise)), el("td", {}, `± ${number(one.half)}`)));
+    fill(place,
+      told.tied ? null : el("p", { class: "warn" }, "Nothing in this description ties rows: hierarchy, row_totals or changes would."),
+      el("table", {}, el("thead", {}, head), el("tbody", {}, body)),
+      el("pre", { class: "promise" }, told.promise),
+      el("p", { class: "quiet" }, "Nothing was spent, and no private number was used."));
+  } catch (error) {
+    if (error.name !== "AbortError") fill(place, el("p", { class: "warn", role: "alert" }, error.status === 409 ? "Cancelled." : error.message));
+  }
+}

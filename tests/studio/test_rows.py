@@ -1,0 +1,68 @@
+"""Equations between rows: found, told apart from those within, and looked at as a whole."""
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra studio")
+from affinedp.errors import AffineDPError
+from affinedp.studio import looking, tied_rows
+from affinedp.studio.uploads import Held
+
+ROWS = {"north": (310, 127), "south": (95, 441), "east": (273, 268), "all": (678, 836)}
+LINES = [f"{place},{women},{men},{women + men}" for place, (women, men) in ROWS.items()]
+TABLE = "region,women,men,total\n" + "\n".join(LINES) + "\n"
+HELD = Held("places.csv", TABLE.encode())
+TIE = 'row_totals = { "all" = ["north", "south", "east"] }'
+
+
+def test_equations_between_rows_are_told_apart_with_what_they_cost():
+    found = looking.discover_in(looking.Reading(HELD, (), 1.0, 0.0))
+    assert [one["text"] for one in found["equations"]] == ["total = women + men"]
+    (between,) = found["between"]
+    assert "region is 'all'" in between["text"]
+    assert between["cost"] == 2.0
+
+
+def test_the_description_can_be_completed_and_looked_at():
+    text = looking.discover_in(looking.Reading(HELD, (), 1.0, 0.0))["table"]
+    apart = tied_rows.table(tied_rows.Described(HELD, text))
+    assert not apart["tied"]
+    whole = tied_rows.table(tied_rows.Described(HELD, f"{TIE}\n{text}"))
+    assert whole["tied"]
+    assert sum(one["numbers"] for one in whole["levels"]) == 12
+    assert "person" in whole["promise"]
+
+
+def test_a_wrong_description_is_refused_in_words():
+    for text, words in (
+        ("[privacy", "not valid TOML"),
+        ("equations = []\n[privacy]\nmu = 1", "epsilon is missing"),
+        ('index = "no"\nequations = []\n[privacy]\nmu = 1\nepsilon = 1.0', "no such column"),
+    ):
+        with pytest.raises(AffineDPError, match=words):
+            tied_rows.table(tied_rows.Described(HELD, text))
+
+
+def test_between_rows_in_the_page(studio, page, tmp_path):
+    import affinedp as adp
+
+    (tmp_path / "places.csv").write_text(TABLE, encoding="utf-8")
+    with adp.Ledger(tmp_path / "budget.db", epsilon=90.0, protects="one person"):
+        pass
+    page.open(studio.link)
+    page.find("file").send_keys(str(tmp_path / "places.csv"))
+    page.until("document.getElementById('discover')")
+    page.click("discover")
+    page.until("document.getElementById('table-text')")
+    assert "Equations between rows: 1 found" in page.text("rows-card")
+    page.write("equations", "total = women + men")
+    text = page.find("table-text").get_property("value")
+    page.write("table-text", f"{TIE}\n{text}")
+    page.click("table-look")
+    page.until("document.querySelector('#table-said table')")
+    assert "no private number" in page.text("table-said")
+    page.driver.execute_script("document.getElementById('publishing').open = true")
+    page.write("ledger", str(tmp_path / "budget.db"))
+    page.click("preview")
+    page.until("document.getElementById('publish')")
+    assert "Equations between rows were found" in page.text("preview-said")
+    assert page.complaints() == []
