@@ -206,7 +206,8 @@ class ComposedCurve:
             return None
         if not others:
             return total, None
-        return total, _Other(*laws, math.hypot(*(s for _, s in others)) * (1 + 4 * EPS))
+        (law,) = laws
+        return total, _Other(law, math.hypot(*(s for _, s in others)) * (1 + 4 * EPS))
 
     @cached_property
     def _distribution(self) -> Any:

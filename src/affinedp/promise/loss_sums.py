@@ -96,7 +96,8 @@ def loss_sum(pairs: Mapping[ThreeAtoms, int], most: int = MOST_VALUES) -> LossSu
     if not 0 < total < 10**9:
         return None
     unit = Fraction(2) ** (math.frexp(float(total))[1] - GRID_BITS)
-    places, weights = np.zeros(1, dtype=np.int64), np.ones(1)
+    places = np.zeros(1, dtype=np.int64)
+    weights: FloatArray = np.ones(1)
     # the kinds with few values first, while sums may still meet
     for pair, count in sorted(pairs.items(), key=lambda item: item[1]):
         step = Fraction(pair.sensitivity) / unit
@@ -107,10 +108,10 @@ def loss_sum(pairs: Mapping[ThreeAtoms, int], most: int = MOST_VALUES) -> LossSu
         products = np.outer(weights, _power(_atoms(pair), count)).ravel()
         places, where, times = np.unique(sums, return_inverse=True, return_counts=True)
         rounding = 1 + (int(times.max()) + 4) * EPS
-        weights = np.bincount(where.ravel(), products) * rounding
+        weights = np.asarray(np.bincount(where.ravel(), products) * rounding, dtype=np.float64)
         if len(places) > most:
             return None
-    return LossSum(places * float(unit), weights)
+    return LossSum(np.asarray(places * float(unit), dtype=np.float64), weights)
 
 
 def _atoms(pair: ThreeAtoms) -> FloatArray:

@@ -42,7 +42,6 @@ from affinedp.control.gateway.usefulness import check_useful
 from affinedp.control.sensors.reach import Reach
 from affinedp.control.sensors.reading import readings_of
 from affinedp.control.sensors.sensor import Resolution, Sensor, sensor_of
-from affinedp.control.trajectory.dynamics import step_of
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
@@ -384,8 +383,7 @@ class Gateway:
         self.close()
 
     def __repr__(self) -> str:
-        step = step_of(self.next_step, self.horizon)
-        return f"Gateway(state={str(self._state.path)!r}, step {step})"
+        return f"Gateway(state={str(self._state.path)!r}, step {self.next_step} of {self.horizon})"
 
     def __reduce__(self) -> NoReturn:
         raise AffineDPError("a gateway is not copied: it holds the only draw of its trajectory")
