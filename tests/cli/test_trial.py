@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.control import control_app
+from affinedp.cli.sensor import read_scales
 from affinedp.errors import AffineDPError
 from affinedp.wire.broker import Broker
 from affinedp.wire.connection import Connection
@@ -54,6 +55,7 @@ def test_trial(loop, tmp_path, named):
         with Command(tmp_path, "control", "trial", loop, *words) as run:
             assert run.wait() == 0, run.said
     assert "plant: all steps, 12 of 12" in run.said
+    assert "noise on 1 output over 12 steps, one draw for all; affinedp report " in run.said
     assert home.stat().st_mode & 0o777 == 0o700
     assert len(steps(home / "plant.jsonl")) == 12
     seen = steps(home / "seen.jsonl")
@@ -105,3 +107,55 @@ def test_broker(tmp_path):
             connection.publish("t", b"1")
             assert connection.receive(PATIENCE).payload == b"1"
         assert broker.end(signal.SIGINT) == 0, broker.said
+
+
+HEATING = """
+horizon = 96
+[plant]
+A = [[0.84008, 0.13687], [0.00855, 0.98978]]
+B = [[0.4588], [0.0022]]
+C = [[1, 0]]
+x0 = [4, 2]
+[controller]
+feedback = [[0.7655, 0.2649]]
+observer = [[0.187], [0.1842]]
+[reference]
+constant = [20, 18.5]
+[privacy]
+epsilon = 1.0
+delta = 1e-3
+mu = [0.5, 0.1]
+"""
+
+
+@pytest.mark.slow
+def test_a_plant_whose_state_fades_is_told_once_what_to_do(tmp_path):
+    loop = tmp_path / "heating.toml"
+    loop.write_text(HEATING)
+    with Command(tmp_path, "control", "trial", loop) as run:
+        assert run.wait() == 2, run.said
+    assert run.said.count("the noise is uneven over time") == 1
+    assert "use neighbours='forward'" in run.said
+    assert "affinedp: the gateway ended: the noise of output" in run.said
+    scale = run.said.split("give --fresh-noise (a scale, here at least ")[1].split(")")[0]
+    with Command(tmp_path, "control", "trial", loop, "--fresh-noise", scale) as run:
+        assert run.wait() == 0, run.said
+    assert "gateway: all steps, 96 of 96" in run.said
+
+
+@pytest.mark.slow
+def test_a_gateway_without_an_end_does_not_count_to_it(tmp_path):
+    loop = tmp_path / "heating.toml"
+    loop.write_text(HEATING.replace("horizon = 96", "horizon = 6") + 'neighbours = "forward"\n')
+    with Command(tmp_path, "control", "trial", loop) as run:
+        assert run.wait() == 0, run.said
+    assert "gateway: stopped, 6 (without an end); dropped: nothing" in run.said
+    assert "at step 0 (without an end)" in (tmp_path / "heating-trial/gateway.log").read_text()
+
+
+def test_fresh_noise_is_a_number_for_each_output():
+    assert read_scales(None) is None
+    assert read_scales("0.5") == 0.5
+    assert read_scales("0.5,1") == [0.5, 1.0]
+    with pytest.raises(AffineDPError, match="--fresh-noise: 'much' is not a number"):
+        read_scales("much")

@@ -74,9 +74,11 @@ def test_a_new_run_gets_a_new_draw_and_a_new_charge(opener, tmp_path):
         second = [said(desk.answer(message(t, -20.0, run="new"))) for t in range(3)]
         assert desk.gateway is not before
         assert len(ledger.history()) == 2
-        # one draw for two runs would leave the same noise in both
+        # one draw for two runs would leave the same noise in both; what is sent lies on a grid of
+        # 1/16, where one of three steps agrees by chance in 2.4 % of the runs, and all in 6e-6
+        assert desk.gateway.commitment != before.commitment
         gaps = np.array([a["y"][0] - b["y"][0] for a, b in zip(first, second)])
-        assert np.all(np.abs(gaps) > 1e-3)
+        assert np.any(np.abs(gaps) > 1e-3)
         # a straggler of the run before gets nothing
         assert "stop" in said(desk.answer(message(3, -20.0)))
         # and the budget decides how many runs there are

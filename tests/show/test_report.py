@@ -519,3 +519,18 @@ def test_report_says_that_nothing_does_better_where_that_is_proved():
     assert "less may do" not in str(whole.report())
     real = adp.design_knorm(manifold, epsilon=1.0, starts=0)
     assert "not certified" in str(real.report())
+
+
+@pytest.mark.parametrize("law", ["gaussian", "knorm"])
+@pytest.mark.parametrize("delta", [1e-3, 2e-4, 1e-6])
+def test_labels_of_the_curve_stand_apart_and_inside(law, delta):
+    pytest.importorskip("matplotlib")
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    made = adp.design(M, epsilon=1.0, delta=delta, law=law)
+    figure = plot(made)
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert "asked for" in {text.get_text() for text in axes.texts}
+    assert all(axes.bbox.x0 < box.x0 and box.x1 < axes.bbox.x1 for box in boxes)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from affinedp.errors import AffineDPError
@@ -73,8 +74,14 @@ def design_loop(
             law=cast(Literal["auto", "laplace", "knorm"], chosen),
         )
 
-    found = designed("gaussian" if fresh else law)
-    # a gateway cannot send Laplace noise; K-norm noise is as pure, and costs nearly the same
-    found = designed("knorm") if law == "auto" and found.law == "laplace" else found
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = designed("gaussian" if fresh else law)
+    if law == "auto" and found.law == "laplace":
+        # a gateway cannot send Laplace noise; K-norm noise is as pure, and costs nearly the same
+        found = designed("knorm")
+    else:
+        for warning in said:
+            warnings.warn(warning.message, stacklevel=2)
     # pure noise keeps more; the report still begins with what was asked for
     return keeping(found, epsilon, delta or 0.0)

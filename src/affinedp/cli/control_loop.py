@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Loop = Annotated[Path, typer.Argument(help="Loop file, TOML or JSON.", show_default=False)]
+FreshNoise = Annotated[
+    str | None,
+    typer.Option(
+        help="Scale of the noise that is fresh at every step, one or one per output with commas "
+        "(default: what the sensors need)."
+    ),
+]
 Linger = Annotated[float, typer.Option(help="Seconds to stay after the last step.", min=0.0)]
 
 
@@ -62,6 +69,7 @@ def gateway(
     analog_noise: Annotated[
         float | None, typer.Option(help="Least noise before the converters; a promise of yours.")
     ] = None,
+    fresh_noise: FreshNoise = None,
     horizon: Annotated[
         int | None, typer.Option(help="How many steps this run has at most, if fewer.", min=1)
     ] = None,
@@ -112,7 +120,7 @@ def gateway(
     on where it was, and repeats what it said.  A plant that is started anew is a new run, which
     needs a new draw.
     """
-    from affinedp.cli.sensor import read_limits, read_resolution
+    from affinedp.cli.sensor import read_limits, read_resolution, read_scales
     from affinedp.control.processes.gateway import run_gateway
     from affinedp.wire.line import Place
 
@@ -124,6 +132,7 @@ def gateway(
         "resolution": read_resolution(resolution),
         "measurement_error": measurement_error,
         "analog_noise": analog_noise,
+        "fresh_noise": read_scales(fresh_noise),
         "horizon": horizon,
         **read_limits(limits),
     }
@@ -348,14 +357,15 @@ def _progress(who: str, horizon: int) -> Iterator[Any]:
 
 def _say(who: str, outcome: Outcome, horizon: int, as_json: bool) -> None:
     """Say what came of it; a run that ended before its time has an exit code of its own."""
+    from affinedp.control.trajectory.dynamics import step_of
+
     ending = "all steps" if outcome.finished else "ended" if outcome.reason else "stopped"
     dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.dropped.items()))
     if as_json:
         say_json(outcome_as_json(outcome) | {"horizon": horizon})
     else:
-        typer.echo(
-            f"{who}: {ending}, {outcome.steps} of {horizon}; dropped: {dropped or 'nothing'}"
-        )
+        steps = step_of(outcome.steps, horizon)
+        typer.echo(f"{who}: {ending}, {steps}; dropped: {dropped or 'nothing'}")
     if outcome.reason:
         typer.echo(f"{who}: {outcome.reason}", err=True)
         raise typer.Exit(LOOP_ENDED)

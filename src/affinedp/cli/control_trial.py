@@ -13,7 +13,7 @@ import typer
 
 from affinedp.cli.broker_options import attended
 from affinedp.cli.control_design import design_loop
-from affinedp.cli.control_loop import Loop, load_noise
+from affinedp.cli.control_loop import FreshNoise, Loop, load_noise
 from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson
 from affinedp.cli.output import say, say_json
@@ -38,6 +38,7 @@ def trial(
     resolution: Annotated[
         str, typer.Option(help="Step of the sensors, as for the gateway.")
     ] = "exact",
+    fresh_noise: FreshNoise = None,
     period: Annotated[float, typer.Option(help="Seconds per step, at least.", min=0.0)] = 0.0,
     as_json: AsJson = False,
 ) -> None:
@@ -81,6 +82,7 @@ def trial(
             "gateway": [
                 "--mechanism", noise, "--state", home / "secret.db", "--resolution", resolution,
                 "--in-broker", own,
+                *([] if fresh_noise is None else ["--fresh-noise", fresh_noise]),
             ],
             "plant": [
                 loop, "--out-broker", own, "--log", home / "plant.jsonl", "--period", period,
@@ -105,6 +107,7 @@ def trial(
         if guarantee.asked is not None:
             verdict = "keeps" if guarantee.keeps_asked() else "does NOT keep"
             say(f"the noise {verdict} {guarantee.asked}, as was asked")
+        say(f"{designed.report().title}; affinedp report {noise} says what it hides and costs")
         for line in said.values():
             say(line)
     if code:

@@ -54,6 +54,30 @@ def read_resolution(text: str) -> Any:
     return found if len(found) > 1 else found[0]
 
 
+def read_scales(text: str | None) -> list[float] | float | None:
+    """Return what ``--fresh-noise`` says: a number, or one per output.
+
+    Parameters
+    ----------
+    text : str or None
+        Such as ``0.1`` or ``0.1,0.05``.
+
+    Examples
+    --------
+    >>> read_scales("0.1, 0.05")
+    [0.1, 0.05]
+    """
+    if text is None:
+        return None
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        raise AffineDPError(
+            f"--fresh-noise: {text!r} is not a number, nor numbers with commas"
+        ) from None
+    return found if len(found) > 1 else found[0]
+
+
 def _one_resolution(word: str) -> Any:
     from affinedp.control.sensors.dither import Dither
 

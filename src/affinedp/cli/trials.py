@@ -86,7 +86,7 @@ def last_words(log: Path) -> str:
         Where it said it.
     """
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return said[-1] if said else "it said nothing"
+    return said[-1].removeprefix("affinedp: ") if said else "it said nothing"
 
 
 def end_all(processes: Iterable[subprocess.Popen[bytes]]) -> None:

@@ -102,7 +102,7 @@ def _other_columns(missing: list[str], unknown: list[str]) -> str:
         found.append(f"the mechanism does not know the column {_some(unknown)}")
     text = f"the data does not have the mechanism's entries: {', and '.join(found)}"
     if unknown and not missing:
-        text += "; leave out what is not released"
+        text += "; leave out what is not released, or describe the table: TableRelease keeps labels"
     return text
 
 

@@ -110,13 +110,16 @@ def draw_promise(axes: Axes, guarantee: Guarantee) -> None:
         axes.axvline(pure, color=OURS, linestyle="--", label=f"δ = 0 from ε ≈ {pure:.4g} on")
         axes.legend(loc="lower left")
         return
+    asked = guarantee.asked
     for delta in SHOWN_DELTAS:
         if delta < curve[1][0]:
             epsilon = guarantee.epsilon(delta)
             axes.plot(epsilon, delta, "o", color=OURS)
+            at_asked = asked is not None and 0.1 < asked.delta / delta < 10.0
             axes.annotate(
-                f"ε ≈ {epsilon:.3g}", (epsilon, delta), (6, 6), textcoords="offset points"
-            )
+                f"ε ≈ {epsilon:.3g}", (epsilon, delta), (6, 16 if at_asked else 6),
+                textcoords="offset points",
+            )  # fmt: skip
 
 
 def _mark_asked(axes: Axes, guarantee: Guarantee) -> None:
@@ -125,9 +128,10 @@ def _mark_asked(axes: Axes, guarantee: Guarantee) -> None:
     if asked is None or asked.releases > 1 or asked.delta <= 0.0:
         return
     axes.scatter([asked.epsilon], [asked.delta], marker="D", color=INDEPENDENT, zorder=3)
+    left = asked.epsilon > 0.75 * axes.get_xlim()[1]  # to the right there is no room for it
     axes.annotate(
-        "asked for", (asked.epsilon, asked.delta), (8, 4),
-        textcoords="offset points", color=INDEPENDENT,
+        "asked for", (asked.epsilon, asked.delta), (-8 if left else 8, -4),
+        textcoords="offset points", color=INDEPENDENT, ha="right" if left else "left", va="top",
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from affinedp.control.gateway.refusals import (
 )
 from affinedp.control.gateway.state import GatewayStateError
 from affinedp.control.processes.messages import WrongValuesError, decode, encode, encode_word
+from affinedp.control.trajectory.dynamics import step_of
 from affinedp.errors import AffineDPError
 from affinedp.wire.claim import Claim
 from affinedp.wire.line import LINGER, Line, OnStep, Outcome, Place, say_ready
@@ -218,7 +219,9 @@ def run_gateway(
         else nullcontext()
     )
     with claimed as held, line:
-        say_ready("gateway", source, target, f"at step {gateway.next_step} of {gateway.horizon}")
+        say_ready(
+            "gateway", source, target, f"at step {step_of(gateway.next_step, gateway.horizon)}"
+        )
 
         def done(quiet: float) -> bool:
             if held is not None:

@@ -288,22 +288,23 @@ def _least_of_laws(
     tol: float,
 ) -> TrajectoryMechanism:
     """The law of least cost: pure ones keep ε without δ, which is more than is asked for."""
+    laws: list[tuple[Law, float]] = [("gaussian", delta)] if delta > 0 else []
+    laws += [("knorm", 0.0), ("laplace", 0.0)] if epsilon > 0 else []
     found: list[TrajectoryMechanism] = []
-    if delta > 0:
-        found.append(
-            design_trajectory_noise(system, horizon, epsilon, delta, mu, neighbours, cost, tol=tol)
-        )
-    pure: tuple[Law, ...] = ("knorm", "laplace")
+    said: list[list[warnings.WarningMessage]] = []
     refused = ""
-    for law in pure if epsilon > 0 else ():
+    for law, each in laws:
         try:
-            found.append(
-                design_trajectory_noise(
-                    system, horizon, epsilon, 0.0, mu, neighbours, cost, law=law, tol=tol
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")  # of laws that are not taken nobody need hear
+                made = design_trajectory_noise(
+                    system, horizon, epsilon, each, mu, neighbours, cost, law=law, tol=tol
                 )
-            )
         except TooLargeBodyError as error:
             refused = f"; K-norm noise is out of reach: {error}"
+            continue
+        found.append(made)
+        said.append(heard)
     if not found:
         raise AffineDPError("ε = 0 needs δ > 0")
     dynamics = found[0].dynamics
@@ -312,6 +313,8 @@ def _least_of_laws(
     # of equal ones the first: a gateway sends K-norm noise, and no Laplace noise
     best = next(i for i, value in enumerate(costs) if value <= min(costs) * (1 + SAME))
     others = ", ".join(f"{one.law} {value / costs[best]:.3g}" for one, value in zip(found, costs))
+    for warning in said[best]:
+        warnings.warn(warning.message, stacklevel=4)
     note = f"the law of least cost, relative to it: {others}{refused}"
     chosen = replace(found[best], notes=(*found[best].notes, note), least=None)
     return with_lower_bound(chosen, cost, epsilon, delta)  # with the δ that was asked for

@@ -19,6 +19,24 @@ MOST_STEPS = 10**9
 ENDLESS = 2**40
 
 
+def step_of(step: int, horizon: int) -> str:
+    """Return how far a run is, in words: "96 of 100", or "96 (without an end)".
+
+    Parameters
+    ----------
+    step : int
+        How many steps there were.
+    horizon : int
+        How many there are at most.
+
+    Examples
+    --------
+    >>> step_of(96, 100), step_of(96, ENDLESS)
+    ('96 of 100', '96 (without an end)')
+    """
+    return f"{step} (without an end)" if horizon >= ENDLESS else f"{step} of {horizon}"
+
+
 @dataclass(frozen=True, eq=False)
 class Dynamics:
     """``x(t+1) = A(t) x(t) + B u(t)``, ``y(t) = C(t) x(t)`` for t = 0, …, horizon − 1.
