@@ -250,7 +250,8 @@ def _on_spark(data: Any, task: Task) -> list[Any]:
         import pyarrow
         from pyspark import TaskContext
 
-        number = TaskContext.get().partitionId()
+        context: Any = TaskContext.get()  # there is one wherever a task runs
+        number = context.partitionId()
         given, frame = list(batches), pandas.DataFrame()
         if given:
             # not doubles where a number is missing: they do not hold all whole numbers
