@@ -13,6 +13,8 @@ TERMS = 4096
 # Numbers in one table of the series' factors.
 MOST_WORK = 2e7
 TAIL = 1e-12
+# Slopes for Chernoff's bound, as shares of the steepest: steep ones for few terms, flat for many.
+SLOPES = np.concatenate([np.geomspace(1e-6, 1e-3, 200), np.linspace(0.001, 0.999, 999)])
 
 
 def laplace_reach(scales: FloatArray, times: FloatArray, level: float) -> float:
@@ -34,9 +36,39 @@ def laplace_reach(scales: FloatArray, times: FloatArray, level: float) -> float:
     if len(scales) * float(TERMS) > MOST_WORK or safe >= far:
         return safe
     step = math.pi / far  # the series has period 2 far, so what wraps around is beyond far
-    frequency = step * np.arange(1, TERMS + 1)
+    frequency: FloatArray = step * np.arange(1.0, TERMS + 1)
     decay = np.exp(-(np.log1p(np.outer(frequency, scales) ** 2) @ times)) / frequency
     missing = _left_out(scales, times, float(frequency[-1])) + TAIL
+
+    return covering(decay, frequency, far, missing, level, safe)
+
+
+def covering(
+    decay: FloatArray,
+    frequency: FloatArray,
+    far: float,
+    missing: float,
+    level: float,
+    safe: float,
+) -> float:
+    """Return the least t at which a Fourier series says that ``|sum| ≤ t`` has this probability.
+
+    Parameters
+    ----------
+    decay : array
+        The characteristic function at the frequencies, over them.
+    frequency : array
+        Multiples of π / far.
+    far : float
+        Half a period of the series.
+    missing : float
+        What is left out of the series, and what wraps around: taken off the probability.
+    level : float
+        In (0, 1).
+    safe : float
+        A t that certainly has it; returned where the series does not say so.
+    """
+    step = math.pi / far
 
     def coverage(t: float) -> float:
         series = float(decay @ np.sin(frequency * t))
@@ -69,8 +101,6 @@ def chernoff_reach(scales: FloatArray, times: FloatArray, probability: float) ->
     probability : float
         In (0, 1).
     """
-    # steep slopes are for few terms, flat ones for many
-    theta = np.concatenate([np.geomspace(1e-6, 1e-3, 200), np.linspace(0.001, 0.999, 999)])
-    theta = theta / float(scales.max())
+    theta = SLOPES / float(scales.max())
     logs = -(np.log1p(-(np.outer(theta, scales) ** 2)) @ times)
     return float(((logs - math.log(probability / 2)) / theta).min())

@@ -8,13 +8,11 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.bodies.laplace_reach import MOST_WORK, SLOPES, TAIL, covering
 from affinedp.errors import AffineDPError
 from affinedp.intervals import laplace_sum_reach
 from affinedp.promise.verification import Law
 
-# What a series for a law leaves out at most, and the factors it may need.
-TAIL = 1e-12
-MOST_WORK = 2e7
 # The smoothing number is so many times smaller than the reach, and damps the series up to here.
 SMOOTH = 400
 LAST = 8.5
@@ -126,7 +124,7 @@ def whole_sum_reach(
     terms = math.ceil(LAST / smooth / step)
     if len(c) * float(terms) > MOST_WORK or safe >= far:
         return safe
-    frequency = step * np.arange(1, terms + 1)
+    frequency: FloatArray = step * np.arange(1.0, terms + 1)
     logs = -((smooth * frequency) ** 2) / 2
     for factor, rate, often in zip(c.tolist(), np.sinh(y / 2).tolist(), count.tolist()):
         logs -= often * np.log1p((np.sin(factor / 2 * frequency) / rate) ** 2)
@@ -135,15 +133,7 @@ def whole_sum_reach(
     missing = 3 * TAIL
     wanted = 1 - (1 - level) * NORMAL_3
 
-    def coverage(t: float) -> float:
-        return t / far + 2 * step / math.pi * float(decay @ np.sin(frequency * t)) - missing
-
-    low, high = 0.0, safe
-    if coverage(high) < wanted:
-        return safe
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if coverage(middle) >= wanted else (middle, high)
+    high = covering(decay, frequency, far, missing, wanted, safe)
     return min(safe, (high + 3 * smooth) * (1 + 1e-12))
 
 
@@ -151,8 +141,7 @@ def _whole_chernoff(
     factors: FloatArray, rates: FloatArray, times: FloatArray, probability: float
 ) -> float:
     """A t with ``P(|sum| > t) ≤ probability``, at the best of many slopes."""
-    share = np.concatenate([np.geomspace(1e-6, 1e-3, 200), np.linspace(0.001, 0.999, 999)])
-    slopes = share * float((rates / factors).min())
+    slopes = SLOPES * float((rates / factors).min())
     logs = np.zeros(len(slopes))
     for factor, rate, often in zip(factors.tolist(), rates.tolist(), times.tolist()):
         grown = (np.sinh(factor / 2 * slopes) / math.sinh(rate / 2)) ** 2
