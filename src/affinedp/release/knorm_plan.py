@@ -124,9 +124,14 @@ class KNormPlan:
         alone, seen = self._entries_themselves
         steps[alone] = self._read(entries[:, seen].T, alone)
         for i, row in self._combinations.items():
-            steps[i] = row.rounded(entries, int(self.exponents[i]))
-            if self.start is not None and not row.divides(entries):
+            read = (
+                row.rounded(entries, int(self.exponents[i]))
+                if self.start is None
+                else row.whole(entries)
+            )
+            if read is None:
                 raise AffineDPError("x does not obey the equations in whole numbers")
+            steps[i] = read
         return self._with_sums(steps)
 
     def _whole_steps(self, entries: FloatArray) -> BigIntegers | None:

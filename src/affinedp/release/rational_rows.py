@@ -77,8 +77,8 @@ class RationalRow:
         up = (2 * rest > divisor) | ((2 * rest == divisor) & (whole % 2 == 1))
         return np.asarray(whole + up, dtype=object)
 
-    def divides(self, points: FloatArray) -> bool:
-        """Whether all of them are whole.
+    def whole(self, points: FloatArray) -> BigIntegers | None:
+        """Return the combinations themselves if all of them are whole, else None.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class RationalRow:
             Finite numbers.
         """
         total, divisor = self._quotient(points, 0)
-        return not np.any(total % divisor)
+        return None if np.any(total % divisor) else np.asarray(total // divisor, dtype=object)
 
     def _quotient(self, points: FloatArray, exponent: int) -> tuple[NDArray[Any], int]:
         """Whole numbers and what to divide them by, for steps of ``2**exponent``."""
