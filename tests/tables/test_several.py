@@ -134,7 +134,10 @@ def test_margins_agree_and_are_near_the_truth(neighbours):
         "two people of a table exchange places",
     )
     found = out.interval("sex", "age", level=0.9)
-    assert (found["lower"] <= found["count"]).all()
+    # the ends are whole, as the truth is; an estimate may lie between two whole numbers
+    assert (found["lower"] <= np.ceil(found["count"])).all()
+    assert (np.floor(found["count"]) <= found["upper"]).all()
+    assert (found["lower"] <= found["upper"]).all()
 
 
 def test_counts_are_as_good_as_people():

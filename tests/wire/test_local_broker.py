@@ -91,6 +91,10 @@ def test_one_publisher_at_a_time(own):
     with Claim(place, "me"):
         with pytest.raises(ClaimedError, match="another gateway"), Claim(place, "you"):
             pass
+        # the claim that came second stands there until its owner has renewed the first
+        with Connection(broker, ["claimed/claim"]) as witness:
+            while b"me" not in witness.receive(PATIENCE).payload:
+                pass
         with Claim(place, "me"):
             pass
     with Claim(place, "you"):

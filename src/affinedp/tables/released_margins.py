@@ -84,7 +84,8 @@ class ReleasedMarginTables:
         """Return one margin with the ends of confidence intervals for the true counts.
 
         They are around the numbers before rounding, end at whole numbers, as counts do, and are
-        cut at 0 for non-negative ones.
+        cut at 0 for non-negative ones.  A number between two whole ones may lie beside them:
+        29.8 with an interval of one number, 30.
 
         Parameters
         ----------
