@@ -102,7 +102,7 @@ def table_noise(
     for law in description.laws:
         limit = problem.sensitivity if law == "gaussian" else problem.pure_epsilon
         if count <= MOST_COMPARED:
-            practice += baseline_mechanisms(adjacency, law, limit, _cells(layout))
+            practice += baseline_mechanisms(adjacency, law, limit, _cells(layout), weights)
             levels = _levels(layout, adjacency, weights)
             alike = len(set(levels)) < len(levels) and count <= MOST_LEVELS
             if alike and not isinstance(adjacency, JointAdjacency):

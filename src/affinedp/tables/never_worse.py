@@ -84,14 +84,34 @@ def independent_error(
     weights : array or None
         One per entry; 1 by default.
     """
-    n = adjacency.manifold.n
-    scale = adjacency.sensitivity(np.eye(n), norm=2 if law == "gaussian" else 1).upper / limit
+    own = own_units(adjacency)
+    apart = np.diag(1 / own)
+    scale = adjacency.sensitivity(apart, norm=2 if law == "gaussian" else 1).upper / limit
     unit = scale**2 * (1.0 if law == "gaussian" else 2.0)
-    return unit * (n if weights is None else float(weights.sum()))
+    return unit * math.fsum(own**2 if weights is None else own**2 * weights)
+
+
+def own_units(adjacency: Adjacency) -> FloatArray:
+    """Return how far neighbours move every entry, and 1 for those that stay.
+
+    Whoever adds noise number by number adds it in the unit of each: people beside incomes.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Whom the promise is about.
+    """
+    mu: FloatArray | None = getattr(adjacency, "mu", None)
+    moved = np.abs(dense(adjacency.span())).max(axis=1) if mu is None else mu
+    return np.where(moved > 0, moved, 1.0)
 
 
 def baseline_mechanisms(
-    adjacency: Adjacency, law: Law, limit: float, cells: FloatArray
+    adjacency: Adjacency,
+    law: Law,
+    limit: float,
+    cells: FloatArray,
+    weights: FloatArray | None,
 ) -> Iterator[tuple[str, Mechanism]]:
     """Yield standard practice as mechanisms that keep the promise.
 
@@ -105,10 +125,12 @@ def baseline_mechanisms(
         The sensitivity that the promise allows.
     cells : array of bool
         Which entries are no totals.
+    weights : array or None
+        One per entry; 1 by default.
     """
     for name, y in ((PROJECTED, np.ones(len(cells))), (CELLS, cells.astype(float))):
         try:
-            yield name, diagonal_noise(adjacency, law, limit, y)
+            yield name, diagonal_noise(adjacency, law, limit, y, weights)
         except (AffineDPError, np.linalg.LinAlgError):
             continue  # noise on these entries does not cover the rest
 
@@ -172,7 +194,13 @@ def _by_cell(steps: FloatArray, sizes: FloatArray) -> tuple[FloatArray, FloatArr
     return columns, longest
 
 
-def diagonal_noise(adjacency: Adjacency, law: Law, limit: float, y: FloatArray) -> Mechanism:
+def diagonal_noise(
+    adjacency: Adjacency,
+    law: Law,
+    limit: float,
+    y: FloatArray,
+    weights: FloatArray | None = None,
+) -> Mechanism:
     """Return independent noise of weight y on every entry, brought onto the equations.
 
     Parameters
@@ -180,30 +208,29 @@ def diagonal_noise(adjacency: Adjacency, law: Law, limit: float, y: FloatArray) 
     adjacency : Adjacency
         Whom the promise is about.
     law : {"gaussian", "laplace"}
-        Law of the noise: variance 1/y or scale 1/y, up to a common factor.
+        Law of the noise: variance 1/y or scale 1/y in units of how far neighbours move the entry,
+        up to a common factor.
     limit : float
         The sensitivity that the promise allows.
     y : array
         One per entry, 0 for no noise of its own; only ratios count.
+    weights : array or None
+        What squared error costs, by which the promise is shared out to parts that move apart.
     """
     import scipy.sparse as sparse
 
-    bases, roots = [], []
-    for span in _spans(adjacency):
-        if span.size > MOST_NUMBERS:
-            raise AffineDPError("too many moves for a comparison")
-        basis = range_basis(span)
-        bases.append(basis)
-        roots.append(projected_root(basis, y, law))
+    if isinstance(adjacency, JointAdjacency):
+        return shared_out(
+            adjacency, law, limit, weights, lambda part: diagonal_noise(part, law, limit, y)
+        )
+    span = dense(adjacency.span())
+    if span.size > MOST_NUMBERS:
+        raise AffineDPError("too many moves for a comparison")
+    basis = range_basis(span)
+    root = projected_root(basis, y / own_units(adjacency) ** (2 if law == "gaussian" else 1), law)
     identity = sparse.csr_array(sparse.eye_array(adjacency.manifold.n))
     names = adjacency.manifold.names
-    if len(bases) == 1:
-        unit = build(adjacency, identity, bases[0], roots[0] / limit, law, names)
-    else:
-        basis = sparse.csr_array(np.hstack(bases))
-        root = sparse.csr_array(sparse.block_diag(roots)) / limit
-        unit = build(adjacency, identity, basis, root, law, names)
-    return at_the_limit(unit, limit)
+    return at_the_limit(build(adjacency, identity, basis, root / limit, law, names), limit)
 
 
 def projected_root(basis: FloatArray, y: FloatArray, law: Law) -> FloatArray:
@@ -221,16 +248,9 @@ def projected_root(basis: FloatArray, y: FloatArray, law: Law) -> FloatArray:
     if law == "gaussian":
         precision = basis.T @ (y[:, None] * basis)
         return np.asarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
-    kept = y > 0
+    kept = (y > 0) & basis.any(axis=1)  # draws that reach no output are not made
     precision = basis.T @ ((y**2)[:, None] * basis)
     return np.asarray(np.linalg.solve(precision, basis[kept].T * y[kept]))
-
-
-def _spans(adjacency: Adjacency) -> list[FloatArray]:
-    """Vectors that span the moves, part by part where parts move apart."""
-    if isinstance(adjacency, JointAdjacency):
-        return [dense(part.span()) for part in adjacency.parts]
-    return [dense(adjacency.span())]
 
 
 def shared_out(
