@@ -81,8 +81,9 @@ def run(folder: Path) -> None:
     kept = [line for line in lines if not line.startswith("x0")]
     public.write_text("\n".join(kept) + "\n", encoding="utf-8")
 
-    design = [*AFFINEDP, "control", "design", str(public), "-o", str(folder / "m.json")]
-    subprocess.run(design, check=True)
+    # the noise of the paper: what is said of unbiased estimates below is about this law
+    design = [*AFFINEDP, "control", "design", str(public), "--law", "gaussian"]
+    subprocess.run([*design, "-o", str(folder / "m.json")], check=True)
     with ExitStack() as stack:
         own = stack.enter_context(broker(folder, "own"))
         everyone = stack.enter_context(broker(folder, "everyone"))

@@ -8,7 +8,12 @@ import pytest
 
 import affinedp as adp
 from affinedp import AffineDPError
-from affinedp.control import TrajectoryMechanism, design_output_noise, once_then_predict
+from affinedp.control import (
+    TrajectoryMechanism,
+    design_output_noise,
+    independent_output_noise,
+    once_then_predict,
+)
 from affinedp.promise.least_error import least_variance
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
@@ -164,3 +169,14 @@ def test_the_basis_is_not_a_stronger_promise(law, kind, said):
         ([[1, 0.1], [0, 1]], [[1, 0]]), 20, 1.0, mu=[1.0, 0.1], neighbours=kind, law=law
     )
     assert said in noise.guarantee.basis
+
+
+@pytest.mark.parametrize("law", ["gaussian", "auto"])
+def test_a_report_is_about_all_steps_and_compares_what_was_asked(law):
+    noise = vehicle(delta=0.01, law=law)
+    report = noise.report()
+    typical = np.sqrt((noise.noise_by_time**2).mean())
+    assert dict(report.opening)["How far off a number is"].startswith(f"typically {typical:.3g} ")
+    # fresh Gaussian noise for (1, 0.01), whatever the law of the design
+    fresh = independent_output_noise(VEHICLE, 100, 1.0, 0.01, mu=[1, 0.1])
+    assert report.baseline.deviation == pytest.approx(fresh.noise_by_time[0, 0], rel=1e-9)

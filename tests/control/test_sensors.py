@@ -309,6 +309,20 @@ def test_a_watch_says_so_once_and_never_without_reason():
     assert [f for f in found if f] == [0.25]
 
 
+def test_a_short_simulation_in_decimals_is_no_sensor():
+    """The first numbers of x(t+1) = A x(t) are short decimals when A and x(0) are."""
+    watch, state = GridWatch(0.0), [5.0, 1.0]
+    for _ in range(100):
+        assert watch.take(state[0]) is None
+        state = [0.9 * state[0] + 0.1 * state[1], 0.8 * state[1]]
+
+
+def test_a_sensor_that_was_called_exact_is_noticed_when_readings_come_again():
+    watch = GridWatch(0.0)
+    found = [watch.take(20.0 + 0.1 * (n % 12)) for n in range(100)]
+    assert [f for f in found if f] == [pytest.approx(0.1, rel=1e-9)]
+
+
 def printed(step, digits):
     """A wandering temperature, rounded to a step and printed with some digits."""
     rng = np.random.default_rng(4)

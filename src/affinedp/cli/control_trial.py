@@ -16,7 +16,7 @@ from affinedp.cli.control_design import design_loop
 from affinedp.cli.control_loop import FreshNoise, Loop, load_noise
 from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson
-from affinedp.cli.output import say, say_json
+from affinedp.cli.output import say, say_json, warn
 from affinedp.cli.trials import end_all, folder_for_owner, last_words, named_or_own, start
 from affinedp.errors import AffineDPError
 
@@ -100,8 +100,9 @@ def trial(
         code = running["plant"].poll()
         end_all(running.values())
     said = {name: last_words(home / f"{name}.log") for name in commands}
+    alarms = _alarms(home / "secret.db")
     if as_json:
-        ends = {"folder": str(home), "exit_code": code, "last_words": said}
+        ends = {"folder": str(home), "exit_code": code, "last_words": said, "alarms": alarms}
         say_json({**promise_as_json(guarantee), **ends})
     else:
         if guarantee.asked is not None:
@@ -110,8 +111,18 @@ def trial(
         say(f"{designed.report().title}; affinedp report {noise} says what it hides and costs")
         for line in said.values():
             say(line)
+    for line in alarms:  # whoever tries a loop out owns its readings
+        warn(line)
     if code:
         raise typer.Exit(code if code > 0 else 4)
+
+
+def _alarms(state: Path) -> list[str]:
+    """What the gateway wrote down about its readings."""
+    from affinedp.control.gateway.alarms import alarms_of
+
+    log = alarms_of(state)
+    return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
 
 
 def _until_it_listens(

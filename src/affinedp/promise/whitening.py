@@ -104,11 +104,14 @@ def whiten(noise: Matrix, query: Matrix) -> Whitened:
         full_column_rank &= part.full_column_rank
     if not parts:
         raise AffineDPError("noise_matrix is zero: there is no noise")
-    if len(blocks) == 1:
+    if len(blocks) == 1 and len(places[0]) == noise.shape[1]:
         return Whitened(parts[0], error, full_column_rank, ranges)
-    stacked = sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
-    order = np.argsort(np.concatenate(places))
-    return Whitened(stacked[order], error, full_column_rank, ranges)
+    stacked = sparse.coo_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
+    # a draw that no output has is no unit of anything: its row stays empty
+    row = np.concatenate(places)[stacked.row]
+    shape = (noise.shape[1], query.shape[1])
+    whole = sparse.csr_array((stacked.data, (row, stacked.col)), shape=shape)
+    return Whitened(whole, error, full_column_rank, ranges)
 
 
 def _noise_blocks(noise: Matrix) -> list[tuple[IntArray, IntArray]]:

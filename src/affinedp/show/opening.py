@@ -37,7 +37,10 @@ def headline(guarantee: Guarantee) -> str:
 
 
 def paragraph(
-    guarantee: Guarantee, deviations: Iterable[float], unprotected: Sequence[str] = ()
+    guarantee: Guarantee,
+    deviations: Iterable[float],
+    unprotected: Sequence[str] = (),
+    typical: float | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """Return a paragraph for people who decide, as sentences with a lead each.
 
@@ -49,6 +52,8 @@ def paragraph(
         Standard deviations of the noise on the numbers.
     unprotected : sequence of str
         What else is not covered.
+    typical : float, optional
+        Root mean square of all of them, where only some are listed.
 
     Examples
     --------
@@ -63,7 +68,7 @@ def paragraph(
         ("Who is protected", _who(guarantee.neighbours)),
         ("From whom", FROM_WHOM),
         ("What an attacker gets", _odds(guarantee)),
-        ("How far off a number is", _error(deviations)),
+        ("How far off a number is", _error(deviations, typical)),
         ("What is not covered", "; ".join([NOT_COVERED, *unprotected])),
     )
 
@@ -152,11 +157,11 @@ def _odds(guarantee: Guarantee) -> str:
     return text
 
 
-def _error(deviations: Iterable[float]) -> str:
+def _error(deviations: Iterable[float], typical: float | None) -> str:
     sizes = np.fromiter(deviations, dtype=float)
     if not len(sizes):
         return "no noise is listed"
-    mean = float(np.sqrt(np.mean(sizes**2)))
+    mean = float(np.sqrt(np.mean(sizes**2))) if typical is None else typical
     low, high = float(sizes.min()), float(sizes.max())
     text = f"typically {mean:.3g} (root mean square"
     if f"{low:.3g}" != f"{high:.3g}":

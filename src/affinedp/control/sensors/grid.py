@@ -93,10 +93,11 @@ class GridWatch:
             A finite number.
         """
         self._taken += 1
-        if self._done or reading in self._readings:
+        again = reading in self._readings and self._taken != 2 * len(self._readings)
+        if self._done or again:
             return None
         self._readings.add(reading)
-        if len(self._readings) < FEWEST:
+        if len(self._readings) < FEWEST or not self._telling():
             return None
         step = self._coarser(sorted(self._readings))
         if step is not None:
@@ -105,6 +106,14 @@ class GridWatch:
             self._readings.clear()  # as fine as declared; the next ones are looked at anew
             self._taken = 0
         return step
+
+    def _telling(self) -> bool:
+        """Whether a common step would say something: the first numbers of a simulation have one.
+
+        0.9 · 5 is a short decimal, and so are the next few; but a sensor's readings come again.
+        """
+        different = len(self._readings)
+        return self._declared > 0 or different >= ENOUGH or self._taken >= 2 * different
 
     def _coarser(self, values: Sequence[float]) -> float | None:
         """A coarser step than declared, if chance makes one as coarse no oftener than CHANCE."""

@@ -12,6 +12,7 @@ from affinedp.control.trajectory.dynamics import ENDLESS
 from affinedp.control.trajectory.promise import independent_laplace_promise, independent_promise
 from affinedp.control.trajectory.record import MOST_LISTED, OneDrawNoise, OutputNoise
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.promise.calibration import gaussian_sensitivity
 from affinedp.show.baseline import Baseline
 from affinedp.show.opening import headline, paragraph
 from affinedp.show.page import OutputRow, Report, printable, printed, round_up
@@ -70,8 +71,25 @@ def report(noise: OutputNoise) -> Report:
         baseline=baseline,
         picture=lambda: plot(noise),
         headline=headline(noise.guarantee),
-        opening=printed(paragraph(noise.guarantee, (row.deviation for row in rows), [HIDES_NOT])),
+        opening=printed(
+            paragraph(
+                noise.guarantee,
+                noise.noise_at(_drawn_times(noise.horizon)).ravel(),
+                [HIDES_NOT],
+                math.sqrt(_mean_square(noise)),
+            )
+        ),
     )
+
+
+def _mean_square(noise: OutputNoise) -> float:
+    """Of all steps and outputs."""
+    return noise.expected_squared_error / (noise.horizon * noise.outputs)
+
+
+def _drawn_times(horizon: int) -> list[int]:
+    """All times, or as many as a figure can show."""
+    return sorted(set(np.linspace(0, horizon - 1, min(horizon, DRAWN_TIMES)).astype(int).tolist()))
 
 
 def _over(steps: int) -> str:
@@ -96,13 +114,23 @@ def independent_baseline(noise: OutputNoise) -> Baseline:
     if noise.horizon > MOST_LISTED and noise.neighbours.kind == "initial":
         return Baseline(None, "over so many steps it is not computed")
     try:
-        gaussian = noise.law == "gaussian"
-        promise = independent_promise if gaussian else independent_laplace_promise
-        unit = promise(noise.neighbours, 1.0)
+        return Baseline(min(_fresh_deviations(noise)))
     except AffineDPError as error:
         return Baseline(None, str(error).partition(". ")[0])
-    scale = unit.sensitivity / noise.guarantee.sensitivity
-    return Baseline(scale if gaussian else scale * math.sqrt(2.0))
+
+
+def _fresh_deviations(noise: OutputNoise) -> Iterator[float]:
+    """Of fresh noise, for what this noise keeps and, where δ was allowed, for what was asked."""
+    guarantee = noise.guarantee
+    asked = guarantee.asked
+    if noise.law == "gaussian":
+        yield independent_promise(noise.neighbours, 1.0).sensitivity / guarantee.sensitivity
+        return
+    unit = independent_laplace_promise(noise.neighbours, 1.0)
+    yield math.sqrt(2.0) * unit.sensitivity / guarantee.sensitivity
+    if asked is not None and asked.delta > 0 and asked.releases == 1:
+        allowed = float(gaussian_sensitivity(asked.epsilon, asked.delta))
+        yield independent_promise(noise.neighbours, 1.0).sensitivity / allowed
 
 
 def _promise(noise: OutputNoise) -> Iterator[tuple[str, str]]:
@@ -116,7 +144,7 @@ def _promise(noise: OutputNoise) -> Iterator[tuple[str, str]]:
 
 
 def _totals(noise: OutputNoise, baseline: Baseline) -> Iterator[tuple[str, str]]:
-    mean = noise.expected_squared_error / (noise.horizon * noise.outputs)
+    mean = _mean_square(noise)
     yield "noise", f"root mean square {math.sqrt(mean):.4g} over all steps and outputs"
     if baseline.deviation is not None:
         ratio = mean / baseline.deviation**2
@@ -154,8 +182,8 @@ def plot(noise: OutputNoise) -> Figure:
     promise, axes = figure.subplots(1, 2, width_ratios=(1, 1.5))
     draw_promise(promise, noise.guarantee)
     axes.set_title("Noise by time")
-    times = np.unique(np.linspace(0, noise.horizon - 1, DRAWN_TIMES).astype(int))
-    deviations = noise.noise_at(times.tolist())
+    times = _drawn_times(noise.horizon)
+    deviations = noise.noise_at(times)
     styles = ("-", "-.", ":", (0, (5, 1)))
     for i, name in enumerate(noise.dynamics.output_names):
         label, style = printable(name), styles[i % len(styles)]
