@@ -424,3 +424,19 @@ def test_practice_adds_noise_in_the_unit_of_each_number(weight):
     assert pure.weighted_error == pytest.approx(least, rel=1e-3)
     cells = [one.error for one in chosen.compared if one.name == "noise on the cells, added up"]
     assert min(cells) == pytest.approx(least, rel=1e-3)
+
+
+def test_columns_of_several_units_count_in_their_own():
+    """People are not drowned in noise because incomes stand beside them."""
+    table = pd.DataFrame({"s": [4], "a": [1], "b": [3], "u": [25], "c": [10], "d": [15]})
+    described = {"totals": {"s": ["a", "b"], "u": ["c", "d"]}, "rows": "separate", "epsilon": 1.0,
+                 "law": "laplace"}  # fmt: skip
+    alike = TableRelease(**described).design(table)
+    uneven = TableRelease(
+        **described, mu=dict.fromkeys("abs", 1.0) | dict.fromkeys("cdu", 1000.0)
+    ).design(table)
+    assert uneven.noise[list("abs")].to_numpy() == pytest.approx(alike.noise[list("abs")])
+    assert uneven.noise[list("cdu")].to_numpy() == pytest.approx(1000 * alike.noise[list("cdu")])
+    assert uneven.weighted_error == pytest.approx(alike.weighted_error)
+    assert sorted(uneven.levels().index) == list("abcdsu")
+    assert sorted(alike.levels().index) == ["columns", "total columns"]

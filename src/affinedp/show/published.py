@@ -10,6 +10,8 @@ from html import escape
 from affinedp.show.styles import LEFT, RIGHT
 
 BETWEEN = "  "
+# The promise must not hide below thousands of rows.
+BOX = "overflow:auto;max-height:32em"
 # Labels wrap between words, and within a word only where it is longer than that.
 WRAP = "overflow-wrap:break-word;max-width:24em"
 
@@ -114,7 +116,7 @@ class PublishedNumbers:
         rest = f"<p>and {more:,} more rows</p>" if more else ""
         return (
             f"<section><{heading}>{escape(self.caption)}</{heading}>"
-            f"<div style='overflow-x:auto'><table><thead>{head}</thead><tbody>{body}</tbody>"
+            f"<div style='{BOX}'><table><thead>{head}</thead><tbody>{body}</tbody>"
             f"</table></div>{rest}</section>"
         )
 

@@ -45,7 +45,7 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
         Its names, labels and size are used.
     """
     layout = layout_of(description, table)
-    weights = layout.weights(description.weights)
+    weights = layout.weights(description.weights, description.mu)
     parent = tree_parents(description, layout)
     if parent is not None:
         try:

@@ -114,7 +114,7 @@ class DesignedNoise:
         errors = self.mechanism.expected_squared_errors
         if isinstance(self.mechanism, TreeMechanism):
             errors = errors[self.layout.private]
-        weights = self.layout.weights(self.description.weights)
+        weights = self.layout.weights(self.description.weights, self.description.mu)
         return math.fsum(errors if weights is None else errors * weights)
 
     @property

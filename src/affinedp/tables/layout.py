@@ -5,6 +5,7 @@ Each row is a data set (an entry is a column), or the whole table is one (an ent
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -163,16 +164,33 @@ class Layout:
         each = [values.get(name, default) for name in self.columns]
         return np.array([float(each[entry % len(each)]) for entry in self.private])
 
-    def weights(self, given: Any) -> FloatArray | None:
+    def units(self, mu: Any) -> FloatArray | None:
+        """Return the μ of every private entry, or None where it is the same for all.
+
+        Parameters
+        ----------
+        mu : float or mapping
+            One number, or numbers by column.
+        """
+        if not isinstance(mu, Mapping):
+            return None
+        own = self.by_column(mu, math.nan, "mu")
+        return own if np.any(own != own[0]) else None
+
+    def weights(self, given: Any, mu: Any = 1.0) -> FloatArray | None:
         """Return what squared error costs, one number per private entry.
 
         Parameters
         ----------
         given : mapping, "levels" or None
-            By column, by row label, or the same for every level as a whole.
+            By column, by row label, or the same for every level as a whole.  If nothing is said,
+            each number counts in units of its μ: people and incomes have no sum.
+        mu : float or mapping
+            How far one person moves a number, for all or by column.
         """
         if given is None:
-            return None
+            own = self.units(mu)
+            return None if own is None else 1 / np.where(own > 0, own, own.max()) ** 2
         if isinstance(given, str):
             level = [self.levels[entry] for entry in self.private.tolist()]
             count = Counter(level)

@@ -20,7 +20,7 @@ CROSSED = {
 }
 
 
-def level_names(layout: Layout, hierarchy: Any) -> list[str]:
+def level_names(layout: Layout, hierarchy: Any, mu: Any = 1.0) -> list[str]:
     """Return the level of every private entry in words.
 
     Parameters
@@ -29,10 +29,13 @@ def level_names(layout: Layout, hierarchy: Any) -> list[str]:
         The entries.
     hierarchy : str, sequence of str or None
         The names of the levels of rows, if they have any.
+    mu : float or mapping
+        How far one person moves a number: columns of several units stay apart, by name.
     """
     levels = [layout.levels[entry] for entry in layout.private.tolist()]
     deepest = max(row for row, _ in layout.levels)
-    if hierarchy is None and {*levels} <= CROSSED.keys() and len({*levels}) > 2:
+    units = layout.units(mu)
+    if units is None and hierarchy is None and {*levels} <= CROSSED.keys() and len({*levels}) > 2:
         return [CROSSED[level] for level in levels]
     rows = {depth: f"rows at depth {depth}" for depth in range(deepest + 1)}
     rows[0] = "the top row" if deepest else "rows"
@@ -48,8 +51,9 @@ def level_names(layout: Layout, hierarchy: Any) -> list[str]:
         across = {0: "total columns", 1: "columns"}
     several_rows = len({row for row, _ in levels}) > 1
     names = []
-    for row, column in levels:
-        parts = [rows[row] if several_rows else "", across[column]]
+    for entry, (row, column) in zip(layout.private.tolist(), levels):
+        own = layout.columns[entry % len(layout.columns)]
+        parts = [rows[row] if several_rows else "", across[column] if units is None else own]
         names.append(", ".join(part for part in parts if part) or "all numbers")
     return names
 
@@ -97,7 +101,7 @@ def level_summary(
 
     level = checked_level(level)
     layout = design.layout
-    names = level_names(layout, hierarchy)
+    names = level_names(layout, hierarchy, design.description.mu)
     noise = _flat(design, design.noise)
     # where whole numbers are near the estimates, widths hold around either of them
     near = not design.description.nonnegative

@@ -95,6 +95,8 @@ def with_interval(value: float, low: float, high: float, digits: int) -> str:
     --------
     >>> with_interval(1448, 1440, 1456, 1), with_interval(3.283, -5.549, 12.11, 1)
     ('1,448 (1,440 to 1,456)', '3.3 (-5.6 to 12.2)')
+    >>> with_interval(-0.3, -37.0, 36.0, 0)
+    '0 (-37 to 36)'
     """
     step = 10.0**-digits
     ends = [low, high]
@@ -105,7 +107,7 @@ def with_interval(value: float, low: float, high: float, digits: int) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return f"{value:,d}" if isinstance(value, int) else f"{value:,.{digits}f}"
+    return f"{value:,d}" if isinstance(value, int) else f"{value:z,.{digits}f}"
 
 
 def _digits(low: list[float], high: list[float]) -> int:

@@ -96,7 +96,8 @@ class TableRelease(TableDescription):
         determine all others.
     weights : mapping or "levels", optional
         What squared error costs in each private column, or in each row (1 if not named); or the
-        same for every level of the table as a whole.
+        same for every level of the table as a whole.  If nothing is said it is 1, and where columns
+        have a μ each, 1/μ²: people and incomes count in their own units.
     adjust : sequence of str, or "totals"
         Columns (or all totals) that are changed to fit where they are off by rounding.
     within : float, optional

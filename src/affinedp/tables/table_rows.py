@@ -192,7 +192,7 @@ def _refuse_decimals(layout: Layout, secret: FloatArray) -> None:
             raise TableError(
                 f"{name!r} holds numbers that are not whole, or too large, but the noise was "
                 "designed for counts of people, which are whole: count in smaller units, or say "
-                "whole=False",
+                "whole=False (in a file: whole = false under [privacy])",
                 "",
                 name,
             )
