@@ -363,3 +363,10 @@ def test_a_command_loads_no_other():
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root)
     assert said.returncode == 0, said.stderr
     assert said.stdout.strip().endswith("[]")
+
+
+def test_a_misspelt_file_is_answered_with_the_one_that_was_meant(run, tmp_path):
+    (tmp_path / "cells.toml").write_text(CELLS)
+    code, _, err = run("verify", str(tmp_path / "cell.toml"))
+    assert code == 2
+    assert "did you mean 'cells.toml'?" in err

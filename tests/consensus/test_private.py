@@ -166,3 +166,12 @@ def test_files_that_are_wrong(old, new, words, tmp_path):
         read_network(file)
     assert str(file) in str(refused.value)
     assert "4711" not in str(refused.value)
+
+
+def test_a_file_may_leave_the_law_to_the_promise(tmp_path):
+    file = tmp_path / "n.toml"
+    file.write_text('links = [["a", "b"]]\n[noise]\nlaw = "auto"\nepsilon = 1.0\ndelta = 0.01\n')
+    assert read_network(file).consensus.law == "laplace"
+    file.write_text('links = [["a", "b"]]\n[noise]\nlaw = "best"\nepsilon = 1.0\n')
+    with pytest.raises(AffineDPError, match="'auto'"):
+        read_network(file)

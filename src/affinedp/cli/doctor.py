@@ -175,14 +175,18 @@ def _trial_release() -> Finding:
         iid_noise(AffineManifold([[1, -1]]), law="laplace", epsilon=1.0).release([0.0, 0.0])
     except Exception as error:  # a broken sampler must be reported, whatever it raises
         return Finding("core", "trial release", "problem", f"{type(error).__name__}: {error}")
-    return Finding("core", "trial release", "fine", "OpenDP draws noise from the system")
+    return Finding(
+        "core", "trial release", "fine", "noise is drawn from the randomness of the system"
+    )
 
 
 def _extras() -> Iterable[Finding]:
     for extra, packages in EXTRAS.items():
         versions = {package: _version(package) for package in packages}
-        if None in versions.values():
-            yield Finding("extras", extra, "missing", install_command(extra))
+        missing = [package for package, version in versions.items() if version is None]
+        if missing:
+            some = f"{', '.join(missing)}: " if len(missing) < len(packages) else ""
+            yield Finding("extras", extra, "missing", f"{some}{install_command(extra)}")
         else:
             there = ", ".join(f"{package} {version}" for package, version in versions.items())
             yield Finding("extras", extra, "fine", there)

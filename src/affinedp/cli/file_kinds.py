@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -94,6 +94,13 @@ def _by_keys(path: Path) -> Kind:
     return "problem" if not found and "equations" in keys else ""
 
 
+def _beside(path: Path) -> list[str]:
+    """Names of the files in the same folder."""
+    with suppress(OSError):
+        return sorted(other.name for other in path.parent.iterdir() if other.is_file())
+    return []
+
+
 def expect(path: Path, *wanted: Kind) -> Kind:
     """Return what a file seems to be, and refuse one that is clearly something else.
 
@@ -106,7 +113,9 @@ def expect(path: Path, *wanted: Kind) -> Kind:
     """
     file = visible(str(path))
     if not path.exists():
-        raise AffineDPError(f"{file} does not exist")
+        from affinedp.files.values import hint  # loads NumPy, which no good file waits for
+
+        raise AffineDPError(f"{file} does not exist{visible(hint(path.name, _beside(path)))}")
     if path.is_dir():
         raise AffineDPError(f"{file} is a folder, not {_article(wanted[0])}")
     if path.is_file() and path.stat().st_size == 0 and path.suffix.lower() != ".toml":

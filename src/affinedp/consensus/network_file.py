@@ -23,7 +23,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,6 +34,11 @@ from affinedp.files.documents import read_document
 from affinedp.files.values import check_keys, choice, number, section, shown
 from affinedp.promise.verification import Law
 
+_LAWS: dict[str, Law | Literal["auto"]] = {
+    "gaussian": "gaussian",
+    "laplace": "laplace",
+    "auto": "auto",
+}
 _NOISE = ("law", "epsilon", "delta", "mu", "sigma")
 _KEYS = {
     "": dict.fromkeys(("rounds", "links", "weights", "noise", "values"), ""),
@@ -191,8 +196,7 @@ def _network_file(document: Mapping[str, Any]) -> NetworkFile:
     settings: dict[str, Any] = {
         key: _numbers(noise[key], f"{key} in [noise]") for key in _NOISE[1:] if key in noise
     }
-    named = choice(noise.get("law", "gaussian"), "law in [noise]", ("gaussian", "laplace"))
-    law: Law = "laplace" if named == "laplace" else "gaussian"
+    law = _LAWS[choice(noise.get("law", "gaussian"), "law in [noise]", tuple(_LAWS))]
     consensus = PrivateConsensus.from_edges(
         len(names),
         [names[a] for a, _ in ends],

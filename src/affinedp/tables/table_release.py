@@ -51,7 +51,8 @@ class TableRelease(TableDescription):
     delta : float
         δ of the promise; 0 for Laplace noise.
     law : {"gaussian", "laplace"}, optional
-        Law of the noise.  By default the better one: Laplace noise keeps (ε, δ) too.
+        Law of the noise.  By default the best one, K-norm, staircase and geometric noise among
+        them: what keeps ε keeps (ε, δ) too.
     mu : float or mapping
         How much one person counts for: one number, or one per private column.
     equations : sequence of str, optional
