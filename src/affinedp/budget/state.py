@@ -93,6 +93,7 @@ class State:
     unit: str | None = None  # that of the first charge that says one
     first_key: str | None = None  # the neighbours of the first charge
     exported: str | None = None  # where it was moved: it is not charged here any more
+    target: str | None = None  # the same as the server there calls it
     arrived: bool = False  # whether the server has it, and may know of later charges
 
     @classmethod
@@ -188,9 +189,11 @@ class State:
         elif kind == "move":
             self.place = str(body["place"])
         elif kind == "export":
-            self.exported, self.arrived = str(body["to"]), bool(body.get("arrived", False))
+            self.exported, self.target = str(body["to"]), body.get("target")
+            self.arrived = bool(body.get("arrived", False))
         elif kind == "import":
-            self.exported, self.arrived, self.place = None, False, str(body["place"])
+            self.exported = self.target = None
+            self.arrived, self.place = False, str(body["place"])
         elif kind == "protects":
             if self.protects != NOT_SAID:
                 raise ValueError("it renames the secret")

@@ -27,9 +27,9 @@ def ledger_create(
     as_json: AsJson = False,
 ) -> None:
     """Start the budget of one secret; an existing one is never touched."""
+    from affinedp.budget.address import without_password
     from affinedp.budget.ledger import Ledger
     from affinedp.budget.opening import ledger_exists
-    from affinedp.budget.server_tables import without_password
 
     if ledger_exists(path):
         raise AffineDPError(f"{visible(without_password(path))} exists already")
@@ -120,11 +120,10 @@ def ledger_check(path: LedgerFile, as_json: AsJson = False) -> None:
     import warnings
 
     from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
-    from affinedp.budget.opening import ledger_exists
-    from affinedp.budget.server_tables import without_password
+    from affinedp.budget.opening import ledger_exists, missing
 
     if not ledger_exists(path):
-        raise AffineDPError(f"there is no ledger {visible(without_password(path))}")
+        raise AffineDPError(visible(missing(path)))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LedgerWarning)  # check() says the same
