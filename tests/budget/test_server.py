@@ -7,11 +7,13 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import socket
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -238,24 +240,62 @@ def test_tables_of_a_newer_version_are_not_charged(server, url):
             with pytest.raises(LedgerError, match="newer affinedp"):
                 ledger.charge(laplace(0.1), fingerprint="a")
             connection.execute("SELECT 1 FROM affinedp_ledger FOR UPDATE NOWAIT")  # no lock is left
-            with pytest.raises(LedgerError, match="newer affinedp"):
+            with pytest.raises(LedgerError, match=f"#{url.split('#')[1]}: .*newer affinedp"):
                 adp.Ledger(url)
         finally:
             connection.execute("DELETE FROM affinedp_schema WHERE version = 99")
         ledger.charge(laplace(0.1), fingerprint="a")
 
 
-def test_a_user_needs_no_more_rights_than_the_manual_says(url):
+def _statements_of_the_manual() -> list[str]:
+    """The grants that docs/howto/budget.md says, so that the page and the tests are one."""
+    page = Path(__file__).parents[2] / "docs" / "howto" / "budget.md"
+    return re.findall(r"GRANT [^;\"]*", page.read_text("utf-8"))
+
+
+@pytest.fixture
+def roles(url):
+    """A ledger, and the roles of the manual with its rights."""
     adp.Ledger(url, **CAP).close()
     with psycopg.connect(url.split("#")[0], autocommit=True) as connection:
-        connection.execute("CREATE ROLE clerk LOGIN")
-        connection.execute(
-            "GRANT SELECT, INSERT, UPDATE ON affinedp_ledger, affinedp_event TO clerk"
-        )
-        connection.execute("GRANT SELECT ON affinedp_schema TO clerk")
-    with adp.Ledger(url.replace("postgres@", "clerk@"), create=False) as ledger:
+        for role in ("program", "auditor"):
+            connection.execute(f"CREATE ROLE {role} LOGIN")
+        for grant in _statements_of_the_manual():
+            connection.execute(grant)
+        yield
+        for role in ("program", "auditor"):
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
+
+
+def test_a_user_needs_no_more_rights_than_the_manual_says(url, roles):
+    with adp.Ledger(url.replace("postgres@", "program@"), create=False) as ledger:
         ledger.settle(ledger.charge(laplace(0.1), fingerprint="a"))
-        assert ledger.check() == ()
+        assert (len(ledger.history()), ledger.check()) == (1, ())
+    with adp.Ledger(url.replace("postgres@", "auditor@"), create=False) as ledger:
+        assert (len(ledger.history()), ledger.check()) == (1, ())
+        with pytest.raises(LedgerError, match="permission denied"):
+            ledger.charge(laplace(0.1), fingerprint="a")
+
+
+FORBIDDEN = [
+    "UPDATE affinedp_ledger SET header = ''",
+    "INSERT INTO affinedp_ledger VALUES ('new', '', 0, '')",
+    "DELETE FROM affinedp_ledger",
+    "UPDATE affinedp_event SET body = ''",
+    "DELETE FROM affinedp_event",
+    "INSERT INTO affinedp_schema VALUES (9)",
+]
+
+
+def test_a_program_makes_no_budget_and_changes_no_charge(url, roles):
+    program = url.replace("postgres@", "program@")
+    with psycopg.connect(program.split("#")[0], autocommit=True) as connection:
+        for change in FORBIDDEN:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(change)
+    with pytest.raises(LedgerError, match="permission denied"):
+        adp.Ledger(program + "-new", **CAP)
 
 
 def test_a_copy_does_not_become_an_original_by_moving(url, tmp_path):

@@ -58,6 +58,8 @@ class LedgerEntry:
         Which mechanism it was.
     releases : int
         How many releases with fresh noise were charged.
+    law : str
+        Which noise it was; ``losses`` says as what it is counted.
     status : {"charged", "released"}
         ``"charged"`` means that the release was not confirmed; it counts all the same.
     """
@@ -72,6 +74,7 @@ class LedgerEntry:
     releases: int
     unit: str = NOT_SAID
     same_secret: bool = False
+    law: str = NOT_SAID
     status: Literal["charged", "released"] = "charged"
 
 
@@ -174,6 +177,7 @@ class State:
                 releases=int(body["releases"]),
                 unit=str(body.get("unit", NOT_SAID)),
                 same_secret=bool(body.get("same_secret", False)),
+                law=str(body.get("law", NOT_SAID)),
             )
             if not (losses and 1 <= entry.releases <= MOST_RELEASES):
                 raise ValueError("it charges nothing")
