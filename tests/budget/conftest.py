@@ -13,6 +13,7 @@ from servers import Server
 def server():
     running = Server()
     yield running
+    running.kill()  # in order it would first write all databases to the disk
     running.stop()
 
 

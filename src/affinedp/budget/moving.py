@@ -13,8 +13,8 @@ import json
 
 from affinedp.budget.address import is_server, without_password
 from affinedp.budget.ledger_file import FileStore
-from affinedp.budget.server_tables import NewLedger, new_on_server
-from affinedp.budget.state import LedgerError, Row, chained, now
+from affinedp.budget.server_tables import NewLedger, new_on_server, target_on_server
+from affinedp.budget.state import LedgerError, Row, State, chained, now
 from affinedp.budget.store import Store
 
 
@@ -87,26 +87,34 @@ def _prove_absent(store: FileStore, first: str) -> None:
 
     The file is held meanwhile, so that nobody goes on with the first move.
     """
-    state = store.state
-    moved = f"{store.name} was moved to {first} before ({state.target or 'by an older version'})"
-    try:
-        with new_on_server(first, state.header) as new:
-            if state.target is None or new.target != state.target:
-                raise LedgerError(f"{moved}, and that address leads elsewhere now")
-            if new.found is not None:
-                raise LedgerError(f"{moved}, and the ledger is there: open it there")
-            raise _Absent
-    except _Absent:
-        return
-    except LedgerError as error:
+    doubt = _doubt(first, store.state)
+    if doubt:
         raise LedgerError(
-            f"{error}. {moved}: another target is taken only if the first one can be asked, and "
-            "does not have the ledger"
-        ) from None
+            f"{store.name} was moved to {first} before "
+            f"({store.state.target or 'by an older version'}): another target is taken only if the "
+            f"first one can be asked and does not have the ledger, but {doubt}"
+        )
 
 
-class _Absent(Exception):
-    """Ends the transaction that held the first name, without keeping anything."""
+def _doubt(first: str, state: State) -> str:
+    """Why the first target may have the ledger; nothing if it certainly does not."""
+    try:
+        # looked at before it is held: it may lead to the new target, which is held already
+        if target_on_server(first) != state.target:
+            return "that address leads elsewhere now"
+        with new_on_server(first, state.header) as new:
+            raise _Seen(new)
+    except _Seen as seen:
+        return "" if seen.new.found is None else "it is there: open it there"
+    except LedgerError as error:
+        return str(error)
+
+
+class _Seen(Exception):
+    """Ends the transaction that held a name without keeping anything."""
+
+    def __init__(self, new: NewLedger) -> None:
+        self.new = new
 
 
 def _last(store: FileStore, place: str) -> Row:

@@ -69,6 +69,13 @@ def missing_on_server(url: str) -> str:
     return f"{missing}, nor any other in this database"
 
 
+def target_on_server(url: str) -> str:
+    """Return where an address leads now, as :attr:`NewLedger.target` says it."""
+    address, ledger, name = parts_of(url)
+    with transaction(address, name, reading=True) as connection:
+        return _target(connection, ledger)
+
+
 @dataclass(frozen=True)
 class NewLedger:
     """A name on a server that nobody else can take before this transaction ends.
@@ -205,9 +212,10 @@ def place_on_server(connection: psycopg.Connection[Any], ledger: str) -> str:
 def _target(connection: psycopg.Connection[Any], ledger: str) -> str:
     """Where a ledger would be; unlike its place it stays the same if the tables are made anew."""
     row = connection.execute(
-        "SELECT (SELECT system_identifier FROM pg_control_system()), oid, (SELECT nspname FROM "
-        "pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = "
-        "to_regclass('affinedp_ledger')) FROM pg_database WHERE datname = current_database()"
+        "SELECT (SELECT system_identifier FROM pg_control_system()), oid, coalesce((SELECT nspname "
+        "FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = "
+        "to_regclass('affinedp_ledger')), current_schema()) FROM pg_database "
+        "WHERE datname = current_database()"
     ).fetchone()
     server, database, schema = row or ("", "", "")
     return f"server {server}, database {database}, schema {schema}, ledger {ledger}"
