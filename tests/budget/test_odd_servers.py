@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import affinedp as adp
 from affinedp.budget.ledger import LedgerError
-from servers import Server, why_not
+from servers import why_not
 
 psycopg = pytest.importorskip("psycopg")
 on_a_server = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
@@ -18,25 +17,6 @@ pytestmark = pytest.mark.xdist_group("postgresql")
 
 CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}
 QUARTER = adp.verify(adp.AffineManifold([[1, -1]]), 8.0, law="laplace")
-
-
-@pytest.fixture(scope="module")
-def server():
-    running = Server()
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def database(server, request):
-    """The address of an empty database, and a connection to it."""
-    made = getattr(request, "param", "")
-    with psycopg.connect(server.url().split("#")[0], autocommit=True) as first:
-        name = f"d{time.monotonic_ns()}"
-        first.execute(f"CREATE DATABASE {name} {made}")
-    address = f"postgresql://postgres@127.0.0.1:{server.port}/{name}"
-    with psycopg.connect(address, autocommit=True) as connection:
-        yield address, connection
 
 
 def _encoding(name: str) -> str:
@@ -216,34 +196,3 @@ def test_a_ledger_that_the_server_lost_is_not_moved_there_again(database, tmp_pa
             ledger.export(address)
     with pytest.raises(LedgerError, match="there is no ledger"):
         adp.Ledger(address, create=False)
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "Postgresql://u:hunter2@h/db",
-        "postgresql+psycopg://u:hunter2@h/db",
-        "postgres:/u:hunter2@h/db",
-        " postgresql://u:hunter2@h/db",
-        "mysql://u:hunter2@h/db",
-        Path("postgresql://u:hunter2@h/db"),
-        "host=127.0.0.1 dbname=privacy password=hunter2",
-        "host=/run/postgresql password=hunter2",
-        "service=hunter2",
-    ],
-)
-def test_an_address_of_another_form_is_no_file(address, tmp_path, monkeypatch):
-    """A file of that name would be a budget of its own on every machine."""
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(LedgerError, match="postgresql://") as refused:
-        adp.Ledger(address, **CAP)
-    assert "hunter2" not in str(refused.value)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["./service=a", "user=3/l.db", "a:b.db", "host.db"])
-def test_odd_names_of_files_stay_names_of_files(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "user=3").mkdir()
-    adp.Ledger(name, **CAP).close()
-    assert (tmp_path / name).exists()

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import affinedp as adp
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, LedgerError
 from affinedp.cli import app as cli
 from affinedp.cli import exits
 
@@ -216,3 +216,80 @@ def test_a_full_disk_keeps_what_was_there(release, monkeypatch, capsys):
         assert call(patch, capsys, *words)[0] == exits.BAD_INPUT
     assert [path.name for path in results.iterdir()] == ["out.csv"]
     assert (results / "out.csv").read_bytes() == before
+
+
+# A release whose ledger is lost when it is on the disk: it happened, and is not repeated.
+
+
+def lost(*arguments):
+    raise LedgerError("ledger: it cannot be reached; do not release")
+
+
+@pytest.mark.parametrize(
+    ("step", "as_it_is", "words"),
+    [
+        ("settle", lost, "entry 1 stays charged, not confirmed"),
+        ("spent", property(lost), "what is left cannot be asked"),
+    ],
+)
+def test_what_is_published_is_called_published(
+    release, step, as_it_is, words, monkeypatch, capsys, tmp_path
+):
+    asked, results, budget = release
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, step, as_it_is)
+        code, out, err = call(patch, capsys, *asked)
+    assert code == exits.KEPT
+    assert (results / "out.csv").exists()
+    assert "released 1 rows" in out
+    assert f"the results are published, but {words}" in err
+    assert "Nothing was published" not in err
+    assert "no ledger was given" not in err
+    description = tmp_path / "table.toml"
+    description.write_text('[totals]\nc = ["a", "b"]\n[privacy]\nmu = 1\nepsilon = 1.0\n')
+    table = [*asked[:1], description, *asked[2:-1], results / "table.csv", "--same-secret"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, step, as_it_is)
+        code, out, err = call(patch, capsys, *table)
+    assert (code, (results / "table.csv").exists()) == (exits.KEPT, True)
+    assert "the results are published" in err
+    with Ledger(budget, create=False) as ledger:
+        assert len(ledger.history()) == 2
+
+
+def test_a_refusal_of_a_server_does_not_look_like_an_option(release, monkeypatch, capsys):
+    pytest.importorskip("psycopg")
+    words, _, budget = release
+    words[words.index(budget)] = "postgresql://nobody@127.0.0.1:1/db#staff"
+    code, _, err = call(monkeypatch, capsys, *words)
+    assert code == exits.BAD_INPUT
+    assert "affinedp: 127.0.0.1:1/db#staff cannot be reached" in err
+
+
+def test_what_rounding_left_is_nothing_to_people(release, monkeypatch, capsys):
+    words, _, _ = release
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "remaining", property(lambda self: 2.9976e-15))
+        assert "budget left: ε = 0 at" in call(patch, capsys, *words)[1]
+        said = call(patch, capsys, *words, "--force", "--json")[1]
+    assert json.loads(said)["budget_left"] == 2.9976e-15
+
+
+def test_a_new_ledger_says_that_nothing_was_charged(release, monkeypatch, capsys):
+    budget = release[2]
+    shown = call(monkeypatch, capsys, "ledger", "show", budget)[1]
+    assert "spent       ε = 0, no charges yet" in shown
+    assert call(monkeypatch, capsys, "ledger", "history", budget)[1] == "no charges yet\n"
+    assert call(monkeypatch, capsys, "ledger", "history", budget, "--json")[1] == "[]\n"
+
+
+def test_a_history_says_which_noise_it_was(release, monkeypatch, capsys):
+    budget = release[2]
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    with Ledger(budget) as ledger:
+        ledger.charge(adp.design_knorm(M, epsilon=0.25).guarantee, fingerprint="k")
+        ledger.charge(adp.iid_noise(M, law="laplace", epsilon=0.5).guarantee, fingerprint="l")
+        assert [entry.law for entry in ledger.history()] == ["knorm", "laplace"]
+    said = call(monkeypatch, capsys, "ledger", "history", budget)[1]
+    assert "knorm, counted as laplace ε = 0.25 " in said
+    assert "Z  laplace ε = 0.5 " in said

@@ -15,6 +15,7 @@ Rows = Literal["same", "different"]
 
 MOST_TEXT = {
     "label": 1000,
+    "law": 1000,
     "fingerprint": 1000,
     "neighbours": 10_000,
     "neighbours_key": 1000,
@@ -140,6 +141,7 @@ def charge_event(
         "kind": "charge",
         "time": now(),
         "label": None if label is None else checked_text(label, "label"),
+        "law": checked_text(guarantee.law, "law"),
         "losses": [[law, float(s).hex()] for law, s in guarantee.curve.losses()],
         "neighbours": checked_text(guarantee.neighbours, "neighbours"),
         "neighbours_key": checked_text(guarantee.neighbours_key, "neighbours_key"),
@@ -167,8 +169,8 @@ def exceeded(state: State, losses: Losses) -> BudgetExceededError:
         hint = ". Gaussian and other noise cost more together than alone: stay with one law"
     return BudgetExceededError(
         f"this charge alone costs ε = {requested:.6g} at δ = {state.delta:g}, and together with "
-        f"the earlier ones it passes the cap ε = {state.epsilon:g}, of which {remaining:.6g} is "
-        f"left; nothing was charged{hint}",
+        f"the earlier ones it passes the cap ε = {state.epsilon:g}, of which "
+        f"{round(remaining, 12):.6g} is left; nothing was charged{hint}",
         requested=requested,
         remaining=remaining,
     )

@@ -31,7 +31,8 @@ from affinedp.budget.charges import (
     several_kinds,
 )
 from affinedp.budget.filters import LedgerWarning as LedgerWarning
-from affinedp.budget.opening import move_to_server, open_store
+from affinedp.budget.moving import move_to_server
+from affinedp.budget.opening import open_store
 from affinedp.budget.state import NOT_SAID, State, checked_cap, now
 from affinedp.budget.state import LedgerEntry as LedgerEntry
 from affinedp.budget.state import LedgerError as LedgerError
@@ -263,7 +264,8 @@ class Ledger:
             What :meth:`charge` returned.
         """
         with self._writing():
-            known = self._state.entries.get(entry) if isinstance(entry, numbers.Integral) else None
+            whole = isinstance(entry, numbers.Integral) and not isinstance(entry, bool)
+            known = self._state.entries.get(entry) if whole else None
             if known is None:
                 raise LedgerError(f"{self._store.name} has no entry {entry!r}")
             if known.status == "released":
@@ -301,7 +303,8 @@ class Ledger:
     def export(self, url: str) -> None:
         """Move a ledger from its file to a server, without a gap.
 
-        The file is closed for charges first; should the copy fail, call this again.
+        All that may be refused is tried first, then the file is closed for charges, then copied.
+        Should the copy fail, call this again.
 
         Parameters
         ----------

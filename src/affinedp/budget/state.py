@@ -58,6 +58,8 @@ class LedgerEntry:
         Which mechanism it was.
     releases : int
         How many releases with fresh noise were charged.
+    law : str
+        Which noise it was; ``losses`` says as what it is counted.
     status : {"charged", "released"}
         ``"charged"`` means that the release was not confirmed; it counts all the same.
     """
@@ -72,6 +74,7 @@ class LedgerEntry:
     releases: int
     unit: str = NOT_SAID
     same_secret: bool = False
+    law: str = NOT_SAID
     status: Literal["charged", "released"] = "charged"
 
 
@@ -93,6 +96,7 @@ class State:
     unit: str | None = None  # that of the first charge that says one
     first_key: str | None = None  # the neighbours of the first charge
     exported: str | None = None  # where it was moved: it is not charged here any more
+    target: str | None = None  # the same as the server there calls it
     arrived: bool = False  # whether the server has it, and may know of later charges
 
     @classmethod
@@ -173,6 +177,7 @@ class State:
                 releases=int(body["releases"]),
                 unit=str(body.get("unit", NOT_SAID)),
                 same_secret=bool(body.get("same_secret", False)),
+                law=str(body.get("law", NOT_SAID)),
             )
             if not (losses and 1 <= entry.releases <= MOST_RELEASES):
                 raise ValueError("it charges nothing")
@@ -188,9 +193,11 @@ class State:
         elif kind == "move":
             self.place = str(body["place"])
         elif kind == "export":
-            self.exported, self.arrived = str(body["to"]), bool(body.get("arrived", False))
+            self.exported, self.target = str(body["to"]), body.get("target")
+            self.arrived = bool(body.get("arrived", False))
         elif kind == "import":
-            self.exported, self.arrived, self.place = None, False, str(body["place"])
+            self.exported = self.target = None
+            self.arrived, self.place = False, str(body["place"])
         elif kind == "protects":
             if self.protects != NOT_SAID:
                 raise ValueError("it renames the secret")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from affinedp.cli.exits import NOT_KEPT
 from affinedp.cli.help import add
 from affinedp.cli.options import AsJson, LedgerFile
-from affinedp.cli.output import finite, say, say_json
+from affinedp.cli.output import finite, for_people, say, say_json
 from affinedp.errors import AffineDPError
 from affinedp.files.visible import visible
+
+if TYPE_CHECKING:
+    from affinedp.budget.ledger import LedgerEntry
 
 _HELP = "Start a privacy budget, look at it, check it, move it to a server."
 ledger_app = typer.Typer(help=_HELP, no_args_is_help=True)
@@ -27,9 +30,9 @@ def ledger_create(
     as_json: AsJson = False,
 ) -> None:
     """Start the budget of one secret; an existing one is never touched."""
+    from affinedp.budget.address import without_password
     from affinedp.budget.ledger import Ledger
     from affinedp.budget.opening import ledger_exists
-    from affinedp.budget.server_tables import without_password
 
     if ledger_exists(path):
         raise AffineDPError(f"{visible(without_password(path))} exists already")
@@ -77,9 +80,10 @@ def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
     say(f"unit        {visible(answer['unit'] or 'that of the first charge')}")
     say(f"cap         ε = {answer['epsilon']:g}, δ = {answer['delta']:g}")
     say(f"charges     {answer['charges']}, {answer['not_confirmed']} not confirmed")
-    say(f"remaining   about ε = {answer['remaining']:.6g}")
+    say(f"remaining   about ε = {for_people(answer['remaining'])}")
     spent = math.inf if answer["spent"] is None else answer["spent"]
-    say(f"spent       ε = {spent:.6g}, for changes that are neighbours of every release:")
+    about = "for changes that are neighbours of every release:" if entries else "no charges yet"
+    say(f"spent       ε = {spent:.6g}, {about}")
     for kind in answer["neighbours"]:
         mark = f" ({kind['unit']}: same secret, as was said)" if kind["same_secret"] else ""
         say(f"            {kind['releases']} × {visible(kind['neighbours'] + mark)}")
@@ -97,14 +101,25 @@ def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
     if as_json:
         say_json([asdict(entry) for entry in entries])
         return
+    if not entries:
+        say("no charges yet")
     for entry in entries:
-        losses = ", ".join(_loss(law, s) for law, s in entry.losses)
+        losses = _noise(entry)
         times = f" × {entry.releases}" if entry.releases > 1 else ""
         confirmed = "released" if entry.status == "released" else "charged, release not confirmed"
         label = visible(entry.label or "")
         say(f"{entry.id:>6}  {entry.time[:19]}Z  {losses}{times}  {confirmed}  {label}")
         mark = "; same secret, as was said" if entry.same_secret else ""
         say(f"        {visible(f'{entry.unit}{mark}: {entry.neighbours}')}")
+
+
+def _noise(entry: LedgerEntry) -> str:
+    """Which noise it was, and as what it is counted, if that has another name."""
+    from affinedp.budget.state import NOT_SAID
+
+    losses = ", ".join(_loss(law, s) for law, s in entry.losses)
+    counted = {law for law, _ in entry.losses} | {NOT_SAID}
+    return losses if entry.law in counted else f"{visible(entry.law)}, counted as {losses}"
 
 
 def _loss(law: str, sensitivity: float) -> str:
@@ -120,11 +135,10 @@ def ledger_check(path: LedgerFile, as_json: AsJson = False) -> None:
     import warnings
 
     from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
-    from affinedp.budget.opening import ledger_exists
-    from affinedp.budget.server_tables import without_password
+    from affinedp.budget.opening import ledger_exists, missing
 
     if not ledger_exists(path):
-        raise AffineDPError(f"there is no ledger {visible(without_password(path))}")
+        raise AffineDPError(visible(missing(path)))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LedgerWarning)  # check() says the same

@@ -26,6 +26,22 @@ def say(text: object) -> None:
     typer.echo(visible(str(text), lines=True))
 
 
+def for_people(epsilon: float) -> str:
+    """Return an ε that is left as people read it: what only rounding left is nothing.
+
+    Parameters
+    ----------
+    epsilon : float
+        As programs get it.
+
+    Examples
+    --------
+    >>> for_people(2.9976e-15), for_people(0.25)
+    ('0', '0.25')
+    """
+    return f"{round(epsilon, 12):.6g}"
+
+
 def say_toml(text: str) -> None:
     """Print a file for programs: names that a console cannot show are escaped, as TOML reads them.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.confirming import why
+from affinedp.budget.ledger import Ledger, LedgerWarning
 from affinedp.errors import AffineDPError
 
 
@@ -16,6 +18,7 @@ class PendingLedger(Ledger):
     def __init__(self, path: str, same_secret: bool) -> None:
         super().__init__(path, create=False, same_secret=same_secret)
         self.waiting: list[int] = []
+        self.left: float | None = None
 
     def settle(self, entry: int) -> None:
         """Note that the noise of a charge was drawn.
@@ -28,16 +31,32 @@ class PendingLedger(Ledger):
         self.waiting.append(entry)
 
     def settle_all(self) -> None:
-        """Record every release that was noted."""
-        while self.waiting:
-            super().settle(self.waiting.pop())
+        """Record every release that was noted, and note down what is left.
+
+        The results are on the disk, so a ledger that cannot be reached any more is no failure: who
+        took it for one would release again, and pay twice.
+        """
+        try:
+            while self.waiting:
+                super().settle(self.waiting[-1])
+                self.waiting.pop()
+            self.left = self.remaining
+        except AffineDPError as error:
+            entries = f"entry {', '.join(map(str, self.waiting))} stays charged, not confirmed"
+            told = entries if self.waiting else "what is left cannot be asked"
+            warnings.warn(
+                f"the results are published, but {told}: {why(error)}",
+                LedgerWarning,
+                stacklevel=4,
+            )
 
 
 @contextmanager
 def settled_in_the_end(path: str | None, same_secret: bool = False) -> Iterator[Any]:
     """Open a ledger; what is charged inside is recorded as released when all went well.
 
-    Otherwise it stays charged, without a release, as after a crash: noise was drawn.
+    What is left then is its ``left``, or None if it could not be asked any more.
+    If something went wrong it stays charged, without a release, as after a crash: noise was drawn.
 
     Parameters
     ----------
@@ -62,3 +81,16 @@ def settled_in_the_end(path: str | None, same_secret: bool = False) -> Iterator[
                 f"{ledger.name} stays charged, not confirmed"
             ) from None
         ledger.settle_all()
+
+
+def budget_left(ledger: PendingLedger | None) -> dict[str, float | None]:
+    """Return what is left, for programs: nothing is said without a ledger.
+
+    Parameters
+    ----------
+    ledger : PendingLedger or None
+        What :func:`settled_in_the_end` gave.
+    """
+    if ledger is None:
+        return {"budget_left": None, "budget_delta": None}
+    return {"budget_left": ledger.left, "budget_delta": ledger.delta}

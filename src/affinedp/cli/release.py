@@ -9,7 +9,7 @@ import typer
 
 from affinedp.cli.file_kinds import about, expect
 from affinedp.cli.options import AsJson, Force, SameSecret
-from affinedp.cli.output import say, say_json, warn
+from affinedp.cli.output import for_people, say, say_json, warn
 from affinedp.errors import AffineDPError
 
 NO_LEDGER = "no ledger was given (--ledger): nothing keeps count of this release"
@@ -85,8 +85,9 @@ def release(
     if as_json:
         say_json(answer)
     elif answer["budget_left"] is not None:
-        say(f"budget left: ε = {answer['budget_left']:.6g} at δ = {answer['budget_delta']:g}")
-    if answer["budget_left"] is None:
+        left = for_people(answer["budget_left"])
+        say(f"budget left: ε = {left} at δ = {answer['budget_delta']:g}")
+    if ledger is None:
         warn(NO_LEDGER)
 
 
@@ -102,7 +103,7 @@ def _with_mechanism(
     sampler: Literal["bulk", "opendp"],
 ) -> dict[str, Any]:
     from affinedp.cli.answers import promise_as_json
-    from affinedp.cli.pending import settled_in_the_end
+    from affinedp.cli.pending import budget_left, settled_in_the_end
     from affinedp.files.data import check_writable, read_table, write_table
     from affinedp.mechanism import Mechanism
     from affinedp.release.plan import checked_bound
@@ -111,21 +112,17 @@ def _with_mechanism(
     loaded = Mechanism.load(mechanism)
     check_writable(output)
     table = read_table(data)
-    left = cap = None
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):
             published = loaded.release(
                 table, ledger=budget, label=label, bound=bound, rows=rows, sampler=sampler
             )
         write_table(published, output, whole=loaded.publishes_whole_numbers)
-        if budget is not None:
-            left, cap = budget.remaining, budget.delta
     return {
         "promise_of_each_row": promise_as_json(loaded.guarantee),
         "rows": len(published),
         "output": str(output),
-        "budget_left": left,
-        "budget_delta": cap,
+        **budget_left(budget),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from affinedp.cli.answers import promise_as_json
 from affinedp.cli.file_kinds import about
-from affinedp.cli.pending import settled_in_the_end
+from affinedp.cli.pending import budget_left, settled_in_the_end
 from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
@@ -85,7 +85,6 @@ def release_file(
                 table, ledger=budget, label=label, bound=limit, sampler=sampler
             )
         write_table(released.table.reset_index() if read.index else released.table, output)
-        left, cap = (None, None) if budget is None else (budget.remaining, budget.delta)
     say(f"released {len(table):,} rows to {output}")
     _write_noise(released, read, _beside(output, read.noise), say)
     report = _beside(output, read.report)
@@ -97,8 +96,7 @@ def release_file(
         "rows": len(table),
         "output": str(output),
         "further": [str(path) for path in further],
-        "budget_left": left,
-        "budget_delta": cap,
+        **budget_left(budget),
     }
 
 
@@ -131,7 +129,6 @@ def _release_margins(
             )
         table = released.tables(read.level, read.at)
         write_table(table, output)
-        left, cap = (None, None) if budget is None else (budget.remaining, budget.delta)
     say(f"released {len(table):,} numbers to {output}")
     if report is not None:
         _write_page(report, released, read.level, say)
@@ -141,8 +138,7 @@ def _release_margins(
         "rows": len(table),
         "output": str(output),
         "further": [] if report is None else [str(report)],
-        "budget_left": left,
-        "budget_delta": cap,
+        **budget_left(budget),
     }
 
 

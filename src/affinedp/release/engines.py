@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from affinedp.budget.charges import Rows, charged_releases, checked_rows
+from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.files.frames import pandas_of_polars
@@ -216,14 +217,7 @@ def publish_in_parts(
     except BaseException:
         job.abandon()
         raise
-    if ledger is not None and entry is not None:
-        try:
-            ledger.settle(entry)
-        except AffineDPError as error:
-            raise AffineDPError(
-                f"the release is complete, in {drawn.folder}, but entry {entry} of the ledger "
-                f"stays charged, not confirmed: {error}"
-            ) from None
+    confirm(ledger, entry)
     return _read(engine, data, drawn.folder)
 
 

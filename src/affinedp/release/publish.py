@@ -15,6 +15,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.budget.charges import Rows, charged_releases
+from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import ON_MANIFOLD
 from affinedp.errors import AffineDPError
@@ -101,8 +102,7 @@ def publish(
     else:
         noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
     published = shared + plan.publish(noisy)
-    if ledger is not None and entry is not None:
-        ledger.settle(entry)
+    confirm(ledger, entry)
     return wrap(published)
 
 

@@ -7,12 +7,13 @@ read nowhere else.
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from affinedp.budget.ledger import BudgetExceededError, Ledger
+from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerWarning
 from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table
 from affinedp.mechanism import Mechanism
@@ -91,7 +92,11 @@ def publish(offer: Offer) -> dict[str, Any]:
         bar.update(0.1, "reading the file")
         mechanism, table = _read(offer)
         bar.update(0.3, "drawing the noise")
-        with _ledger(offer.publication.ledger) as ledger:
+        with (
+            warnings.catch_warnings(record=True) as told,
+            _ledger(offer.publication.ledger) as ledger,
+        ):
+            warnings.simplefilter("always", LedgerWarning)
             try:
                 published = mechanism.release(
                     table,
@@ -101,11 +106,18 @@ def publish(offer: Offer) -> dict[str, Any]:
                 )
             except BudgetExceededError as error:
                 raise AffineDPError(f"nothing was published: {error}") from None
-            return {
-                "csv": published.to_csv(index=False),
-                "spent": ledger.spent,
-                "remaining": ledger.remaining,
-            }
+            return {"csv": published.to_csv(index=False), **_left(ledger, told)}
+
+
+def _left(ledger: Ledger, told: list[warnings.WarningMessage]) -> dict[str, Any]:
+    """What is spent now; that it cannot be asked any more does not take back what was published."""
+    words = [str(each.message) for each in told if issubclass(each.category, LedgerWarning)]
+    try:
+        spent, remaining = ledger.spent, ledger.remaining
+    except AffineDPError as error:
+        words.append(f"what is left could not be asked: {error}")
+        return {"spent": None, "remaining": None, "warnings": words}
+    return {"spent": spent, "remaining": remaining, "warnings": words}
 
 
 def _ledger(path: str) -> Ledger:

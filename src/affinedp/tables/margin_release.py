@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import IntArray
+from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.margin_counts import (
     MOST_PEOPLE,
@@ -290,8 +291,7 @@ class MarginDesign(DesignedMargins):
             released = self.mechanism.release(counts, most=most)
         else:
             released = self.mechanism.release(table, most=most)
-        if ledger is not None and entry is not None:
-            ledger.settle(entry)
+        confirm(ledger, entry)
         return ReleasedMarginTables(self, released, back)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from affinedp.arrays import FloatArray
+from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.release.sampler import Sampler, checked_sampler
@@ -36,8 +37,7 @@ def release_table(
     ready = rows.ready(table)
     entry = None if ledger is None else charge_table(design, label, ledger, len(table))
     published = rows.drawn(ready)
-    if ledger is not None and entry is not None:
-        ledger.settle(entry)
+    confirm(ledger, entry)
     return published
 
 
@@ -83,8 +83,7 @@ def _release_tree(
     found = mechanism.release(
         counts, whole=whole, nonnegative=description.nonnegative, sampler=sampler
     )
-    if ledger is not None and entry is not None:
-        ledger.settle(entry)
+    confirm(ledger, entry)
     public = points[:, ~layout.is_private]
     private = layout.private
     estimates = by_column(layout, found.estimates[None, private], public)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, real_array
+from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.learning.moments import GRID_BITS, Moments
 from affinedp.consensus.network.spectrum import check_convergence, spectrum_of
@@ -198,8 +199,7 @@ class PrivateRegression:
             key = f"{self.guarantee.neighbours_key}-{self.scale}"
             entry = ledger.charge(self.guarantee, fingerprint=key, label=label)
         noisy = sums + draw_integers("gaussian", self.scale, len(sums))
-        if ledger is not None and entry is not None:
-            ledger.settle(entry)
+        confirm(ledger, entry)
         return self._plain(noisy)
 
     def learn(self, released: Sequence[FloatArray], rounds: int | None = None) -> Learned:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
+from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.contrasts import centred, contrasts, residual, squared_lengths
 from affinedp.designs.structured.integer_noise import (
@@ -303,8 +304,7 @@ class MarginMechanism:
         public = {B for A in self.margins.tolist() for B in subsets(A) if B.bit_count() < least}
         for B in sorted(public):
             found[B] = centred(self._counted(counts, B).astype(float))
-        if ledger is not None and entry is not None:
-            ledger.settle(entry)
+        confirm(ledger, entry)
         return ReleasedMargins(self.sizes, found, self.cells_alone)
 
     def _contrasts(self, counts: Counts, most: int) -> dict[int, FloatArray]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
+from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.contrasts import contrasts, squared_lengths
@@ -268,8 +269,7 @@ class TreeMarginMechanism:
             found = {B: self._block(totals, i) for i, B in enumerate(self.blocks.tolist())}
         else:
             found = self._cells(totals)
-        if ledger is not None and entry is not None:
-            ledger.settle(entry)
+        confirm(ledger, entry)
         return ReleasedTreeMargins(self.tree, self.sizes, found, self.cell_scale is not None)
 
     def _totals(self, counts: ArrayLike, most: int | None) -> NDArray[Any]:

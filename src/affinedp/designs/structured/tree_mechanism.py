@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
+from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import (
@@ -318,8 +319,7 @@ class TreeMechanism:
         if ledger is not None:
             entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
         released = self._published(totals, whole or nonnegative, nonnegative, draws)
-        if ledger is not None and entry is not None:
-            ledger.settle(entry)
+        confirm(ledger, entry)
         return released
 
     def _totals(self, counts: ArrayLike) -> NDArray[Any]:

@@ -63,7 +63,8 @@ async function publish(ticket, button) {
     // no Cancel: what is charged is charged, and a job of its own name is not replaced
     const told = (await ask(`publish-${ticket}`, "/api/release/publish", { ticket }, (progress) => waiting(place)(progress, null))).answer;
     save("published.csv", told.csv, "text/csv");
-    fill(place, el("p", { class: "said" }, `Published: published.csv is in your downloads. ε = ${upward(told.spent)} is spent now, ${number(told.remaining)} is left.`));
+    const left = told.spent === null ? "" : ` ε = ${upward(told.spent)} is spent now, ${number(told.remaining)} is left.`;
+    fill(place, el("p", { class: "said" }, `Published: published.csv is in your downloads.${left}`), ...told.warnings.map((words) => el("p", { class: "warn" }, words)));
   } catch (error) {
     said(place, error, (message) => `${message}. It may have been charged and not published: “affinedp ledger show” tells.`);
   }

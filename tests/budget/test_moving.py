@@ -1,0 +1,223 @@
+"""A ledger moves from its file to a server, and there are never two that can be charged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import affinedp as adp
+from affinedp.budget import moving
+from affinedp.budget.ledger import LedgerError
+from servers import why_not
+
+psycopg = pytest.importorskip("psycopg")
+pytestmark = [
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
+    pytest.mark.xdist_group("postgresql"),
+]
+
+CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}
+QUARTER = adp.verify(adp.AffineManifold([[1, -1]]), 8.0, law="laplace")
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with adp.Ledger(tmp_path / "l.db", **CAP) as opened:
+        opened.charge(QUARTER, fingerprint="f")
+        yield opened
+
+
+@pytest.fixture
+def two(server, database):
+    """An address without a database, and two databases that PGDATABASE may name."""
+    _, connection = database
+    names = [f"e{time.monotonic_ns()}{letter}" for letter in "ab"]
+    for name in names:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"postgresql://postgres@127.0.0.1:{server.port}#staff", *names
+
+
+def _killed_before_arrival(path, url: str) -> None:
+    """As by a power cut right after the server kept it."""
+    child = os.fork()
+    if child == 0:
+        moving._note_arrival = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        adp.Ledger(path, create=False).export(url)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def test_one_address_in_other_surroundings_is_another_place(two, tmp_path, monkeypatch):
+    url, first, second = two
+    adp.Ledger(tmp_path / "l.db", **CAP).close()
+    monkeypatch.setenv("PGDATABASE", first)
+    _killed_before_arrival(tmp_path / "l.db", url)
+    with adp.Ledger(url, create=False) as there:
+        there.charge(QUARTER, fingerprint="there")
+    monkeypatch.setenv("PGDATABASE", second)
+    with adp.Ledger(tmp_path / "l.db") as ledger:
+        with pytest.raises(LedgerError, match="leads elsewhere"):
+            ledger.export(url)
+        with pytest.raises(LedgerError, match="there is no ledger"):
+            adp.Ledger(url, create=False)
+        monkeypatch.setenv("PGDATABASE", first)
+        with pytest.raises(LedgerError, match="it is this one"):
+            ledger.export(url)
+        monkeypatch.setenv("PGDATABASE", second)
+        with pytest.raises(LedgerError, match="before"):
+            ledger.export(url)
+
+
+def test_two_moves_at_once_to_one_address_in_other_surroundings(two, tmp_path):
+    """Both have looked, and found no ledger, before one of them closes the file."""
+    url, first, second = two
+    path = tmp_path / "l.db"
+    adp.Ledger(path, **CAP).close()
+    ready, go = os.pipe(), os.pipe()
+    children = []
+    for name in (first, second):
+        child = os.fork()
+        if child == 0:
+            os.environ["PGDATABASE"] = name
+            close_file = moving._close_file
+
+            def wait(*arguments, close_file=close_file) -> None:
+                os.write(ready[1], b".")
+                os.read(go[0], 1)
+                close_file(*arguments)
+
+            moving._close_file = wait
+            try:
+                adp.Ledger(path, create=False).export(url)
+            except LedgerError:
+                os._exit(1)
+            os._exit(0)
+        children.append(child)
+    while len(os.read(ready[0], 1)) + len(os.read(ready[0], 1)) < 2:
+        pass
+    os.write(go[1], b"..")
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert sorted(codes) == [0, 1]
+
+
+def test_another_target_is_taken_if_the_first_proves_that_it_has_none(
+    database, ledger, monkeypatch
+):
+    address, connection = database
+    with monkeypatch.context() as patch:
+        patch.setattr("affinedp.budget.moving._last", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ledger.export(f"{address}#first")
+    ledger.export(f"{address}#second")
+    with adp.Ledger(f"{address}#second", create=False) as moved:
+        assert len(moved.history()) == 1
+        assert moved.check() == ()
+    names = connection.execute("SELECT name FROM affinedp_ledger").fetchall()
+    assert names == [("second",)]
+
+
+def test_another_target_is_refused_if_the_first_does_not_answer(database, ledger, monkeypatch):
+    address, _ = database
+    with monkeypatch.context() as patch:
+        patch.setattr("affinedp.budget.moving._last", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ledger.export(f"{address}#first")
+    assert ledger.moved_to == f"{address}#first"
+    with monkeypatch.context() as patch:
+        state = ledger._store.state
+        patch.setattr(state, "exported", "postgresql://postgres@127.0.0.1:1/none#first")
+        with pytest.raises(LedgerError, match="can be asked"):
+            ledger.export(f"{address}#second")
+    ledger.export(f"{address}#first")
+
+
+def _grant(connection, role: str, rights: str) -> None:
+    connection.execute(f"DROP ROLE IF EXISTS {role}")
+    connection.execute(f"CREATE ROLE {role} LOGIN")
+    if rights:
+        connection.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO {role}")
+
+
+@pytest.mark.parametrize(
+    "what", ["auditor", "newcomer", "half", "read-only", "fsync", "unlogged", "no such database"]
+)
+def test_a_wrong_target_costs_nothing(database, ledger, what):
+    address, connection = database
+    if what != "newcomer":
+        adp.Ledger(f"{address}#other", **CAP).close()
+    wrong = address
+    if what in ("auditor", "newcomer", "half"):
+        rights = {"auditor": "SELECT", "newcomer": "", "half": "SELECT, INSERT"}[what]
+        _grant(connection, f"{what}_of_move", rights)
+        wrong = address.replace("postgres@", f"{what}_of_move@")
+    elif what == "read-only":
+        wrong = f"{address}?options=-cdefault_transaction_read_only%3Don"
+    elif what == "fsync":
+        _set_fsync(connection, "off")
+    elif what == "unlogged":
+        connection.execute("ALTER TABLE affinedp_event SET UNLOGGED")
+    else:
+        wrong = f"{address}_not"
+    try:
+        with pytest.raises(LedgerError):
+            ledger.export(f"{wrong}#staff")
+    finally:
+        _set_fsync(connection, "on")
+        if what.endswith(("or", "er", "lf")):
+            connection.execute(f"DROP OWNED BY {what}_of_move")
+            connection.execute(f"DROP ROLE {what}_of_move")
+    assert ledger.moved_to is None
+    ledger.charge(QUARTER, fingerprint="goes on")
+    if what == "unlogged":
+        connection.execute("ALTER TABLE affinedp_event SET LOGGED")
+    ledger.export(f"{address}#staff")
+
+
+def _set_fsync(connection, value: str) -> None:
+    connection.execute(f"ALTER SYSTEM SET fsync = {value}")
+    connection.execute("SELECT pg_reload_conf()")
+    while connection.execute("SHOW fsync").fetchone() != (value,):
+        time.sleep(0.02)
+
+
+def test_who_comes_second_hears_that_it_is_there(database, ledger, tmp_path):
+    """Not that it was lost, nor that another name is needed."""
+    address, connection = database
+    adp.Ledger(f"{address}#other", **CAP).close()
+    told: list[str] = []
+
+    def second() -> None:
+        with adp.Ledger(tmp_path / "l.db") as other, pytest.raises(LedgerError) as refused:
+            other.export(address)
+        told.append(str(refused.value))
+
+    thread = threading.Thread(target=second)
+    fill = moving.NewLedger.fill
+
+    def slow(new, rows) -> None:
+        fill(new, rows)
+        if len(rows) > 1:  # not the trial
+            thread.start()
+            waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            while not connection.execute(waits).fetchall():
+                time.sleep(0.02)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving.NewLedger, "fill", slow)
+        ledger.export(address)
+    thread.join(30)
+    assert "it is this one, so open it there" in told[0]
+
+
+def test_an_older_copy_of_what_is_there_is_not_sent_elsewhere(database, ledger, tmp_path):
+    """Another name would make a second budget of it."""
+    before = (tmp_path / "l.db").read_bytes()
+    ledger.export(database[0])
+    ledger.close()
+    (tmp_path / "l.db").write_bytes(before)
+    with adp.Ledger(tmp_path / "l.db") as old, pytest.raises(LedgerError, match="older copy"):
+        old.export(database[0])
