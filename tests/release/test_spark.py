@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.release.parts import PartError
 from affinedp.release.publish import OffManifoldError
 from affinedp.tables import MarginRelease, TableError, TableRelease, count_people
 
@@ -94,7 +95,7 @@ def test_rows_that_change_between_two_looks_are_refused(spark, tmp_path):
     moving = table.select("a", functions.lit(0).alias("b"), functions.col("a").alias("c"))
     with (
         adp.Ledger(tmp_path / "l.db", **CAP) as ledger,
-        pytest.raises(Exception, match="other rows"),
+        pytest.raises(PartError, match="^part .* other rows"),
     ):
         mechanism.release(moving, ledger=ledger, rows="different", into=tmp_path / "out")
     assert os.listdir(tmp_path / "out") == ["_incomplete"]
@@ -160,7 +161,8 @@ def test_a_task_that_fails_is_run_again_and_published_once(spark, tmp_path):
         ("long", [2**53 + 1, None]),
         ("timestamp", [datetime.datetime(2020, 1, 1, 3), None]),
         ("date", [datetime.date(2020, 1, 1), None]),
-        ("string", [None, None]),
+        *((kind, [None, None]) for kind in ("string", "binary", "tinyint", "timestamp_ntz")),
+        ("timestamp_ntz", [datetime.datetime(2020, 1, 1, 3), None]),
         ("timestamp", [datetime.datetime(2020, 1, 1), datetime.datetime(9999, 12, 31)]),
         ("decimal(38,18)", [decimal.Decimal("1.5"), None]),
     ],

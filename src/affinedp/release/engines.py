@@ -36,6 +36,19 @@ ENGINES = {
     ("pyspark", "DataFrame"): "spark",
     ("polars", "LazyFrame"): "polars",
 }
+# Types of Spark by Arrow's names, but for points in time.
+SPARK_TYPES = {
+    "string": "string",
+    "binary": "binary",
+    "boolean": "bool",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "bigint": "int64",
+    "float": "float32",
+    "double": "float64",
+    "date": "date32",
+}
 # Rows of a lazy table that are in memory at once.
 AT_ONCE = 100_000
 
@@ -256,9 +269,11 @@ def declared_types(engine: str, data: Any) -> Any:
         Only its types are looked at.
     """
     if engine == "spark":
-        from pyspark.sql.pandas.types import to_arrow_schema
+        import pyarrow
 
-        return to_arrow_schema(data.schema)
+        times = {"timestamp": pyarrow.timestamp("us", "UTC"), "timestamp_ntz": "timestamp[us]"}
+        kinds = {**SPARK_TYPES, **times}
+        return pyarrow.schema([(name, kinds[kind]) for name, kind in data.dtypes if kind in kinds])
     if engine == "polars":
         import polars
 

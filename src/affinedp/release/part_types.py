@@ -185,5 +185,7 @@ def _declared(kind: Any) -> Any:
 
     if types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view":
         return pyarrow.string()
+    if types.is_binary(kind) or types.is_large_binary(kind) or str(kind) == "binary_view":
+        return pyarrow.binary()
     plain = (types.is_primitive(kind) and not types.is_duration(kind)) or types.is_decimal128(kind)
     return kind if plain else pyarrow.null()
