@@ -9,13 +9,36 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 EXCERPT = 60
 
 
 class AffineDPError(ValueError):
     """Base of every refusal: says what is wrong, where, and what to do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # workers send refusals by pickling, and Python would call __init__ with the words alone
+        return _restored, (type(self), self.args, dict(self.__dict__))
+
+    def located(self, where: str) -> Self:
+        """Return the same refusal, with its place said first.
+
+        Parameters
+        ----------
+        where : str
+            Such as ``"part 3"``.
+        """
+        found: Self = _restored(type(self), (f"{where}: {self}",), dict(self.__dict__))
+        return found
+
+
+def _restored(kind: Any, args: tuple[Any, ...], data: dict[str, Any]) -> Any:
+    """A refusal with the words and the data of another."""
+    found = kind.__new__(kind, *args)
+    found.args = args
+    found.__dict__.update(data)
+    return found
 
 
 class EquationError(AffineDPError):

@@ -86,6 +86,7 @@ class MechanismRecord:
         for name in ("query", "basis", "root"):
             # the promise is about these numbers; arrays of others stay theirs
             object.__setattr__(self, name, _read_only(getattr(self, name)))
+        object.__setattr__(self, "rate", float(self.rate))  # its bits are in the fingerprint
         parts = (self.adjacency, self.query, self.basis, self.root, self.certificate)
         noise = (*parts, self.law, self.rate, self.integers)
         refuse_stale_promise(self._made_of, noise, self.guarantee, self.least)

@@ -160,6 +160,12 @@ def test_a_folder_is_no_file(run, folder):
         code, _, err = run(words)
         assert code == exits.BAD_INPUT
         assert "sub is a folder" in err
+    (folder / "many").mkdir(exist_ok=True)
+    (folder / "many" / "part-0.parquet").write_bytes(b"")
+    for words in ("release mechanism.json many -o o.csv", "release many data.csv -o o.csv"):
+        code, _, err = run(words)
+        assert code == exits.BAD_INPUT
+        assert "dask.dataframe.read_parquet" in err
 
 
 DATA = {

@@ -111,3 +111,11 @@ def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path):
         write_text(place, "page")
     assert place.is_fifo()
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_folder_of_files_is_sent_to_engines_that_read_it(tmp_path):
+    for name in ("published", "published.parquet"):
+        folder = tmp_path / name
+        folder.mkdir()
+        with pytest.raises(AffineDPError, match="polars.scan_parquet"):
+            read_table(folder)

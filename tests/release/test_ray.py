@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,3 +87,34 @@ def test_a_table_is_released_on_ray(tmp_path):
     found = pandas.read_parquet(out.table)
     assert len(found) == 150
     assert (found["a"] + found["b"] == found["c"]).all()
+
+
+def test_the_page_is_right_about_ray(tmp_path, monkeypatch):
+    """Its code as it stands, but for the address and the folder."""
+    page = (Path(__file__).parents[2] / "docs/howto/cluster.md").read_text(encoding="utf-8")
+    (code,) = (part for part in re.findall(r"```python\n(.*?)```", page, re.S) if "on_ray" in part)
+    assert "/shared/published" in code
+    monkeypatch.setattr(ray, "init", lambda **options: None)  # there is one already
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    names = {
+        "adp": adp,
+        "frames": frames(3, 20),
+        "mechanism": adp.design_gaussian(manifold, epsilon=0.5, delta=1e-6),
+        "ledger": adp.Ledger(tmp_path / "l.db", **CAP),
+    }
+    exec(code.replace("/shared/published", str(tmp_path / "out")), names)
+    assert len(pandas.read_parquet(names["folder"])) == 60
+    assert [entry.status for entry in names["ledger"].history()] == ["released"]
+
+
+def test_a_refusal_comes_back_from_ray(tmp_path):
+    run = ray.remote(lambda task, number, frame: task(number, frame))
+    given = frames(2, 5)
+    given[1]["c"] += 1
+    table = adp.Parts(lambda task: ray.get([run.remote(task, i, f) for i, f in enumerate(given)]))
+    mechanism = adp.design_gaussian(
+        adp.AffineManifold.from_equations(["a + b = c"]), epsilon=0.5, delta=1e-6
+    )
+    with pytest.raises(adp.AffineDPError, match="part 1 .*does not obey"):
+        mechanism.release(table, into=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

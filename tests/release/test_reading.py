@@ -1,5 +1,6 @@
 """What goes in is not changed silently; what comes out carries labels and noisy numbers only."""
 
+import warnings
 from decimal import Decimal
 from fractions import Fraction
 
@@ -67,3 +68,12 @@ def test_refusals_name_the_place_and_not_the_number(mechanism):
         with pytest.raises(AffineDPError) as refusal:
             mechanism.release(x)
         assert "4711" not in str(refusal.value)
+
+
+def test_a_lazy_table_is_read_without_a_warning(mechanism):
+    """Its columns were asked for, which computes its schema and warns."""
+    polars = pytest.importorskip("polars")
+    lazy = polars.LazyFrame({"a": [1], "b": [2], "t": [3]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert mechanism.release(lazy).columns == ["a", "b", "t"]

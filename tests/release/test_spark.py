@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import os
 import shutil
 import signal
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.tables import TableRelease, count_people
+from affinedp.release.parts import PartError
+from affinedp.release.publish import OffManifoldError
+from affinedp.tables import MarginRelease, TableError, TableRelease, count_people
 
 pandas = pytest.importorskip("pandas")
 pyspark = pytest.importorskip("pyspark", reason="Spark is tested by make test-cluster")
@@ -92,7 +95,7 @@ def test_rows_that_change_between_two_looks_are_refused(spark, tmp_path):
     moving = table.select("a", functions.lit(0).alias("b"), functions.col("a").alias("c"))
     with (
         adp.Ledger(tmp_path / "l.db", **CAP) as ledger,
-        pytest.raises(Exception, match="other rows"),
+        pytest.raises(PartError, match="^part .* other rows"),
     ):
         mechanism.release(moving, ledger=ledger, rows="different", into=tmp_path / "out")
     assert os.listdir(tmp_path / "out") == ["_incomplete"]
@@ -158,6 +161,10 @@ def test_a_task_that_fails_is_run_again_and_published_once(spark, tmp_path):
         ("long", [2**53 + 1, None]),
         ("timestamp", [datetime.datetime(2020, 1, 1, 3), None]),
         ("date", [datetime.date(2020, 1, 1), None]),
+        *((kind, [None, None]) for kind in ("string", "binary", "tinyint", "timestamp_ntz")),
+        ("timestamp_ntz", [datetime.datetime(2020, 1, 1, 3), None]),
+        ("timestamp", [datetime.datetime(2020, 1, 1), datetime.datetime(9999, 12, 31)]),
+        ("decimal(38,18)", [decimal.Decimal("1.5"), None]),
     ],
 )
 def test_labels_of_spark_come_back_as_they_are(spark, tmp_path, kind, labels):
@@ -167,5 +174,65 @@ def test_labels_of_spark_come_back_as_they_are(spark, tmp_path, kind, labels):
     rows = [(1, 2, 3, label) for label in labels]
     table = spark.createDataFrame(rows, f"a long, b long, c long, label {kind}").coalesce(1)
     found = release.release(table, into=tmp_path / "out").table
-    assert found.schema["label"].dataType == table.schema["label"].dataType
+    if "decimal" not in kind:  # as many digits as the labels have
+        assert found.schema["label"].dataType == table.schema["label"].dataType
     assert [row["label"] for row in found.collect()] == labels
+
+
+def test_a_refusal_on_spark_is_the_one_of_the_part(spark, tmp_path):
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    mechanism = adp.design_gaussian(manifold, epsilon=0.5, delta=1e-6)
+    rows = spark.sparkContext.parallelize([(1, 2, 3), (1, 2, 4)], 2)
+    table = spark.createDataFrame(rows, "a long, b long, c long")
+    with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
+        with pytest.raises(OffManifoldError, match="^part 1 .*row 0 ") as refused:
+            mechanism.release(table, ledger=ledger, rows="different", into=tmp_path / "out")
+        assert ledger.history() == ()
+    assert refused.value.rows == (0,)
+    assert not (tmp_path / "out").exists()
+    twice = table.select("a", "a", "b", "c")
+    with pytest.raises(adp.AffineDPError, match="two columns are called 'a'"):
+        mechanism.release(twice, into=tmp_path / "out")
+
+
+def test_lengths_of_time_are_refused_on_spark(spark, tmp_path):
+    release = TableRelease(
+        totals={"c": ["a", "b"]}, rows="separate", epsilon=1, delta=1e-6, public=["label"]
+    )
+    kinds = "a long, b long, c long, label interval day to second"
+    table = spark.createDataFrame([(1, 2, 3, datetime.timedelta(1))], kinds)
+    with pytest.raises(adp.AffineDPError, match="lengths of time"):
+        release.release(table, into=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "name", ["v[1]", "{x,y}", "w*", "year=2020", "a=5", "a b", "a#b", "a%20b", "ü"]
+)
+def test_a_folder_of_any_name_comes_back_on_spark_or_is_refused(spark, tmp_path, name):
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    mechanism = adp.design_gaussian(manifold, epsilon=0.5, delta=1e-6)
+    table = spark.createDataFrame([(1, 2, 3), (2, 2, 4)], "a long, b long, c long")
+    if set(name) & set("[]{}*"):
+        with pytest.raises(adp.AffineDPError, match="pattern"):
+            mechanism.release(table, into=tmp_path / name)
+        assert not (tmp_path / name).exists()
+        return
+    out = mechanism.release(table, into=tmp_path / name)
+    assert (out.columns, out.count()) == (["a", "b", "c"], 2)
+
+
+def test_margins_with_a_person_are_counted_on_spark(spark):
+    rng = np.random.default_rng(0)
+    visits = pandas.DataFrame(
+        {"who": rng.integers(0, 60, 500), "ward": rng.choice(list("ab"), 500)}
+    )
+    release = MarginRelease(
+        attributes={"ward": ["a", "b"]}, margins=[["ward"]], epsilon=60.0, at_most=2
+    )
+    found = release.release(spark.createDataFrame(visits), person="who").margin("ward")
+    first = visits.sort_values(["who", "ward"])
+    first = first[first.groupby("who").cumcount() < 2]
+    assert found["count"].round().tolist() == first["ward"].value_counts().sort_index().tolist()
+    nobody = spark.createDataFrame([(1, "a"), (None, "b")], "who long, ward string")
+    with pytest.raises(TableError, match="nobody"):
+        release.release(nobody, person="who")

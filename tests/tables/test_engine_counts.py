@@ -167,3 +167,92 @@ def test_a_table_sorted_by_labels_is_counted_as_on_an_engine(engine):
     there = count_people(ENGINES[engine](frame), ["ward", "age"], **options)
     here = count_people(frame.sort_values(["who", "ward", "age"]), ["ward", "age"], **options)
     assert here["count"].tolist() == there["count"].tolist()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("at_most", [1, 3])
+def test_margins_count_so_many_rows_of_a_person_by_their_labels(engine, at_most):
+    given = visits()
+    release = MarginRelease(attributes=CELLS, margins=[CELLS], epsilon=60.0, at_most=at_most)
+    found = release.release(ENGINES[engine](given), person="who").margin("ward", "age")
+    wanted = limited(given, at_most)
+    assert np.rint(np.asarray(found["count"], dtype=float)).tolist() == [
+        wanted[cell] for cell in zip(found["ward"], found["age"])
+    ]
+
+
+def test_one_person_moves_no_row_of_another_in_a_lazy_table_without_an_order():
+    """The rows of one person changed the order of all others, and so which of them counted."""
+    release = MarginRelease(
+        attributes={"ward": ["a", "b"]}, margins=[["ward"]], epsilon=60.0, at_most=1
+    )
+    few = polars.DataFrame({"who": np.repeat(np.arange(100), 2), "ward": ["a", "b"] * 100})
+    few = few.with_columns(hour=polars.lit(0, dtype=polars.Int64))
+    one = polars.DataFrame({"who": [-1] * 20_000, "ward": "a", "hour": np.arange(20_000)})
+    for frame, wanted in ((few, [100, 0]), (polars.concat([few, one]), [101, 0])):
+        found = release.release(frame.lazy().unique(), person="who").margin("ward")
+        assert found["count"].round().to_list() == wanted
+
+
+def test_margins_with_a_person_are_counted_at_every_place():
+    wards = pandas.DataFrame({"city": ["A", "A", "B"], "ward": ["a", "b", "c"]})
+    given = visits()
+    there = given.assign(city=given["ward"].map({"a": "A", "b": "A", "c": "B"}))
+    release = MarginRelease(
+        attributes={"age": [0, 1, 2]}, places=wards, epsilon=60.0, at_most=2, nonnegative=True
+    )
+    found = release.release(ENGINES["polars"](there), person="who").margin("age", at="ward")
+    wanted = limited(given, 2)
+    assert found["count"].to_list() == [wanted[cell] for cell in zip(found["ward"], found["age"])]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_margins_say_what_they_cannot_count(engine):
+    release = MarginRelease(attributes=CELLS, margins="<=1", epsilon=1.0)
+    table = ENGINES[engine](visits().assign(who=float("nan")))
+    with pytest.raises(TableError, match="nobody"):
+        release.release(table, person="who")
+    if engine == "dask":
+        with pytest.raises(TableError, match="in one place"):
+            release.release(table, count="who")
+
+
+def _looked_at(frame):
+    """A lazy table, and how often it was computed; after the first time, nobody is in it."""
+    looks = []
+
+    def look(found):
+        looks.append(len(found))
+        gone = polars.lit(None, dtype=found["who"].dtype).alias("who")
+        return found if len(looks) == 1 else found.with_columns(gone)
+
+    return frame.lazy().map_batches(look), looks
+
+
+def test_people_are_counted_and_checked_in_one_pass():
+    frame = polars.DataFrame({"who": [1, 1, 2], "ward": ["a", "b", "a"]})
+    table, looks = _looked_at(frame)
+    cells = {"ward": ["a", "b"]}
+    found = count_people(table, ["ward"], cells=cells, person="who", at_most=1)
+    assert found["count"].tolist() == [2, 0]
+    assert len(looks) == 1
+    with pytest.raises(TableError, match="nobody"):
+        count_people(table, ["ward"], cells=cells, person="who", at_most=1)
+    table, looks = _looked_at(frame)
+    release = MarginRelease(attributes=cells, margins="<=1", epsilon=1.0)
+    release.release(table, person="who")
+    assert len(looks) == 1
+
+
+def test_a_lazy_table_is_computed_once_for_a_release():
+    frame = polars.DataFrame({"who": [1, 2], "a": [1, 2], "b": [1, 2], "c": [2, 4]})
+    release = TableRelease(
+        totals={"c": ["a", "b"]}, rows="separate", epsilon=1.0, delta=1e-6, public=["who"]
+    )
+    table, looks = _looked_at(frame)
+    assert release.release(table, check_against=table).table["who"].to_list() == [1, 2]
+    assert len(looks) == 1
+    first, looks = _looked_at(frame)
+    second, more = _looked_at(frame)
+    TableRelease.together([release, release], epsilon=1.0).release([first, second])
+    assert (len(looks), len(more)) == (1, 1)

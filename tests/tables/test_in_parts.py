@@ -12,6 +12,7 @@ import pytest
 import affinedp as adp
 from affinedp.release.parts import HIDDEN, PartError
 from affinedp.tables import TableError, TableRelease
+from affinedp.tables.many_rows import half_width_of_sum
 from affinedp.tables.table_rows import TableRows
 
 pandas = pytest.importorskip("pandas")
@@ -140,7 +141,7 @@ def test_whom_rows_are_about_must_be_said(tmp_path):
         with pytest.raises(TableError, match="rows='separate'"):
             unsaid.release(in_dask(counts(20)), ledger=ledger, into=tmp_path / "out")
         assert ledger.history() == ()
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_charged_for_a_table_that_is_unsound(tmp_path):
@@ -261,3 +262,48 @@ def test_private_numbers_are_no_labels(tmp_path):
         RELEASE.release(given)
     with pytest.raises(TableError, match="labels of the rows are called 'women'"):
         RELEASE.release(in_dask(given, 2), into=tmp_path / "out")
+
+
+@pytest.mark.parametrize("options", [{}, {"delta": 1e-6}, {"law": "laplace"}, {"whole": False}])
+def test_an_epsilon_that_is_a_whole_number_is_charged(tmp_path, options):
+    """The bits of its rate are in the fingerprint, and an int has none to show."""
+    release = TableRelease(totals={"c": ["a", "b"]}, rows="separate", epsilon=1, **options)
+    frame = pandas.DataFrame({"a": [1, 1], "b": [2, 2], "c": [3, 3]})
+    with adp.Ledger(tmp_path / "l.db", epsilon=2.0, delta=1e-5, protects="one person") as ledger:
+        release.release(frame, ledger=ledger)
+        assert len(ledger.history()) == 1
+    same = TableRelease(totals={"c": ["a", "b"]}, rows="separate", epsilon=1.0, **options)
+    one, other = (kind.design(frame).mechanism.fingerprint for kind in (release, same))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("options", "exact"),
+    [
+        ({"law": "gaussian", "delta": 1e-6}, True),
+        ({"law": "gaussian", "delta": 1e-6, "round_to": 5}, False),
+        ({"law": "laplace"}, False),
+        ({"round_to": 1}, False),
+    ],
+)
+def test_sums_over_rows_lie_as_far_as_is_said(tmp_path, options, exact):
+    release = TableRelease(totals={"c": ["a", "b"]}, rows="separate", epsilon=1.0, **options)
+    sums, rows = 1000, 20
+    numbers = np.arange(sums * rows) % 7 * (5 if options.get("round_to") == 5 else 1)
+    frame = pandas.DataFrame({"a": numbers, "b": numbers, "c": 2 * numbers})
+    out = release.release(dataframe.from_pandas(frame, npartitions=2), into=tmp_path / "out")
+    off = (out.table.compute().to_numpy() - frame.to_numpy()).reshape(sums, rows, 3).sum(axis=1)
+    inside = (np.abs(off) <= out.half_width_of_sum(rows, 0.9).to_numpy()).mean(axis=0)
+    assert (inside > 0.9 - 4 * 0.3 / np.sqrt(sums)).all()
+    if exact:
+        assert (inside < 0.9 + 4 * 0.3 / np.sqrt(sums)).all()
+    assert out.half_width_of_sum(1).equals(out.half_width())
+
+
+def test_sums_that_nothing_can_be_said_about_are_refused():
+    release = TableRelease(totals={"c": ["a", "b"]}, rows="separate", epsilon=1.0, nonnegative=True)
+    design = release.design(pandas.DataFrame({"a": [1], "b": [1], "c": [2]}))
+    with pytest.raises(TableError, match="moved up to 0"):
+        half_width_of_sum(design, 3, 0.95)
+    with pytest.raises(TableError, match="at least 1"):
+        half_width_of_sum(design, 0, 0.95)

@@ -117,7 +117,7 @@ def expect(path: Path, *wanted: Kind) -> Kind:
 
         raise AffineDPError(f"{file} does not exist{visible(hint(path.name, _beside(path)))}")
     if path.is_dir():
-        raise AffineDPError(f"{file} is a folder, not {_article(wanted[0])}")
+        raise AffineDPError(f"{file} is a folder, not {_article(wanted[0])}{_many_files(path)}")
     if path.is_file() and path.stat().st_size == 0 and path.suffix.lower() != ".toml":
         raise AffineDPError(f"{file} is empty")  # of TOML the reader says what is missing
     found = kind_of(path)
@@ -125,6 +125,16 @@ def expect(path: Path, *wanted: Kind) -> Kind:
         use = USES[found].format(file=file)
         raise AffineDPError(f"{file} is {_article(found)}, not {_article(wanted[0])}: {use}")
     return found
+
+
+def _many_files(folder: Path) -> str:
+    """Where a table goes that lies in many files."""
+    if not any(folder.glob("*.parquet")):
+        return ""
+    return (
+        ". A table in many files is released in Python: read it with dask.dataframe.read_parquet "
+        "or polars.scan_parquet, and give release(table, into=…); docs/howto/cluster.md shows how"
+    )
 
 
 def _article(kind: Kind) -> str:

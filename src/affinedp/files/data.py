@@ -53,6 +53,8 @@ def read_table(
         written to a disk.
     """
     pandas = _pandas()
+    if content is None:
+        _refuse_folder(path)
     kind = _kind(path)
 
     def source() -> Any:
@@ -330,6 +332,15 @@ def check_writable(path: Path) -> None:
         raise AffineDPError(f"{path} cannot be written: it is a folder")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise AffineDPError(f"{path} cannot be written: no such folder, or no permission")
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise AffineDPError(
+            f"{path} is a folder, and only single files are read here. A table in many files is "
+            "released in Python: read it with dask.dataframe.read_parquet or polars.scan_parquet, "
+            "and give release(table, into=…); docs/howto/cluster.md shows how"
+        )
 
 
 def _kind(path: Path) -> str:

@@ -115,10 +115,23 @@ def pandas_of_polars(table: Any) -> Any:
         gaps, whole = column.null_count() > 0, column.dtype.is_integer()
         if (column.dtype.is_float() or whole) and not gaps and "128" not in str(column.dtype):
             columns[name] = pandas.Series(column.to_numpy())
+        elif getattr(column.dtype, "time_unit", None) == "ns":  # Python's times have none of these
+            columns[name] = _nanoseconds(column)
         else:  # Python's values, so that no type is guessed on the way
             kind = object if whole and gaps else None
             columns[name] = pandas.Series(column.to_list(), dtype=kind)
     return pandas.DataFrame(columns, columns=list(table.columns))
+
+
+def _nanoseconds(column: Any) -> Any:
+    """Points and lengths of time of polars, to the nanosecond."""
+    import pandas
+
+    zone = getattr(column.dtype, "time_zone", None)
+    if zone is None:
+        return pandas.Series(column.to_numpy())
+    plain = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    return pandas.Series(plain.to_numpy()).dt.tz_localize("UTC").dt.tz_convert(zone)
 
 
 def _plain(label: Any) -> Any:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from affinedp.budget.charges import Rows, charged_releases, checked_rows
@@ -20,9 +22,10 @@ from affinedp.errors import AffineDPError
 from affinedp.files.frames import pandas_of_polars
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
-from affinedp.release.parts import ReleaseInParts, RowsToPublish
+from affinedp.release.parts import PartError, ReleaseInParts, RowsToPublish
 from affinedp.release.plan import Plan
 from affinedp.release.publish import MechanismRows
+from affinedp.release.read_back import read_back, refuse_unreadable
 from affinedp.release.sampler import Sampler
 
 Task = Callable[[int, Any], Any]
@@ -33,6 +36,19 @@ ENGINES = {
     ("dask_expr", "DataFrame"): "dask",
     ("pyspark", "DataFrame"): "spark",
     ("polars", "LazyFrame"): "polars",
+}
+# Types of Spark by Arrow's names, but for points in time.
+SPARK_TYPES = {
+    "string": "string",
+    "binary": "binary",
+    "boolean": "bool",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "bigint": "int64",
+    "float": "float32",
+    "double": "float64",
+    "date": "date32",
 }
 # Rows of a lazy table that are in memory at once.
 AT_ONCE = 100_000
@@ -192,8 +208,8 @@ def publish_in_parts(
     if ledger is not None and not hasattr(ledger, "charge"):
         raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
     engine = engine_of(data) or ""
-    if engine == "spark" and not hasattr(data, "mapInArrow"):
-        raise AffineDPError("give a Spark DataFrame: to_spark() makes one of pandas on Spark")
+    _refuse_unfit(engine, data)
+    refuse_unreadable(engine, into)
     run = _RUNS[engine]
     # the rows of Spark and polars have no labels, only places, which the parts do not know
     labels = engine in ("dask", "parts")
@@ -201,14 +217,14 @@ def publish_in_parts(
     entry = None
     try:
         answers = _answers(run(data, job.check))
-        drawn = job.checked(answers)
+        drawn = job.checked(answers, declared_types(engine, data))
         count = sum(count for count, _ in answers)
         counted(count)
         if ledger is not None:
             entry = charge(ledger, count)
         drawn.begin()
     except BaseException:
-        job.close()
+        job.withdraw()
         raise
     try:
         # the rows that were checked and counted, and no others
@@ -218,7 +234,49 @@ def publish_in_parts(
         job.abandon()
         raise
     confirm(ledger, entry)
-    return _read(engine, data, drawn.folder)
+    return read_back(engine, data, drawn.folder)
+
+
+def _refuse_unfit(engine: str, data: Any) -> None:
+    """Refuse tables that an engine holds, and cannot give to tasks or read back."""
+    if engine == "spark" and not hasattr(data, "mapInArrow"):
+        raise AffineDPError("give a Spark DataFrame: to_spark() makes one of pandas on Spark")
+    if engine == "dask" and data._meta.index.nlevels > 1:
+        raise AffineDPError(
+            "the rows have several labels each, which Dask does not read from files: "
+            "reset_index() makes columns of them, reset_index(drop=True) leaves them out"
+        )
+    names = data.columns if engine in ("dask", "spark") else ()
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise AffineDPError(f"two columns are called {twice[0]!r}: rename one, or leave it out")
+
+
+def declared_types(engine: str, data: Any) -> Any:
+    """Return what an engine calls the types of columns, as Arrow does; None where nothing is said.
+
+    Parameters
+    ----------
+    engine : str
+        The one that has the data.
+    data : DataFrame or Parts
+        Only its types are looked at.
+    """
+    if engine == "spark":
+        import pyarrow
+
+        times = {"timestamp": pyarrow.timestamp("us", "UTC"), "timestamp_ntz": "timestamp[us]"}
+        kinds = {**SPARK_TYPES, **times}
+        return pyarrow.schema([(name, kinds[kind]) for name, kind in data.dtypes if kind in kinds])
+    if engine == "polars":
+        import polars
+
+        return polars.DataFrame(schema=data.collect_schema()).to_arrow().schema
+    if engine == "dask":
+        import pyarrow
+
+        return pyarrow.Schema.from_pandas(data._meta, preserve_index=False)
+    return None
 
 
 def _answers(given: Sequence[Any]) -> list[tuple[int, str]]:
@@ -250,11 +308,30 @@ def _on_spark(data: Any, task: Task) -> list[Any]:
         if given:
             # not doubles where a number is missing: they do not hold all whole numbers
             frame = pyarrow.Table.from_batches(given).to_pandas(integer_object_nulls=True)
-        answer = json.dumps(task(number, frame))
-        yield pyarrow.RecordBatch.from_pydict({"number": [number], "answer": [answer]})
+        try:
+            answer = {"answer": task(number, frame)}
+        except PartError:
+            raise  # a disk that is busy or a lost worker: Spark tries again
+        except AffineDPError as error:
+            answer = {"refused": pickle.dumps(error).hex()}
+        text = json.dumps(answer)
+        yield pyarrow.RecordBatch.from_pydict({"number": [number], "answer": [text]})
 
-    answers = data.mapInArrow(whole_part, "number long, answer string").collect()
-    return [json.loads(row["answer"]) for row in sorted(answers, key=lambda row: row["number"])]
+    try:
+        rows = data.mapInArrow(whole_part, "number long, answer string").collect()
+    except Exception as error:
+        raise _refusal_on_spark(error) from error
+    found = [json.loads(row["answer"]) for row in sorted(rows, key=lambda row: row["number"])]
+    for one in found:
+        if "refused" in one:
+            raise pickle.loads(bytes.fromhex(one["refused"]))
+    return [one["answer"] for one in found]
+
+
+def _refusal_on_spark(error: Exception) -> Exception:
+    """Return the refusal of a part that Spark tells as a text, or the error as it is."""
+    found = re.search(r"affinedp\.release\.parts\.PartError: (part (\d+) .*)", str(error))
+    return error if found is None else PartError(found[1].strip(), int(found[2]))
 
 
 def _on_polars(data: Any, task: Task) -> list[Any]:
@@ -284,17 +361,3 @@ def _on_parts(data: Parts, task: Task) -> list[Any]:
 
 
 _RUNS = {"dask": _on_dask, "spark": _on_spark, "polars": _on_polars, "parts": _on_parts}
-
-
-def _read(engine: str, data: Any, folder: Path) -> Any:
-    if engine == "spark":
-        return data.sparkSession.read.parquet(f"file://{folder}")  # not the cluster's own store
-    if engine == "polars":
-        import polars
-
-        return polars.scan_parquet(folder / "*.parquet")
-    if engine == "dask":
-        import dask.dataframe
-
-        return dask.dataframe.read_parquet(str(folder))
-    return folder

@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
@@ -25,12 +26,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from affinedp.errors import AffineDPError
-from affinedp.release.part_types import as_text, common_types, from_text, types_of
+from affinedp.release.part_files import PartFiles
+from affinedp.release.part_types import common_types
 
 # Files that are not part of what is published.
 HIDDEN = ".affinedp"
 # In a folder that lacks parts; readers of Parquet pass over such names.
 INCOMPLETE = "_incomplete"
+# What the folder of a release has in it.
+RELEASED = re.compile(rf"part-\d{{5,}}\.parquet|{INCOMPLETE}")
 
 
 class PartError(AffineDPError):
@@ -93,6 +97,8 @@ class ReleaseInParts:
         How many there are, once all were checked.
     schema : str or None
         The types of the columns, once all parts were checked: the same in every file.
+    made : tuple of Path
+        Folders that were not there before, from the inside out.
     """
 
     rows: RowsToPublish = field(repr=False)
@@ -103,6 +109,7 @@ class ReleaseInParts:
     for_spark: bool = False
     parts: int | None = None
     schema: str | None = field(default=None, repr=False)
+    made: tuple[Path, ...] = field(default=(), repr=False)
 
     @classmethod
     def start(
@@ -129,6 +136,8 @@ class ReleaseInParts:
         if "://" in os.fspath(folder):
             raise AffineDPError(f"into must be a folder, and {os.fspath(folder)!r} is an address")
         place = Path(os.path.abspath(folder))
+        _refuse_inside(place)
+        made = tuple(path for path in (place, *place.parents) if not path.exists())
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             if any(place.iterdir()):
@@ -141,7 +150,7 @@ class ReleaseInParts:
             (place / HIDDEN / run).mkdir(mode=0o700)
         except OSError as error:
             raise AffineDPError(f"{place} cannot be used: {error.strerror}") from None
-        return cls(rows, place, secrets.token_bytes(32), run, labels, for_spark)
+        return cls(rows, place, secrets.token_bytes(32), run, labels, for_spark, made=made)
 
     def check(self, number: int, frame: Any) -> tuple[int, str]:
         """Refuse rows that cannot be released; nothing is drawn.
@@ -170,18 +179,23 @@ class ReleaseInParts:
                 "a pandas DataFrame"
             )
         schema = ""
-        if len(frame):
-            schema = as_text(types_of(self._arrow(self.rows.check(frame))))
+        try:
+            if len(frame):
+                schema = self._files.types(self.rows.check(frame))
+        except AffineDPError as error:
+            raise error.located(f"part {number} (counting from 0)") from None
         self._recognise(number, frame)
         return len(frame), schema
 
-    def checked(self, answers: Sequence[tuple[int, str]]) -> ReleaseInParts:
+    def checked(self, answers: Sequence[tuple[int, str]], declared: Any = None) -> ReleaseInParts:
         """Return the release with all parts checked: it has no others.
 
         Parameters
         ----------
         answers : sequence
             What :meth:`check` returned for each of them.
+        declared : pyarrow Schema, optional
+            What the engine calls the columns: the types of those without labels.
         """
         if not sum(count for count, _ in answers):
             raise AffineDPError("there are no rows to release")
@@ -192,7 +206,8 @@ class ReleaseInParts:
                 f"{self.folder}: all workers must share the folder, and parts are numbered "
                 "0, 1, …, each once; nothing was charged or drawn"
             )
-        return replace(self, parts=len(answers), schema=common_types([s for _, s in answers if s]))
+        schema = common_types([types for _, types in answers if types], declared)
+        return replace(self, parts=len(answers), schema=schema)
 
     def begin(self) -> None:
         """Mark the folder as incomplete until :meth:`finish`: whoever draws may be killed."""
@@ -214,7 +229,7 @@ class ReleaseInParts:
         if target.exists() or not len(frame):
             return name
         with self._temporary(number) as written:
-            self._write(self.rows.publish(frame), written)
+            self._files.write(self.rows.publish(frame), self.schema, written)
             _link(written, target, number)
         return name
 
@@ -234,8 +249,8 @@ class ReleaseInParts:
         wanted = {f"part-{number:05d}.parquet" for number in range(parts)}
         if found != wanted:
             raise AffineDPError(
-                f"{len(wanted - found)} of {parts} parts are missing in {self.folder}: give them "
-                "to part() again"
+                f"{len(wanted - found)} of {parts} parts are missing in {self.folder}: the engine "
+                "did not run the task on them, or lost what it wrote"
             )
         self.close()
         (self.folder / INCOMPLETE).unlink(missing_ok=True)
@@ -245,42 +260,30 @@ class ReleaseInParts:
         self.begin()
         self.close()
 
+    def withdraw(self) -> None:
+        """Leave no trace: nothing was drawn, and nothing will be."""
+        self.close()
+        for folder in self.made:
+            try:
+                folder.rmdir()
+            except OSError:  # someone else put something there
+                return
+
     def close(self) -> None:
         """Remove what is not published, draws of runs that were lost included; no part follows."""
-        removed = self.folder / f"{HIDDEN}-{uuid.uuid4().hex}"
+        hidden = self.folder / HIDDEN
         try:
-            # renamed first: what still runs finds no place to write to
-            os.rename(self.folder / HIDDEN, removed)
+            # renamed first: what still runs finds no place to write to; and within the one folder
+            # that people are told to remove, should all end here
+            os.rename(self._hidden, hidden / f"gone-{uuid.uuid4().hex}")
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _secret(self.folder / HIDDEN, error) from None
+            raise _secret(hidden, error) from None
         try:
-            shutil.rmtree(removed)
+            shutil.rmtree(hidden)
         except OSError as error:
-            raise _secret(removed, error) from None
-
-    def _arrow(self, frame: Any, schema: Any = None) -> Any:
-        """A table as Parquet holds it."""
-        import pyarrow
-
-        try:
-            return pyarrow.Table.from_pandas(frame, schema, preserve_index=self.labels)
-        except (TypeError, ValueError) as error:  # Arrow's are among them
-            raise AffineDPError(
-                f"the labels of the rows cannot be written as Parquet: {error}"
-            ) from None
-
-    def _write(self, frame: Any, place: Path) -> None:
-        from pyarrow import parquet
-
-        table = self._arrow(frame)
-        if self.schema is not None and table.schema != (schema := from_text(self.schema)):
-            # in a part without labels nothing but the schema says what they would be
-            known = table.cast(schema).to_pandas(integer_object_nulls=True)
-            table = self._arrow(known, schema)
-        times = "us" if self.for_spark else None
-        parquet.write_table(table, place, coerce_timestamps=times)
+            raise _secret(hidden, error) from None
 
     def _recognise(self, number: int, frame: Any) -> None:
         """Refuse other rows than those that the part had before."""
@@ -300,6 +303,10 @@ class ReleaseInParts:
             )
 
     @property
+    def _files(self) -> PartFiles:
+        return PartFiles(self.labels, self.for_spark)
+
+    @property
     def _hidden(self) -> Path:
         """A place of this release: one that was given up and still runs somewhere has none."""
         return self.folder / HIDDEN / self._run
@@ -316,6 +323,17 @@ class ReleaseInParts:
             raise PartError(f"part {number} cannot be written: {error.strerror}", number) from None
         finally:
             written.unlink(missing_ok=True)
+
+
+def _refuse_inside(place: Path) -> None:
+    """Refuse a folder within a release: who reads that one would see both."""
+    for folder in place.parents:
+        with suppress(OSError):  # one that cannot be looked into has nothing to say
+            if any(RELEASED.fullmatch(entry.name) for entry in os.scandir(folder)):
+                raise AffineDPError(
+                    f"{place} lies in {folder}, which is a release already, and who reads that "
+                    "would read both: choose a folder outside of it"
+                )
 
 
 def _link(written: Path, target: Path, number: int) -> None:

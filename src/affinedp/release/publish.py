@@ -20,6 +20,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.equations.manifold import ON_MANIFOLD
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
+from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 from affinedp.release.reading import held, read_points
@@ -82,11 +83,10 @@ def publish(
         # how long it takes to draw tells about it: it is there before data is looked at
         early = plan.draw(_count(x))
     points, wrap = read_points(mechanism, x)
-    check_points(mechanism, plan, points)
+    steps, shared = sound_steps(mechanism, plan, points)
     releases = 1
     if ledger is not None or rows is not None:
         releases = charged_releases(len(points), rows)
-    steps, shared = plan.grid_steps(points), plan.shared_outputs(points)
     entry = None
     if ledger is not None:
         entry = ledger.charge(
@@ -134,7 +134,7 @@ class MechanismRows:
         """
         check_sampler(self.plan, self.sampler)
         points, wrap = read_points(self.mechanism, frame)
-        check_points(self.mechanism, self.plan, points)
+        sound_steps(self.mechanism, self.plan, points)
         return wrap(np.zeros((len(frame), len(self.mechanism.output_names))))
 
     def publish(self, frame: Any) -> Any:
@@ -175,6 +175,26 @@ def _count(x: Any) -> int:
     except ValueError:  # no array: refused when it is read
         return 1
     return int(shape[0]) if len(shape) == 2 else 1
+
+
+def sound_steps(
+    mechanism: MechanismRecord, plan: Plan | KNormPlan, points: FloatArray
+) -> tuple[BigIntegers, FloatArray]:
+    """Return what noise is added to, and what gets none; refuse data that has no place there.
+
+    Nothing that depends on the data is refused after this: it comes before the charge.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        Its equations are asked.
+    plan : Plan or KNormPlan
+        The public part of its releases.
+    points : array, shape (rows, n)
+        The data.
+    """
+    check_points(mechanism, plan, points)
+    return plan.grid_steps(points), plan.shared_outputs(points)
 
 
 def check_points(mechanism: MechanismRecord, plan: Plan | KNormPlan, points: FloatArray) -> None:

@@ -77,7 +77,8 @@ def _polars_column(column: Any) -> Any:
 
 
 def _is_polars(x: Any) -> bool:
-    return type(x).__module__.partition(".")[0] == "polars" and hasattr(x, "columns")
+    # its type is asked: for its columns a lazy table would compute its schema, with a warning
+    return type(x).__module__.partition(".")[0] == "polars" and hasattr(type(x), "columns")
 
 
 def held(x: Any) -> Any:

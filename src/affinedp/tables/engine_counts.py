@@ -15,6 +15,7 @@ from affinedp.release.engines import engine_of
 from affinedp.tables.refusals import TableError
 
 COUNTED = "affinedp_counted"
+NOBODY = "affinedp_nobody"
 
 
 def counted_on_engine(
@@ -50,19 +51,29 @@ def counted_on_engine(
         raise MissingExtraError("narwhals", "tables") from None
 
     labels = list(by)
-    table = nw.from_native(people).lazy()
+    try:
+        table = nw.from_native(people).lazy()
+    except TypeError:  # pandas on Spark, say
+        raise TableError(
+            f"{type(people).__module__}.{type(people).__name__} cannot count: give a DataFrame of "
+            "Dask, Spark (to_spark() makes one of pandas on Spark) or polars"
+        ) from None
     names = table.collect_schema()
     for column in (*labels, *([] if person is None else [person])):
         if column not in names:
             raise TableError(f"there is no column {column!r}", "", column)
-    if COUNTED in (*labels, person):
-        raise TableError(f"a column cannot be called {COUNTED!r}", "", COUNTED)
+    for own in (COUNTED, NOBODY):
+        if own in (*labels, person):
+            raise TableError(f"a column cannot be called {own!r}", "", own)
     keys = labels if person is None or person in labels else [person, *labels]
     groups = table.group_by(keys).agg(nw.len().alias(COUNTED))
     # with a sign: some engines count without, and differences would wrap around
     groups = groups.with_columns(nw.col(COUNTED).cast(nw.Int64))
     if person is not None and at_most is not None:
-        _refuse_nobody(nw, table, person, names[person])
+        # looked for among the groups that are counted, not in a pass of its own: a source that
+        # changes would pass by it
+        nobody = _nobody(nw, person, names[person])
+        groups = groups.with_columns(nobody.cast(nw.Int64).alias(NOBODY))
         if engine_of(people) == "dask":  # its windows have no order in narwhals
             groups = nw.from_native(_first_on_dask(nw.to_native(groups), person, labels, at_most))
         else:
@@ -73,20 +84,21 @@ def counted_on_engine(
             before = nw.col(COUNTED).cum_sum().over(person, order_by=order) - nw.col(COUNTED)
             room = nw.lit(at_most) - before
             fits = nw.when(room < nw.col(COUNTED)).then(room).otherwise(nw.col(COUNTED))
-            groups = groups.with_columns(fits.alias(COUNTED)).filter(nw.col(COUNTED) > 0)
-        groups = groups.lazy().group_by(labels).agg(nw.col(COUNTED).sum())
+            counted = (nw.col(COUNTED) > 0) | (nw.col(NOBODY) > 0)
+            groups = groups.with_columns(fits.alias(COUNTED)).filter(counted)
+        sums = (nw.col(COUNTED).sum(), nw.col(NOBODY).sum())
+        groups = groups.lazy().group_by(labels).agg(*sums)
     found = groups.collect().to_dict(as_series=False)
+    if any(found.get(NOBODY, ())):
+        raise TableError(f"rows without {person!r} belong to nobody: fill it in", "", person or "")
     cells = zip(*(found[label] for label in labels))
     return {cell: int(count) for cell, count in zip(cells, found[COUNTED]) if count}
 
 
-def _refuse_nobody(nw: Any, table: Any, person: str, kind: Any) -> None:
-    """Rows without a person cannot be limited: several people may be behind them."""
+def _nobody(nw: Any, person: str, kind: Any) -> Any:
+    """Whose rows cannot be limited: several people may be behind rows without a person."""
     missing = nw.col(person).is_null()
-    if kind.is_float():
-        missing = missing | nw.col(person).is_nan()
-    if int(table.filter(missing).select(nw.len()).collect().item()):
-        raise TableError(f"rows without {person!r} belong to nobody: fill it in", "", person)
+    return missing | nw.col(person).is_nan() if kind.is_float() else missing
 
 
 def _in_order(nw: Any, label: str, kind: Any) -> Any:

@@ -109,16 +109,29 @@ def _from_polars(description: TableDescription, table: Any) -> Given:
         raise TableError("a table must be a DataFrame of pandas or polars")
 
     def back(found: Any) -> Any:
-        return polars.DataFrame(
-            {name: [_plain(value) for value in found[name].tolist()] for name in found}
-        )
+        return polars.DataFrame({name: _polars_column(polars, found[name]) for name in found})
 
     return Given(pandas_of_polars(table), back)
 
 
-def _plain(value: Any) -> Any:
-    """A label that polars knows: nothing in place of NaN."""
-    return None if isinstance(value, float) and value != value else value
+def _polars_column(polars: Any, column: Any) -> Any:
+    """Labels that polars knows: nothing in place of NaN or of no time, and all nanoseconds."""
+    pandas = _pandas()
+    values = [None if _is_missing(pandas, value) else value for value in column.tolist()]
+    found = polars.Series(values)
+    present = [value for value in values if value is not None]
+    if not any(getattr(value, "nanoseconds", getattr(value, "nanosecond", 0)) for value in present):
+        return found
+    # polars reads them as Python's times, which have microseconds
+    steps = [None if value is None else value.value for value in values]
+    kind = polars.Datetime if isinstance(present[0], pandas.Timestamp) else polars.Duration
+    whole = polars.Series(steps, dtype=polars.Int64).cast(kind("ns"))
+    zone = getattr(found.dtype, "time_zone", None)
+    return whole if zone is None else whole.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+
+
+def _is_missing(pandas: Any, value: Any) -> bool:
+    return value is pandas.NaT or (isinstance(value, float) and value != value)
 
 
 def _labels(description: TableDescription) -> list[str]:

@@ -20,6 +20,7 @@ from affinedp.release.sampler import Sampler, checked_sampler
 from affinedp.show.page import Report
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
+from affinedp.tables.many_rows import half_width_of_sum
 from affinedp.tables.publishing import charge_table, refuse_other_count
 from affinedp.tables.refusals import TableError
 from affinedp.tables.table_report import table_report
@@ -61,6 +62,40 @@ class ReleasedInParts:
             For each number by itself, at least.
         """
         return self.design.half_width(level)
+
+    def half_width_of_sum(self, rows: int, level: float = 0.95) -> Any:
+        """Return how far the sum of so many published rows is from the true sum.
+
+        Rows have noise of their own, so its variance adds up.  Exact for Gaussian noise that is not
+        rounded; a bound for all other noise (Chebyshev's, which holds for every law).
+
+        Parameters
+        ----------
+        rows : int
+            How many rows are added up, such as those of a region; which ones they are must not
+            have been chosen by their published numbers.
+        level : float
+            With at least this probability, for each sum by itself.
+
+        Returns
+        -------
+        Series by column
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import polars as pl
+        >>> from affinedp.tables import TableRelease
+        >>> table = pl.LazyFrame({"a": [1, 2], "b": [3, 4], "c": [4, 6]})
+        >>> release = TableRelease(
+        ...     totals={"c": ["a", "b"]}, rows="separate", epsilon=1.0, delta=1e-6, law="gaussian"
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     out = release.release(table, into=f"{folder}/published")
+        >>> float(round(out.half_width_of_sum(400)["c"] / out.half_width()["c"], 9))
+        20.0
+        """
+        return half_width_of_sum(self.design, rows, level)
 
     def report(self) -> Report:
         """Return what people want to read: promise and noise."""

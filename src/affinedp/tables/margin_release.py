@@ -170,8 +170,9 @@ class MarginRelease(MarginDescription):
         count : str, optional
             The column of counts.
         person : str, optional
-            The column that says whose row it is: only the first ``at_most`` rows of everybody are
-            counted.
+            The column that says whose row it is: only ``at_most`` rows of everybody are counted,
+            the first ones of a table in memory, and where a table is counted on an engine or
+            lazy, which keep no order, the first ones in the order of their labels.
         ledger : Ledger, optional
             Charged before any noise is drawn.
         label : str, optional
@@ -264,8 +265,6 @@ class MarginDesign(DesignedMargins):
         if count is not None and person is not None:
             raise TableError("give count for cells, or person for people: not both")
         frame, count, back = _read(asked, people, count, person)
-        if person is not None:
-            frame = first_rows(frame, person, asked.at_most or 1)
         times = None if count is None else counted_times(frame, count)
         # all that can be refused is refused before the charge
         if isinstance(self.mechanism, MarginMechanism):
@@ -298,19 +297,45 @@ class MarginDesign(DesignedMargins):
 def _read(
     asked: MarginDescription, people: Any, count: str | None, person: str | None
 ) -> tuple[Any, str | None, Any]:
-    """People or counts in one place, the column of counts, and the way back for polars."""
+    """The people that are counted, or counts; the column of counts; the way back for polars."""
+    most = asked.at_most or 1
     engine = engine_of(people)
-    if count is not None or person is not None or engine not in ("dask", "spark", "polars"):
+    if engine in ("dask", "spark") and count is not None:
+        raise TableError(
+            "counts of cells are read in one place: bring them there (compute(), toPandas())"
+        )
+    if engine not in ("dask", "spark", "polars") or count is not None:
         given = given_table(ANY, people)
         polars = type(people).__module__.startswith("polars")
-        return with_index_columns(given.frame), count, given.back if polars else None
+        frame = with_index_columns(given.frame)
+        if person is not None:
+            frame = first_rows(frame, person, most)
+        return frame, count, given.back if polars else None
+    return *_counted(asked, people, person, most), _back_to_polars() if engine == "polars" else None
+
+
+def _counted(
+    asked: MarginDescription, people: Any, person: str | None, most: int
+) -> tuple[Any, str]:
+    """Counts from an engine, where the labels of people decide which of their rows are counted.
+
+    Such a table has no order of its own.  If the order in which its rows arrive decided, the rows
+    of one person could move those of all others.
+    """
     import pandas
 
-    own = people.collect_schema().names() if engine == "polars" else list(people.columns)
+    lazy = engine_of(people) == "polars"
+    own = people.collect_schema().names() if lazy else list(people.columns)
     names = [*(name for name in asked.levels if name in own), *asked.attributes]
-    found = counted_on_engine(people, names)
-    frame = pandas.DataFrame(list(found), columns=names).assign(**{COUNTED: list(found.values())})
-    return frame, COUNTED, given_table(ANY, people.head(0)).back if engine == "polars" else None
+    found = counted_on_engine(people, names, person, None if person is None else most)
+    frame = pandas.DataFrame(list(found), columns=names)
+    return frame.assign(**{COUNTED: list(found.values())}), COUNTED
+
+
+def _back_to_polars() -> Any:
+    import polars
+
+    return given_table(ANY, polars.DataFrame()).back
 
 
 def _tables(frame: Any, asked: MarginDescription, places: Places, times: IntArray | None) -> Any:

@@ -13,6 +13,7 @@ from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
 from affinedp.promise.guarantee import Guarantee, compose
 from affinedp.promise.verification import Law
+from affinedp.release.reading import held
 from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError
 
@@ -78,6 +79,7 @@ class SeveralTables:
         label : str, optional
             For the ledger; put no data in it.
         """
+        tables = [held(table) for table in tables]  # computed once
         return self.design(tables).release(tables, ledger=ledger, label=label)
 
     def _shared_out(self, tables: Sequence[Any], law: Law) -> SeveralDesigns:
@@ -156,6 +158,7 @@ class SeveralDesigns:
         """
         if len(tables) != len(self.designs):
             raise TableError(f"there are {len(self.designs)} designs, but {len(tables)} tables")
+        tables = [held(table) for table in tables]  # what is checked is what is released
         for design, table in zip(self.designs, tables):
             design.check(table)  # all are refused before one is charged
         return tuple(

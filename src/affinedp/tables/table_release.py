@@ -13,6 +13,7 @@ from typing import Any, overload
 from affinedp.budget.ledger import Ledger
 from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.release.engines import in_parts
+from affinedp.release.reading import held
 from affinedp.release.sampler import Sampler
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_for_targets, design_table
@@ -262,11 +263,14 @@ class TableRelease(TableDescription):
             return design.release(
                 table, ledger=ledger, label=label, bound=bound, into=into, sampler=sampler
             )
+        # what is checked is what is released, whatever becomes of the sources of a lazy table
+        memory = held(table)
+        check_against = memory if check_against is table else check_against
         # an unsound table is refused at once, not after seconds of design
-        description, given = _prepared(self, table)
+        description, given = _prepared(self, memory)
         read_points(description, layout_of(description, given.frame), given.frame, bound)
-        design = self.design(table, check_against=check_against)
-        return design.release(table, ledger=ledger, label=label, bound=bound, sampler=sampler)
+        design = self.design(memory, check_against=check_against)
+        return design.release(memory, ledger=ledger, label=label, bound=bound, sampler=sampler)
 
     def check(self, table: Any) -> Any:
         """Return every broken equation as a DataFrame (row, equation, off); empty if none is.

@@ -6,6 +6,7 @@ Each is a data set that gets noise of its own, here or on another machine.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -18,7 +19,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.files.frames import fresh_frame, fresh_labels
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
-from affinedp.release.publish import check_sampler
+from affinedp.release.publish import check_sampler, sound_steps
 from affinedp.release.sampler import Sampler
 from affinedp.tables.at_least_zero import at_least_zero
 from affinedp.tables.designed_noise import DesignedNoise
@@ -139,7 +140,10 @@ class TableRows:
         if design.multiples is not None:
             known = replace(design, bound=self.limit)
             design.multiples.refuse_too_much_noise(known.deviations, layout)
-        return Ready(table, public, shift, _on_the_manifold(manifold, secret), origin)
+        moved = _on_the_manifold(manifold, secret)
+        for batch in _batches(self.mechanism, len(moved)):
+            sound_steps(self.mechanism, plan, moved[batch])
+        return Ready(table, public, shift, moved, origin)
 
     def drawn(self, ready: Ready) -> Published:
         """Draw noise and return what is published.
@@ -263,14 +267,18 @@ def _drawn(
     mechanism: Mechanism, points: FloatArray, bound: float | None, sampler: Sampler
 ) -> FloatArray:
     """Every data set with noise of its own, some at a time."""
-    rows = max(1, BATCH // mechanism.root.shape[1])
     published = np.empty((len(points), len(mechanism.output_names)))
     with Progress("drawing noise") as progress:
-        for start in range(0, len(points), rows):
-            batch = slice(start, start + rows)
+        for batch in _batches(mechanism, len(points)):
             published[batch] = mechanism.release(points[batch], bound=bound, sampler=sampler)
-            progress.update(min(1.0, (start + rows) / len(points)))
+            progress.update(min(1.0, batch.stop / len(points)))
     return published
+
+
+def _batches(mechanism: Mechanism, count: int) -> Iterator[slice]:
+    rows = max(1, BATCH // mechanism.root.shape[1])
+    for start in range(0, count, rows):
+        yield slice(start, start + rows)
 
 
 def _as_table(
