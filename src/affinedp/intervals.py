@@ -103,8 +103,7 @@ def interval_of(
         reach, how = _joint_reach(mechanism, rows, outside)
     else:
         reach, how = _single_reach(mechanism, rows, outside)
-    center = given if matrix is None else np.asarray(careful_product(given, matrix.T))
-    center, width = np.ldexp(center, powers), _enlarged(reach, factor, powers)
+    center, width = _centers(given, matrix, powers), _enlarged(reach, factor, powers)
     if single:
         center, width = center[..., 0], width[..., 0]
     return Interval(center - width, center + width, level, simultaneous, how)
@@ -125,6 +124,14 @@ def _scaled(matrix: Any) -> tuple[Any, Any]:
     found = matrix.tocsr().astype(float)
     found.data = np.ldexp(found.data, np.repeat(-powers, np.diff(found.indptr)))
     return found, powers
+
+
+def _centers(given: FloatArray, matrix: Any, powers: Any) -> FloatArray:
+    """The combinations of what was released."""
+    if matrix is None:
+        return given
+    found = dense(careful_product(np.atleast_2d(given), matrix.T))
+    return np.asarray(np.ldexp(found if given.ndim == 2 else found[0], powers))
 
 
 def _enlarged(reach: FloatArray, factor: float, powers: Any) -> FloatArray:

@@ -7,6 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.sparse import csr_array
 
 import affinedp as adp
 from affinedp.bodies.cone_reach import Mixture
@@ -110,6 +111,21 @@ def test_products_that_cancel():
     for i, j in np.ndindex(4, 3):
         exact = sum(Fraction(a) * Fraction(b) for a, b in zip(left[i], right[:, j]))
         assert found[i, j] == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_centers_keep_what_cancels():
+    """Also of one release and of many, dense and sparse."""
+    m = adp.design_knorm(SUM, epsilon=1.0)
+    c = np.array([[1e8 + 1 / 3, 1e8, -1e8], [0.1, 0.2, 0.3]])
+    y = np.array([[30.25, 70.5, 100.75], [1.1, 2.2, 3.3]])
+    for given, matrix in ((y, c), (y, csr_array(c)), (y[0], c), (y[0], csr_array(c))):
+        low, high = m.interval(given, combination=matrix)
+        for row, mid in zip(np.atleast_2d(given), np.atleast_2d((low + high) / 2)):
+            exact = [
+                float(sum(map(Fraction.__mul__, map(Fraction, one), map(Fraction, row))))
+                for one in c
+            ]
+            assert mid == pytest.approx(exact, rel=1e-12)
 
 
 def test_tails_of_equal_stages_are_those_of_gamma():

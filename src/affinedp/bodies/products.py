@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
 
 # An entry so many times smaller than its terms is added up again, exactly.
 CANCELLED = 2.0**-20
 WHOLE = 2.0**53
+# Entries that are added up again at a time.
+CHUNK = 100_000
 # Dekker's: the high half of a double.
 SPLIT = 2.0**27 + 1
 
@@ -36,8 +38,8 @@ def careful_product(left: Matrix, right: Matrix) -> Matrix:
     if is_sparse(size):
         return _sparse_again(left, right, found, size)
     found = np.array(found.toarray() if is_sparse(found) else found, dtype=float)
-    for i, j in np.argwhere(np.abs(found) < CANCELLED * size).tolist():
-        found[i, j] = _exact_entry(left, right, i, j)
+    i, j = np.nonzero(np.abs(found) < CANCELLED * size)
+    found[i, j] = _exact_entries(left, right, i, j)
     return found
 
 
@@ -46,13 +48,11 @@ def _sparse_again(left: Any, right: Any, found: Any, size: Any) -> Any:
 
     places = sparse.coo_array(size)
     values = np.asarray(sparse.csr_array(found)[places.row, places.col], dtype=float).ravel()
-    left, right = sparse.csr_array(left), sparse.csc_array(right)
-    for place in np.flatnonzero(np.abs(values) < CANCELLED * places.data).tolist():
-        i, j = int(places.row[place]), int(places.col[place])
-        values[place] = _exact_entry(left, right, i, j)
-    again = sparse.csr_array((values, (places.row, places.col)), shape=size.shape)
-    again.eliminate_zeros()
-    return again
+    again = np.flatnonzero(np.abs(values) < CANCELLED * places.data)
+    values[again] = _exact_entries(left, right, places.row[again], places.col[again])
+    whole = sparse.csr_array((values, (places.row, places.col)), shape=size.shape)
+    whole.eliminate_zeros()
+    return whole
 
 
 def _is_whole(matrix: Matrix) -> bool:
@@ -60,14 +60,22 @@ def _is_whole(matrix: Matrix) -> bool:
     return bool(np.all(numbers == np.rint(numbers)))
 
 
-def _exact_entry(left: Any, right: Any, i: int, j: int) -> float:
-    """One entry: products in two halves, added up without rounding."""
-    row, column = left[[i], :], right[:, [j]]
-    row = (row.toarray() if is_sparse(row) else np.asarray(row)).ravel()
-    column = (column.toarray() if is_sparse(column) else np.asarray(column)).ravel()
-    used = (row != 0) & (column != 0)
-    high, low = _two_products(row[used], column[used])
-    return math.fsum([*high.tolist(), *low.tolist()])
+def _exact_entries(left: Any, right: Any, i: IntArray, j: IntArray) -> FloatArray:
+    """Some entries: products in two halves, added up without rounding."""
+    import scipy.sparse as sparse
+
+    found = np.zeros(len(i))
+    rows, columns = sparse.csr_array(left), sparse.csr_array(right.T)
+    for start in range(0, len(i), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        a, b = rows[i[chunk]], columns[j[chunk]]
+        a, b = sparse.csr_array(a.multiply(b != 0)), sparse.csr_array(b.multiply(a != 0))
+        a.sort_indices()
+        b.sort_indices()
+        high, low = (part.tolist() for part in _two_products(a.data, b.data))
+        ends = zip(a.indptr[:-1].tolist(), a.indptr[1:].tolist())
+        found[chunk] = [math.fsum(high[s:e] + low[s:e]) for s, e in ends]
+    return found
 
 
 def _two_products(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
