@@ -56,6 +56,31 @@ def test_real_noise_by_integration(c, outside):
     assert exact == pytest.approx(outside, rel=1e-5)
 
 
+# Sums of so many Laplace numbers have the density p(|x|) e^(−|x|), up to a factor.
+LAPLACE_SUMS = {2: [1, 1], 3: [3, 3, 1], 6: [945, 945, 420, 105, 15, 1]}
+
+
+def beyond(terms, u):
+    """∫ p(x) e^(−2x) dx from u on, up to a factor."""
+    pairs = enumerate(LAPLACE_SUMS[terms], start=1)
+    return sum(p * mpmath.gammainc(k, 2 * u) / mpmath.mpf(2) ** k for k, p in pairs)
+
+
+@pytest.mark.parametrize("outside", [0.5, 0.05, 1e-3, 2.0**-40])
+@pytest.mark.parametrize("terms", LAPLACE_SUMS)
+def test_one_entry_of_a_sum_in_closed_form(terms, outside):
+    """Noise under a sum is Laplace noise of scale 2 that adds up to 0: e^(−u) p(u) e^(−u)."""
+    names = [f"x{i}" for i in range(terms)]
+    M = adp.AffineManifold.from_equations([" + ".join(names) + " = total"])
+    found = adp.design_knorm(M, epsilon=1.0).interval(np.zeros(terms + 1), level=1 - outside)
+    assert found.how.startswith("from the law")
+    for high in found.high.tolist():
+        with mpmath.workdps(30):
+            exact = beyond(terms, mpmath.mpf(high) / 2) / beyond(terms, 0)
+        assert exact <= outside
+        assert exact == pytest.approx(outside, rel=1e-6)
+
+
 @pytest.mark.parametrize("manifold", [SUM, FOUR], ids=["three", "four"])
 @pytest.mark.parametrize("level", [0.3, 0.9, 0.95, 0.999])
 def test_whole_noise_by_enumeration(manifold, level):
