@@ -1,7 +1,9 @@
 """Half widths against closed forms and simulation."""
 
+import functools
 import math
 
+import mpmath
 import numpy as np
 import pandas as pd
 import pytest
@@ -98,11 +100,6 @@ def mechanisms():
     yield adp.design_knorm(M, epsilon=1.0)
 
 
-def simulated(place, simultaneous):
-    """Ranks of 1999 releases: given them, the coverage is Beta(1800, 200), 0.9 within 0.02."""
-    return place == 2 or (place == 1 and simultaneous)
-
-
 COMBINATIONS = np.array([[1.0, -1, 0, 0, 0], [0, 0, 1, 0, 0], [1, 0, -2, 0.5, 0]])
 
 
@@ -124,10 +121,11 @@ def test_coverage_by_simulation(place, simultaneous, combination):
         inside = inside.all(axis=1)[:, None]
     for hits in inside.sum(axis=0).tolist():
         # too little coverage is ruled out with probability 1 - 1e-4
-        wanted_level = 0.9 if place == 0 or not simulated(place, simultaneous) else 0.88
-        assert stats.binom.cdf(hits, draws, wanted_level) > 1e-4
-        if not simultaneous:  # and each by itself is sharp, but for the ranks of a simulation
-            assert stats.binom.sf(hits, draws, 0.9 + (0.03 if place == 2 else 1e-3)) > 1e-4
+        assert stats.binom.cdf(hits, draws, 0.9) > 1e-4
+        if not simultaneous:  # and each by itself is sharp
+            assert stats.binom.sf(hits, draws, 0.901) > 1e-4
+        elif place:  # the rank of a simulation is a little longer
+            assert stats.binom.sf(hits, draws, 0.905) > 1e-4
 
 
 def test_rows_at_once_are_wider():
@@ -196,3 +194,66 @@ def test_whole_noise_on_an_end_is_inside(simultaneous):
         near = np.abs(reach - np.rint(reach)) < 1e-9
         assert near.any()
         assert (reach[near] >= np.rint(reach[near])).all()
+
+
+@functools.cache
+def five_laws():
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    return (
+        adp.design_gaussian(M, epsilon=1.0, delta=1e-6),
+        adp.design_laplace(M, epsilon=1.0, starts=1),
+        adp.design_knorm(M, epsilon=1.0),
+        adp.design_knorm(M, epsilon=1.0, integers=True),
+        adp.design(adp.AffineManifold(np.zeros((0, 3))), epsilon=1.0, integers=True),
+    )
+
+
+@pytest.mark.parametrize("place", range(5), ids=["gaussian", "laplace", "knorm", "whole", "axes"])
+@pytest.mark.parametrize("power", [-1000, -565, 531, 900])
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_coefficients_of_any_size(place, power, simultaneous):
+    """Powers of two change nothing but the unit."""
+    m = five_laws()[place]
+    c, y = np.array([1.0, 0, 2]), np.array([3.0, 4, 7])
+    plain = m.interval(y, combination=c, simultaneous=simultaneous)
+    other = m.interval(y, combination=np.ldexp(c, power), simultaneous=simultaneous)
+    assert plain.high > plain.low
+    assert [math.ldexp(plain.low, power), math.ldexp(plain.high, power)] == [other.low, other.high]
+
+
+@pytest.mark.parametrize("outside", [2.0**-53, 2.0**-50, 2.0**-30, 0.05])
+def test_gaussian_levels_near_one(outside):
+    m = five_laws()[0]
+    deviation = math.sqrt(m.expected_squared_errors[0])
+    for rows, simultaneous in ((1, False), (100, True)):
+        y = np.zeros(3) if rows == 1 else np.zeros((rows, 3))
+        found = m.interval(
+            y, combination=[[1.0, 0, 0]], level=1 - outside, simultaneous=simultaneous
+        )
+        with mpmath.workdps(40):
+            tail = mpmath.erfc(mpmath.mpf(found.high.flat[0]) / deviation / mpmath.sqrt(2))
+            whole = (1 - tail) ** rows
+            assert 1 - whole <= outside * (1 + mpmath.mpf("1e-9"))
+            assert 1 - whole >= outside * (1 - mpmath.mpf("1e-6"))  # a release rounds noise up
+
+
+def test_many_entries_of_a_sum_are_simulated_and_covered():
+    """Beyond listed cones: the rank holds for this simulation, not only on average."""
+    M = adp.AffineManifold.from_equations([" + ".join(f"x{i}" for i in range(9)) + " = total"])
+    m = adp.design_knorm(M, epsilon=1.0)
+    found = m.interval(np.zeros(10), level=0.9)
+    assert "simulated" in found.how
+    assert "1e-06" in found.how
+    drawn = np.abs(m.sample(100_000, seed=123))
+    for hits in (drawn <= found.high).sum(axis=0).tolist():
+        assert stats.binom.cdf(hits, 100_000, 0.9) > 1e-4
+        assert stats.binom.sf(hits, 100_000, 0.91) > 1e-4
+    with pytest.raises(AffineDPError, match="lower level, or for fewer numbers"):
+        m.interval(np.zeros(10), level=1 - 1e-12)
+
+
+def test_whole_noise_at_rare_levels_is_bounded():
+    m = five_laws()[4]
+    found = m.interval(np.zeros(3), combination=[1, 1, 1], level=1 - 1e-12)
+    assert found.how.startswith("from the law")
+    assert 20 < found.high < 50

@@ -6,7 +6,6 @@ The law of the noise is public, so intervals cost no budget.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,25 +13,26 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense, is_sparse, real_matrix
-from affinedp.bodies.axes import AxesPart
-from affinedp.bodies.laplace_reach import laplace_reach
-from affinedp.bodies.noise import BODY_LAWS
-from affinedp.bodies.reach import Steps, steps_of, sum_reach
-from affinedp.bodies.stairs import StairsPart
+from affinedp.bodies.combination_reach import body_reach, independent_reach
+from affinedp.bodies.laplace_reach import laplace_reach, laplace_total_reach
+from affinedp.bodies.noise import BODY_LAWS, free_coordinates
+from affinedp.bodies.normal_reach import each_of, normal_reach
+from affinedp.bodies.products import careful_product
+from affinedp.bodies.ranks import DOUBT, safe_rank
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 from affinedp.record import MechanismRecord
 
-# Scales of a sum that are told apart.
-MOST_SCALES = 400
+# Laplace scales are put on a grid, so that outputs with the same mixture need one computation.
 GRID = 1e9
-# Sums of independent noise whose laws are added up, at most, for one question.
-MOST_LAWS = 300
-# Simulated releases for intervals of other noise, and for many that hold all at once.
-RELEASES = 1999
-MOST_RELEASES = 200_000
-# Simulated numbers at a time, and at most.
+# Simulated releases where the law is not computed: so many, fewer for many numbers, and errors
+# beyond the quantile that there should be.
+RELEASES = 500_000
+LEAST_RELEASES = 1_999
+BEYOND = 60
+# Simulated numbers at a time, those for one question, and at most.
 BATCH = 4e6
+SIMULATED = 1e7
 MOST_SIMULATED = 1e8
 # Noise on whole numbers may lie on the end itself, which rounding must not leave outside.
 END = 1 + 1e-12
@@ -94,23 +94,50 @@ def interval_of(
     level = checked_level(level)
     given = _numbers(y, mechanism.output_names)
     matrix, single = _combinations(combination, mechanism.output_names)
-    rows = 1 if given.ndim == 1 else len(given)
-    # rows have noise of their own: all of them hold with the product of their probabilities
-    share = level ** (1 / rows) if simultaneous else level
+    matrix, powers = _scaled(matrix)
+    rows = _noise_rows(mechanism, matrix)
+    outside = 1 - level
     if simultaneous:
-        reach, how = _joint_reach(mechanism, matrix, share)
-    elif mechanism.law == "gaussian":
-        reach, how = _normal(level) * _deviations(mechanism, matrix), "exact: Gaussian noise"
-    elif mechanism.law == "laplace":
-        reach = half_widths(_mixed(mechanism, matrix), mechanism.law, level)
-        how = "from the law of sums of Laplace noise; never too short"
+        # data sets have noise of their own: all hold with the product of their probabilities
+        outside = each_of(outside, 1 if given.ndim == 1 else len(given))
+        reach, how = _joint_reach(mechanism, rows, outside)
     else:
-        reach, how = _body_reach(mechanism, matrix, level)
-    center = given if matrix is None else np.asarray((matrix @ given.T).T)
-    width = reach * factor
+        reach, how = _single_reach(mechanism, rows, outside)
+    center, width = _centers(given, matrix, powers), _enlarged(reach, factor, powers)
     if single:
         center, width = center[..., 0], width[..., 0]
     return Interval(center - width, center + width, level, simultaneous, how)
+
+
+def _scaled(matrix: Any) -> tuple[Any, Any]:
+    """The combinations with coefficients of at most 1, and the powers of two that this took off.
+
+    Squares of coefficients such as 1e-170 are no doubles.
+    """
+    if matrix is None:
+        return None, 0
+    largest = abs(matrix).max(axis=1)
+    largest = np.asarray(largest.toarray() if is_sparse(largest) else largest, dtype=float).ravel()
+    powers = np.frexp(largest)[1]
+    if not is_sparse(matrix):
+        return np.ldexp(matrix, -powers[:, None]), powers
+    found = matrix.tocsr().astype(float)
+    found.data = np.ldexp(found.data, np.repeat(-powers, np.diff(found.indptr)))
+    return found, powers
+
+
+def _centers(given: FloatArray, matrix: Any, powers: Any) -> FloatArray:
+    """The combinations of what was released."""
+    if matrix is None:
+        return given
+    found = dense(careful_product(np.atleast_2d(given), matrix.T))
+    return np.asarray(np.ldexp(found if given.ndim == 2 else found[0], powers))
+
+
+def _enlarged(reach: FloatArray, factor: float, powers: Any) -> FloatArray:
+    """Half widths in the units of the question, not rounded to nothing."""
+    width = np.ldexp(reach * factor, powers)
+    return np.asarray(np.where((reach > 0) & (width < 1e-307), np.nextafter(width, 1.0), width))
 
 
 def checked_level(level: Any) -> float:
@@ -176,135 +203,172 @@ def _combinations(combination: Any, names: tuple[str, ...]) -> tuple[Any, bool]:
     return matrix, single
 
 
-def _mixed(mechanism: MechanismRecord, matrix: Any) -> FloatArray:
-    """Λ of the combinations."""
+def _noise_rows(mechanism: MechanismRecord, matrix: Any) -> Any:
+    """The combinations in terms of noise whose coordinates are free: no row but 0 has no noise.
+
+    Digits that cancel against a public equation are kept, so that what is left of the noise is
+    not taken for a rounding.
+    """
+    body = mechanism.law in BODY_LAWS
     if matrix is None:
-        return np.asarray(dense(mechanism.noise_matrix))
-    return np.asarray(dense((matrix @ mechanism.basis) @ mechanism.root))
+        return mechanism.noise_range if body else dense(mechanism.noise_matrix)
+    if body:
+        return careful_product(matrix, mechanism.noise_range)
+    return dense(careful_product(careful_product(matrix, mechanism.basis), mechanism.root))
 
 
-def _deviations(mechanism: MechanismRecord, matrix: Any) -> FloatArray:
-    """Standard deviations of the combinations."""
-    if matrix is None:
-        return np.asarray(np.sqrt(mechanism.expected_squared_errors))
-    if mechanism.law in BODY_LAWS:
-        rows = dense(matrix)
-        squares = np.einsum("ij,jk,ik->i", rows, mechanism.covariance, rows, optimize=True)
-        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
-    squares = (_mixed(mechanism, matrix) ** 2).sum(axis=1)
-    return np.asarray(np.sqrt(mechanism.variance * squares))
+def _norms(rows: FloatArray) -> FloatArray:
+    """Lengths of rows of any size."""
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    safe = np.where(largest > 0, largest, 1.0)
+    return np.asarray(largest * np.sqrt(((rows / safe[:, None]) ** 2).sum(axis=1)))
 
 
-def _normal(level: float) -> float:
-    from scipy import special
+def _noisy(rows: Any) -> Any:
+    """Which combinations have any noise."""
+    return np.asarray((rows != 0).sum(axis=1)).ravel() > 0
 
-    return float(special.ndtri((1 + level) / 2)) * (1 + 1e-12)
 
-
-def _joint_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple[FloatArray, str]:
-    """Half widths that hold for all numbers of one release at once."""
-    deviations = _deviations(mechanism, matrix)
-    noisy = int((deviations > 0).sum())
-    if noisy == 0:
-        return deviations, "no noise"
+def _single_reach(mechanism: MechanismRecord, rows: Any, outside: float) -> tuple[FloatArray, str]:
+    """Half widths that hold number by number."""
     if mechanism.law == "gaussian":
-        return _normal(level ** (1 / noisy)) * deviations, "Šidák: holds for any correlation"
-    if mechanism.law in BODY_LAWS:
-        alone = _independent_reach(mechanism, matrix, level ** (1 / noisy), apart=True)
-        if alone is not None:
-            return alone, "exact: independent noise on every number; never too short"
-    releases = max(RELEASES, math.ceil(20 / (1 - level)))
-    rank = math.ceil((releases + 1) * level)
-    if releases > MOST_RELEASES or rank > releases:
-        if mechanism.law != "laplace":
-            raise AffineDPError(f"level {level:.9g} is too close to 1 to be simulated")
-        each = 1 - (1 - level) / noisy
-        reach = half_widths(_mixed(mechanism, matrix), mechanism.law, each)
-        return reach, "Bonferroni: holds for any law"
-    errors = _simulated(mechanism, matrix, deviations, releases)
-    largest = np.concatenate([batch.max(axis=1) for batch in errors])
-    times = float(np.sort(largest)[rank - 1])
-    how = f"rank {rank} of {releases} simulated releases: holds with at least {level:.6g}"
-    return times * deviations * END, how
+        return normal_reach(outside) * _norms(rows), "exact: Gaussian noise"
+    if mechanism.law == "laplace":
+        return _laplace_reach(
+            rows, outside
+        ), "from the law of sums of Laplace noise; never too short"
+    exact = _law_reach(mechanism, rows, outside)
+    return _ranked_reach(mechanism, rows, outside) if exact is None else exact
 
 
-def _simulated(
-    mechanism: MechanismRecord, matrix: Any, deviations: FloatArray, releases: int
-) -> Iterator[FloatArray]:
-    """The errors of simulated releases, in standard deviations, some releases at a time."""
-    generator = np.random.default_rng(0)
-    scale = np.where(deviations > 0, deviations, np.inf)
-    size = max(1, int(BATCH / max(mechanism.root.shape[1], len(mechanism.output_names))))
-    for start in range(0, releases, size):
-        noise = mechanism.sample(min(size, releases - start), generator)
-        errors = noise if matrix is None else np.asarray((matrix @ noise.T).T)
-        yield np.abs(errors) / scale
+def _law_reach(
+    mechanism: MechanismRecord, rows: Any, outside: float
+) -> tuple[FloatArray, str] | None:
+    """The same from the law of noise in coordinates, where it can be computed."""
+    sparse_rows = _sparse(rows)
+    found = independent_reach(mechanism.knorm, sparse_rows, outside)
+    if found is not None:
+        return found * END, "from the law of sums of independent noise; never too short"
+    free = free_coordinates(mechanism.root)
+    found = body_reach(mechanism.knorm, free, sparse_rows, outside)
+    if found is not None:
+        return found * END, "from the law of the noise, cone by cone; never too short"
+    return None
 
 
-def _body_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple[FloatArray, str]:
-    """Half widths number by number: from the law where coordinates are independent."""
-    exact = _independent_reach(mechanism, matrix, level)
-    if exact is not None:
-        return exact, "from the law of sums of independent noise; never too short"
-    return _ranked_reach(mechanism, matrix, level)
-
-
-def _independent_reach(
-    mechanism: MechanismRecord, matrix: Any, level: float, apart: bool = False
-) -> FloatArray | None:
-    """The same where the law can be added up, else None; ``apart``: numbers share no noise."""
+def _sparse(rows: Any) -> Any:
     import scipy.sparse as sparse
 
-    laws: dict[int, Steps | float] = {}
-    for part in mechanism.knorm.parts:
-        if not isinstance(part, AxesPart | StairsPart):
-            return None
-        steps = steps_of(part)
-        own = (part.widths / mechanism.rate).tolist() if steps is None else steps
-        laws.update(zip(part.rows.tolist(), own))
-    basis = mechanism.basis if matrix is None else matrix @ mechanism.basis
-    rows: Any = sparse.csr_array(basis)
-    rows.eliminate_zeros()
-    if apart and int(np.unique(rows.indices, return_counts=True)[1].max(initial=0)) > 1:
-        return None
-    known: dict[Any, float | None] = {}
-    found = np.zeros(rows.shape[0])
-    for i, (start, end) in enumerate(zip(rows.indptr[:-1].tolist(), rows.indptr[1:].tolist())):
-        sizes = np.abs(rows.data[start:end]).tolist()
-        terms = Counter((laws[j], c) for j, c in zip(rows.indices[start:end].tolist(), sizes))
-        key = frozenset(terms.items())
-        if key not in known:
-            if len(known) >= MOST_LAWS:
-                return None
-            known[key] = _terms_reach(terms, level)
-        reach = known[key]
-        if reach is None:
-            return None
-        found[i] = reach * END
+    found: Any = sparse.csr_array(rows)
+    found.eliminate_zeros()
     return found
 
 
-def _terms_reach(terms: Mapping[tuple[Any, float], int], level: float) -> float | None:
-    """Half width of a sum of Laplace numbers, or of stairs; None for both at once."""
-    if not any(isinstance(law, Steps) for law, _ in terms):
-        scales = np.array([law * c for law, c in terms])
-        return laplace_sum_reach(scales, np.array(list(terms.values())), level)
-    if not all(isinstance(law, Steps) for law, _ in terms):
-        return None
-    return sum_reach(terms, level)
+def _joint_reach(mechanism: MechanismRecord, rows: Any, outside: float) -> tuple[FloatArray, str]:
+    """Half widths that hold for all numbers of one release at once."""
+    noisy = int(_noisy(rows).sum())
+    if noisy == 0:
+        return np.zeros(rows.shape[0]), "no noise"
+    if noisy == 1:
+        return _single_reach(mechanism, rows, outside)
+    if mechanism.law == "gaussian":
+        reach = normal_reach(each_of(outside, noisy)) * _norms(rows)
+        return reach, "Šidák: holds for any correlation"
+    if mechanism.law in BODY_LAWS:
+        each = each_of(outside, noisy)
+        alone = independent_reach(mechanism.knorm, _sparse(rows), each, apart=True)
+        if alone is not None:
+            return alone * END, "exact: independent noise on every number; never too short"
+    releases = _releases(rows, outside)
+    rank = None if releases is None else safe_rank(releases, outside)
+    if releases is None or rank is None:
+        return _bonferroni(mechanism, rows, outside, noisy)
+    scale = _deviations(mechanism, rows)
+    errors = _simulated(mechanism, rows, releases)
+    largest = np.concatenate([(batch / scale).max(axis=1) for batch in errors])
+    times = float(np.partition(largest, rank - 1)[rank - 1])
+    return np.where(_noisy(rows), times * scale * END, 0.0), _ranked_words(rank, releases)
 
 
-def _ranked_reach(mechanism: MechanismRecord, matrix: Any, level: float) -> tuple[FloatArray, str]:
+def _bonferroni(
+    mechanism: MechanismRecord, rows: Any, outside: float, noisy: int
+) -> tuple[FloatArray, str]:
+    """Half widths for all at once where that is too rare to be simulated."""
+    if mechanism.law == "laplace":
+        reach = _laplace_reach(rows, outside / noisy)
+    else:
+        exact = _law_reach(mechanism, rows, outside / noisy)
+        if exact is None:
+            raise _too_rare(outside, rows.shape[0])
+        reach = exact[0]
+    return reach, "Bonferroni: holds for any law"
+
+
+def _ranked_reach(mechanism: MechanismRecord, rows: Any, outside: float) -> tuple[FloatArray, str]:
     """Half widths by the rank of simulated errors, number by number, for any law."""
-    deviations = _deviations(mechanism, matrix)
-    releases = max(RELEASES, math.ceil(20 / (1 - level)))
-    if releases * float(len(deviations)) > MOST_SIMULATED:
-        raise AffineDPError(f"level {level:.9g} is too close to 1 for so many numbers")
-    rank = math.ceil((releases + 1) * level)
-    errors = np.concatenate(list(_simulated(mechanism, matrix, deviations, releases)))
-    times = np.partition(errors, rank - 1, axis=0)[rank - 1]
-    how = f"rank {rank} of {releases} simulated releases: holds with at least {level:.6g}"
-    return times * deviations * END, how
+    releases = _releases(rows, outside)
+    rank = None if releases is None else safe_rank(releases, outside, rows.shape[0])
+    if releases is None or rank is None:
+        raise _too_rare(outside, rows.shape[0])
+    errors = np.concatenate(list(_simulated(mechanism, rows, releases)))
+    reach = np.partition(errors, rank - 1, axis=0)[rank - 1]
+    return reach * END, _ranked_words(rank, releases)
+
+
+def _releases(rows: Any, outside: float) -> int | None:
+    """How many releases to simulate; None if that would be too many numbers."""
+    numbers = float(max(rows.shape))
+    releases = max(LEAST_RELEASES, int(min(RELEASES, SIMULATED / numbers)))
+    releases = max(releases, math.ceil(min(BEYOND / outside, 1e18)))
+    return None if releases * numbers > MOST_SIMULATED else releases
+
+
+def _ranked_words(rank: int, releases: int) -> str:
+    return (
+        f"rank {rank} of {releases} simulated releases: never too short, unless chance misled the "
+        f"simulation, which has a probability of at most {DOUBT:.0e}"
+    )
+
+
+def _too_rare(outside: float, numbers: int) -> AffineDPError:
+    return AffineDPError(
+        f"a level of 1 − {outside:.3g} for {numbers:,} numbers would need more simulated releases "
+        "than fit: ask for a lower level, or for fewer numbers at a time"
+    )
+
+
+def _simulated(mechanism: MechanismRecord, rows: Any, releases: int) -> Iterator[FloatArray]:
+    """The sizes of errors of simulated releases, some releases at a time."""
+    generator = np.random.default_rng(0)
+    size = max(1, int(BATCH / max(mechanism.root.shape[1], *rows.shape)))
+    free = free_coordinates(mechanism.root) if mechanism.law in BODY_LAWS else None
+    for start in range(0, releases, size):
+        count = min(size, releases - start)
+        if free is None:
+            noise = generator.laplace(0.0, 1.0, (count, rows.shape[1]))
+        else:
+            noise = mechanism.knorm.sample(count, generator)[:, free]
+        yield np.abs(np.asarray((rows @ noise.T).T))
+
+
+def _deviations(mechanism: MechanismRecord, rows: Any) -> FloatArray:
+    """Standard deviations of the combinations, but for rounding; 1 where there is no noise."""
+    if mechanism.law in BODY_LAWS:
+        import scipy.sparse as sparse
+
+        free = free_coordinates(mechanism.root)
+        place = sparse.csr_array(
+            (np.ones(len(free)), (np.arange(len(free)), free)),
+            shape=(len(free), mechanism.root.shape[0]),
+        )
+        whole = rows @ place
+        squares = mechanism.knorm.errors(whole if is_sparse(whole) else np.asarray(whole))
+    else:
+        squares = 2 * _norms(rows) ** 2
+    found = np.sqrt(np.maximum(squares, 0.0))
+    # they only say which numbers get how much of the room: any positive ones will do
+    least = 1e-9 * float(found.max(initial=0.0))
+    return np.asarray(np.where(_noisy(rows), np.maximum(found, least), 1.0))
 
 
 def half_widths(noise: FloatArray, law: Law, level: float) -> FloatArray:
@@ -330,21 +394,26 @@ def half_widths(noise: FloatArray, law: Law, level: float) -> FloatArray:
     >>> half_widths(np.array([[2.0, 0.0]]), "laplace", 0.95).round(4)
     array([5.9915])
     """
-    level = checked_level(level)
+    outside = 1 - checked_level(level)
     if law == "gaussian":
-        return np.asarray(_normal(level) * np.sqrt((noise**2).sum(axis=1)))
+        return np.asarray(normal_reach(outside) * _norms(noise))
+    return _laplace_reach(noise, outside)
+
+
+def _laplace_reach(noise: FloatArray, outside: float) -> FloatArray:
+    """Half widths of sums of Laplace noises, row by row."""
     known: dict[bytes, float] = {}
+    sizes = _norms(noise)
     found = np.zeros(len(noise))
-    for i, row in enumerate(np.abs(noise)):
-        size = float(np.sqrt((row**2).sum()))
+    for i, (row, size) in enumerate(zip(np.abs(noise), sizes.tolist())):
         if size == 0.0:
             continue
-        # scales on a grid, so that outputs with the same mixture need one computation; rounded up,
-        # which makes a sum of symmetric unimodal noises reach farther (Birnbaum 1948)
+        # scales on a grid, rounded up, which makes a sum of symmetric unimodal noises reach
+        # farther (Birnbaum 1948)
         scales = np.sort(np.ceil(row[row > 0] / size * GRID))[::-1] / GRID
         key = scales.tobytes()
         if key not in known:
-            known[key] = laplace_reach(scales, np.ones(len(scales)), level)
+            known[key] = laplace_reach(scales, np.ones(len(scales)), outside)
         found[i] = known[key] * size * (1 + 1e-12)
     return found
 
@@ -352,9 +421,7 @@ def half_widths(noise: FloatArray, law: Law, level: float) -> FloatArray:
 def laplace_sum_reach(scales: FloatArray, times: FloatArray, level: float) -> float:
     """Return t with ``P(|Σ b_i η_i| ≤ t) ≥ level`` for independent Laplace numbers η.
 
-    Scales are taken a little larger so that few of them differ, which makes a sum of symmetric
-    unimodal noises reach farther (Birnbaum 1948): the result is never too small, and at most a
-    thousandth too large.
+    Never too small, and at most a thousandth too large.
 
     Parameters
     ----------
@@ -372,19 +439,5 @@ def laplace_sum_reach(scales: FloatArray, times: FloatArray, level: float) -> fl
     >>> laplace_sum_reach(np.array([1.0]), np.array([1000.0]), 0.95) < 2.0 * 1000**0.5 * 1.5
     True
     """
-    level = checked_level(level)
-    given, count = np.asarray(scales, dtype=float), np.asarray(times, dtype=float)
-    kept = (given > 0) & (count > 0)
-    given, count = given[kept], count[kept]
-    size = math.sqrt(float((count * given**2).sum()))
-    if size == 0.0:
-        return 0.0
-    if len(given) > MOST_SCALES:
-        # up to the next power of 1.0005, and nothing below a millionth of the whole
-        steps = np.ceil(np.log(np.maximum(given / size, 1e-7)) / math.log1p(5e-4))
-        different, where = np.unique(steps, return_inverse=True)
-        given = np.exp(different * math.log1p(5e-4)) * size * (1 + 1e-12)
-        count = np.asarray(np.bincount(where, count), dtype=float)
-    order = np.argsort(-given)
-    reach = laplace_reach(given[order] / size, count[order], level)
-    return reach * size * (1 + 1e-12)
+    outside = 1 - checked_level(level)
+    return laplace_total_reach(np.asarray(scales, float), np.asarray(times, float), outside)

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
@@ -26,7 +27,7 @@ def law(steps, far=80):
 @pytest.mark.parametrize("level", [0.3, 0.5, 0.9, 0.95, 0.999, 1 - 1e-9])
 @pytest.mark.parametrize("steps", [GEOMETRIC, STAIRS])
 def test_one_whole_number(steps, level):
-    reach = sum_reach({(steps, 2.5): 1}, level)
+    reach = sum_reach({(steps, 2.5): 1}, 1 - level)
     t = round(reach / 2.5)
     assert reach == pytest.approx(2.5 * t, rel=1e-12)
     inside = lambda t: math.fsum(p for z, p in law(steps).items() if abs(z) <= t)  # noqa: E731
@@ -36,7 +37,7 @@ def test_one_whole_number(steps, level):
 
 @pytest.mark.parametrize("level", [0.2, 0.5, 0.95, 0.999999])
 def test_one_real_number(level):
-    t = sum_reach({(REAL, 3.0): 1}, level) / 3
+    t = sum_reach({(REAL, 3.0): 1}, 1 - level) / 3
     edges = np.concatenate([[0.0], 0.4 + np.arange(60)])
     mass = np.diff(edges) * np.exp(-np.arange(60.0))
     inside = float(np.interp(t, edges, np.append(0, mass.cumsum())) / mass.sum())
@@ -62,7 +63,7 @@ def test_two_whole_numbers_by_enumeration(terms, level):
         for (y, p), (z, q) in itertools.product(law(first, 30).items(), law(second, 30).items())
     )
     sizes, total = np.array([s for s, _ in sums]), np.cumsum([p for _, p in sums])
-    t = sum_reach(terms, level)
+    t = sum_reach(terms, 1 - level)
     at = lambda t: total[np.searchsorted(sizes, t, side="right") - 1]  # noqa: E731
     assert at(t) >= level
     assert at(t * (1 - 1e-9)) < level  # nothing shorter does
@@ -76,7 +77,7 @@ def test_many_alike_are_added_up_one_after_the_other():
     middle = len(total) // 2
     inside = lambda t: float(total[middle - t : middle + t + 1].sum())  # noqa: E731
     for level in (0.5, 0.95, 0.9999):
-        t = round(sum_reach({(GEOMETRIC, 1.0): 12}, level))
+        t = round(sum_reach({(GEOMETRIC, 1.0): 12}, 1 - level))
         assert inside(t) >= level > inside(t - 1)
 
 
@@ -90,7 +91,7 @@ def test_two_real_stairs_by_a_fine_sum(level):
     one /= one.sum()
     total = np.fft.irfft(np.fft.rfft(one, 4 * len(one)) ** 2, 4 * len(one))[: 2 * len(one) - 1]
     places = (np.arange(len(total)) - (len(one) - 1)) / size
-    t = sum_reach({(REAL, 1.0): 2}, level)
+    t = sum_reach({(REAL, 1.0): 2}, 1 - level)
     assert total[np.abs(places) <= t + 1 / size].sum() >= level
     assert total[np.abs(places) <= t * (1 - 3e-3) - 1 / size].sum() < level
 
@@ -99,16 +100,54 @@ def test_coefficients_in_no_proportion():
     terms = {(GEOMETRIC, 1.0): 1, (GEOMETRIC, math.sqrt(2)): 1}
     pairs = itertools.product(law(GEOMETRIC, 10).items(), repeat=2)
     sums = [(abs(y + math.sqrt(2) * z), p * q) for (y, p), (z, q) in pairs]
-    t = sum_reach(terms, 0.95)
+    t = sum_reach(terms, 0.05)
     assert math.fsum(p for s, p in sums if s <= t) >= 0.95
     assert math.fsum(p for s, p in sums if s <= t * 0.99) < 0.95
 
 
 def test_what_is_too_much_is_left_to_others():
-    assert sum_reach({(Steps(1.0, 1.0, 1e-9, True), 1.0): 2}, 0.95) is not None  # on a grid
+    assert sum_reach({(Steps(1.0, 1.0, 1e-9, True), 1.0): 2}, 0.05) is not None  # on a grid
     many = {(Steps(1.0, 0.4, 1.0, False), 1.0 + 0.01 * i): 1 for i in range(200)}
-    assert sum_reach(many, 0.95) is None
-    assert sum_reach({(GEOMETRIC, 1.0): 3}, 1 - 1e-13) is None
+    assert sum_reach(many, 0.05) is None
+
+
+def exact_outside(steps, t, far):
+    """P(|y + 2 z| > t) for two numbers, term by term with 60 digits."""
+    with mpmath.workdps(60):
+        q = mpmath.exp(-mpmath.mpf(steps.rate))
+        depth = [
+            0 if z < steps.first else int(1 + (z - steps.first) // steps.width) for z in range(far)
+        ]
+        one = [q**d for d in depth]
+        beyond = [mpmath.mpf(0)]
+        for weight in reversed(one):
+            beyond.append(beyond[-1] + weight)
+        beyond.reverse()  # the weight of z, z + 1, …
+        total = 2 * beyond[0] - one[0]
+        upper = lambda z: beyond[z] if z >= 0 else total - beyond[1 - z]  # noqa: E731
+        parts = (one[abs(z)] * upper(t - 2 * z + 1) for z in range(-far // 3, far // 3))
+        return 2 * mpmath.fsum(parts) / total**2
+
+
+@pytest.mark.parametrize("outside", [1e-12, 1e-15, 1e-40])
+@pytest.mark.parametrize("steps", [GEOMETRIC, STAIRS])
+def test_rare_sums_have_a_bound(steps, outside):
+    """Where no transform says anything any more."""
+    t = sum_reach({(steps, 1.0): 1, (steps, 2.0): 1}, outside)
+    far = 4 * int(t)
+    assert exact_outside(steps, math.floor(t), far) <= outside
+    assert exact_outside(steps, math.floor(t / 1.2), far) > outside
+
+
+@pytest.mark.parametrize("rate", [1e-15, 1e-16, 1e-17, 1e-30, 1e-300])
+def test_noise_wider_than_whole_doubles(rate):
+    """No double lies between two that are one apart; the search ends nevertheless."""
+    t = Steps(1.0, 1.0, rate, True).reach(0.05)
+    with mpmath.workdps(40):
+        far = mpmath.exp(-mpmath.mpf(rate) * (mpmath.mpf(t) + 1))
+        outside = 2 * far / (1 + mpmath.exp(-mpmath.mpf(rate)))
+        assert outside <= 0.05
+        assert outside >= 0.05 * (1 - mpmath.mpf("1e-9"))
 
 
 FREE = adp.AffineManifold(np.zeros((0, 3)))

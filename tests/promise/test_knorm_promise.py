@@ -5,6 +5,7 @@ import itertools
 import math
 from fractions import Fraction as F
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -19,7 +20,13 @@ from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.curves import ComposedCurve
 from affinedp.promise.exact_moves import whole_steps
 from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve, lattice_delta
-from affinedp.promise.pure_pairs import ThreeAtoms, dominating_gaussian, is_pure, pair_of
+from affinedp.promise.pure_pairs import (
+    RANDOMISED_RESPONSE,
+    ThreeAtoms,
+    dominating_gaussian,
+    is_pure,
+    pair_of,
+)
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 HEXAGON = [[1.0, 0, 1], [0, 1, -1], [1, 1, 0]]
@@ -164,6 +171,37 @@ def test_a_gaussian_mechanism_dominates_three_atoms(epsilon, share):
     s = dominating_gaussian(pair)
     for at in np.linspace(0, epsilon, 40):
         assert adp.gaussian_delta(at, s) >= pair.delta(float(at)) * (1 - 1e-9) - 1e-14
+
+
+def divergence(e, alpha, top):
+    """From the definition, with 60 digits (and as many as cancel)."""
+    cancelling = -2 * math.log10(e) - math.log10(top or 1.0)
+    with mpmath.workdps(60 + max(0, int(cancelling))):
+        e, order = mpmath.mpf(e), mpmath.mpf(alpha)
+        largest = 1 / (1 + mpmath.exp(-e))
+        a = largest if top is None else min(mpmath.mpf(top), largest)
+        low = a * mpmath.exp(-e)
+        if order == 1:
+            return a * e - low * e
+        mean = a * mpmath.exp((order - 1) * e) + low * mpmath.exp((1 - order) * e) + 1 - a - low
+        return mpmath.log(mean) / (order - 1)
+
+
+@pytest.mark.parametrize("top", [None, 0.5001, 0.3, 1e-9, 1e-200])
+@pytest.mark.parametrize("epsilon", [*np.geomspace(1e-15, 50, 41).tolist(), 1e-3, 1.0, 1e-170])
+def test_divergences_are_never_below_the_truth(epsilon, top):
+    """Also where terms of order ε cancel and leave ε²."""
+    pair = ThreeAtoms(epsilon, top)
+    for alpha in (1.0, 1 + 2.0**-52, *(1 + np.geomspace(1e-8, 1e4, 37)).tolist()):
+        found, exact = pair.renyi(alpha), divergence(epsilon, alpha, top)
+        assert found >= exact, (epsilon, alpha)
+        # ε itself bounds it, too, where the exponential would overflow
+        assert found <= exact * (1 + mpmath.mpf("1e-12")) + 1e-320 or found == epsilon
+        assert found <= alpha * pair.rho() * (1 + 1e-12)
+        if top is None:
+            assert LatticeCurve(epsilon).renyi(alpha) >= exact
+            twice = ComposedCurve(((RANDOMISED_RESPONSE, epsilon),) * 2)
+            assert twice.renyi(alpha) >= 2 * exact
 
 
 def test_three_atoms_have_their_divergences():

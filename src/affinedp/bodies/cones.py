@@ -121,7 +121,7 @@ class LatticeCones:
             Positive.
         """
         step = rate * float(self.unit)
-        total = math.fsum(float(np.exp(-step * s).sum()) for _, _, s in self._boxes())
+        total = math.fsum(float(np.exp(-step * s).sum()) for _, _, s in self.boxes)
         return float(total / (-math.expm1(-step)) ** self.dimension)
 
     def second_moment(self, rate: float) -> FloatArray:
@@ -140,7 +140,7 @@ class LatticeCones:
         variance = math.exp(step) * mean * mean
         moment = np.zeros((self.dimension, self.dimension))
         total = 0.0
-        for generators, points, sums in self._boxes():
+        for generators, points, sums in self.boxes:
             weights = np.exp(-step * sums)
             z = (points + mean) @ generators
             moment += (weights[:, None] * z).T @ z
@@ -148,7 +148,8 @@ class LatticeCones:
             total += float(weights.sum())
         return np.asarray(moment / total)
 
-    def _boxes(self) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+    @cached_property
+    def boxes(self) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
         """Generators as rows, λ of the box points, and their sums, cone by cone."""
         if self.total > MOST_ADDED:
             raise AffineDPError(

@@ -21,11 +21,14 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.bodies import one_sum
 from affinedp.bodies.axes import AxesPart
-from affinedp.bodies.cones import LatticeCones
+from affinedp.bodies.cones import MOST_LISTED, LatticeCones
 from affinedp.bodies.exact import readable
 from affinedp.bodies.polytope import Gauges, Polytope, polytope_of
 from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
+
+# Entries of a public sum whose cones are listed: C(2n − 2, n − 1) of them.
+MOST_HULL = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,20 +81,19 @@ class HullPart:
         """Draw for simulation, shape (size, r)."""
         if not self.integers:
             return self.body.sample(size, generator) / self.rate
-        listed = self.cones.listed
-        if listed is None:
+        cones = self.cones
+        if cones.total > MOST_LISTED:
             raise AffineDPError("the lattice is too fine to simulate: treat the data as real")
-        step = self.rate * float(self.cones.unit)
-        groups = list(listed.items())
-        weights = np.array([len(points) * math.exp(-step * float(s)) for s, points in groups])
-        drawn = np.zeros((size, len(self.rows)))
-        for i, group in enumerate(generator.choice(len(groups), size, p=weights / weights.sum())):
-            points = groups[group][1]
-            cone, point = points[int(generator.integers(len(points)))]
-            lengths = np.array(point) / cone.determinant
-            lengths = lengths + generator.geometric(-math.expm1(-step), len(lengths)) - 1
-            drawn[i] = np.rint(lengths @ np.array(cone.generators, dtype=float))
-        return drawn
+        step = self.rate * float(cones.unit)
+        weights = np.exp(-step * np.concatenate([sums for _, _, sums in cones.boxes]))
+        boxes = np.concatenate([points for _, points, _ in cones.boxes])
+        owner = np.repeat(np.arange(len(cones.boxes)), [len(p) for _, p, _ in cones.boxes])
+        generators = np.stack([generators for generators, _, _ in cones.boxes])
+        chosen = generator.choice(len(weights), size, p=weights / weights.sum())
+        further = generator.geometric(-math.expm1(-step), (size, len(self.rows))) - 1
+        lengths = boxes[chosen] + further
+        drawn = np.einsum("na,nai->ni", lengths, generators[owner[chosen]])
+        return np.asarray(np.rint(drawn))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +149,18 @@ class SumPart:
     def gauge(self, move: list[Fraction]) -> Fraction:
         """Return ‖v‖_K exactly."""
         return sum((abs(c) for c in move), Fraction(0)) / (2 * readable(self.width))
+
+    @cached_property
+    def hull(self) -> HullPart | None:
+        """The same noise in all coordinates but the last, as a listed body; None if it is large."""
+        n = len(self.rows)
+        if n > MOST_HULL:
+            return None
+        first, second = np.triu_indices(n, 1)
+        points = np.zeros((n, len(first)))
+        points[first, np.arange(len(first))] = self.width * self.signs[first]
+        points[second, np.arange(len(first))] = -self.width * self.signs[second]
+        return HullPart(self.rows[:-1], polytope_of(points[:-1]), self.rate, self.integers)
 
     def sample(self, size: int, generator: np.random.Generator) -> FloatArray:
         """Draw for simulation, shape (size, n)."""
@@ -328,6 +342,18 @@ def noise_of(law: str, root: Matrix, rate: float, integers: bool) -> KNormNoise:
     return (StairsNoise if law == "staircase" else KNormNoise)(root, rate, integers)
 
 
+def free_coordinates(root: Matrix) -> IntArray:
+    """Return the coordinates that no other ones determine: all but the last of every public sum.
+
+    Parameters
+    ----------
+    root : matrix, shape (r, p)
+        As for :class:`KNormNoise`.
+    """
+    last = [int(rows[-1]) for rows, _ in _sums(root)]
+    return np.setdiff1d(np.arange(root.shape[0]), last)
+
+
 def noise_span(root: Matrix) -> Matrix | None:
     """Return few vectors that span the noise, as columns; None if all coordinates are free.
 
@@ -341,8 +367,7 @@ def noise_span(root: Matrix) -> Matrix | None:
     sums = list(_sums(root))
     if not sums:
         return None
-    last = [rows[-1] for rows, _ in sums]
-    kept = np.setdiff1d(np.arange(root.shape[0]), last)
+    kept = free_coordinates(root)
     place = {int(row): i for i, row in enumerate(kept)}
     entries = [(row, i, 1.0) for row, i in place.items()]
     for rows, signs in sums:  # the last entry follows from the others

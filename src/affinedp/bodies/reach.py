@@ -8,7 +8,7 @@ against the probability, so that no reach is too short.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.bodies.axes import AxesPart
+from affinedp.bodies.laplace_reach import SLOPES
 from affinedp.bodies.stairs import StairsPart, real_variance, whole_variance
 
 EPS = float(np.finfo(float).eps)
@@ -24,6 +25,8 @@ TAIL = 1e-13
 # Lengths of the transforms, and ratios of coefficients that make a common lattice.
 MOST_PLACES = 1 << 21
 MOST_DENOMINATOR = 10_000
+# Where a transform says nothing any more, and simulation would need too many releases.
+RARE = 1e-6
 # On a grid every term is off by half a step at most; all together by this share of the deviation.
 SHARE = 1e-3
 
@@ -68,6 +71,26 @@ class Steps:
             return self._beyond(np.floor(far) + 1) / (zero - 0.5)
         return self._beyond(far) / zero
 
+    def log_moments(self, slopes: FloatArray) -> FloatArray:
+        """Return log E e^(θz), right to 1e-12 of itself and of 1.
+
+        Parameters
+        ----------
+        slopes : array
+            θ, at least 0 and below rate / width.
+        """
+        zero = 1.0 if self.integers else 0.0
+        sides = [self._one_side(slopes), self._one_side(-slopes)]
+        alone = float(self._beyond(np.zeros(1))[0])
+        return np.asarray(np.log((sides[0] + sides[1] - zero) / (2 * alone - zero)))
+
+    def _one_side(self, slopes: FloatArray) -> FloatArray:
+        """Σ or ∫ of e^(θz) times the weight, over z ≥ 0."""
+        unit = np.expm1(slopes) if self.integers else slopes
+        first, all_of_it = (np.expm1(slopes * end) / unit for end in (self.first, self.width))
+        period = first + math.exp(-self.rate) * (all_of_it - first)
+        return np.asarray(period / -np.expm1(slopes * self.width - self.rate))
+
     @property
     def variance(self) -> float:
         """E z²."""
@@ -101,6 +124,8 @@ class Steps:
         while high - low > (1.0 if self.integers else 1e-13 * high):
             middle = (low + high) / 2
             middle = float(math.floor(middle)) if self.integers else middle
+            if not low < middle < high:  # no double lies between: far beyond 2⁵³
+                break
             low, high = (low, middle) if holds(middle) else (middle, high)
         return high
 
@@ -125,20 +150,20 @@ def steps_of(part: AxesPart | StairsPart) -> list[Steps] | None:
 Terms = Mapping[tuple[Steps, float], int]
 
 
-def sum_reach(terms: Terms, level: float) -> float | None:
-    """Return t with P(|Σ c z| ≤ t) ≥ level; None where it is too much to compute.
+def sum_reach(terms: Terms, outside: float) -> float | None:
+    """Return t with P(|Σ c z| > t) ≤ outside; None where it is too much to compute.
 
     Parameters
     ----------
     terms : mapping
         From laws and positive coefficients to how many terms have them.
-    level : float
+    outside : float
         In (0, 1).
 
     Examples
     --------
     >>> geometric = Steps(1.0, 1.0, 1.0, True)
-    >>> [round(sum_reach({(geometric, 1.0): times}, 0.95), 9) for times in (1, 2, 10)]
+    >>> [round(sum_reach({(geometric, 1.0): times}, 0.05), 9) for times in (1, 2, 10)]
     [3.0, 4.0, 9.0]
     """
     if not terms:
@@ -146,24 +171,63 @@ def sum_reach(terms: Terms, level: float) -> float | None:
     count = sum(terms.values())
     if count == 1:
         ((law, size),) = terms
-        return law.reach(1 - level) * size * (1 + 4 * EPS)
-    found = _on_lattice(terms, level)
-    return _on_grid(terms, level) if found is None else found
+        return law.reach(outside) * size * (1 + 4 * EPS)
+    found = _on_lattice(terms, outside)
+    found = _on_grid(terms, outside) if found is None else found
+    return chernoff_sum_reach(terms, outside) if found is None and outside < RARE else found
 
 
-def _on_lattice(terms: Terms, level: float) -> float | None:
-    """Whole noise with coefficients in whole proportions: the exact law."""
-    if not all(law.integers for law, _ in terms):
-        return None
-    sizes = [size for _, size in terms]
+def chernoff_sum_reach(terms: Terms, outside: float) -> float:
+    """Return t with P(|Σ c z| > t) ≤ outside by Chernoff's bound, at the best of many slopes.
+
+    Parameters
+    ----------
+    terms, outside
+        As for :func:`sum_reach`.
+    """
+    slopes = SLOPES * min(law.rate / (law.width * size) for law, size in terms)
+    logs = np.zeros(len(slopes))
+    for (law, size), times in terms.items():
+        moments = law.log_moments(slopes * size)
+        logs += times * (moments + 1e-12 * (1 + moments))
+    return float(((logs - math.log(outside / 2)) / slopes).min()) * (1 + 1e-12)
+
+
+def proportions(sizes: Sequence[float]) -> tuple[list[int], float, float] | None:
+    """Return whole multiples of a unit that numbers are, and how far they are off, relatively.
+
+    Parameters
+    ----------
+    sizes : sequence of float
+        Positive.
+
+    Examples
+    --------
+    >>> proportions([0.5, 0.75])[:2]
+    ([2, 3], 0.25)
+    """
     least = min(sizes)
+    if max(sizes) > MOST_PLACES * least:
+        return None
     ratios = [Fraction(size / least).limit_denominator(MOST_DENOMINATOR) for size in sizes]
     common = math.lcm(*(ratio.denominator for ratio in ratios))
     unit = least / common
     multiples = [int(ratio * common) for ratio in ratios]
-    off = max(abs(m * unit / size - 1) for m, size in zip(multiples, sizes)) + 4 * EPS
-    if off > 1e-12 or max(multiples) > MOST_PLACES:
+    if max(multiples) > MOST_PLACES:
         return None
+    exact = (m * Fraction(unit) / Fraction(size) for m, size in zip(multiples, sizes))
+    off = float(max(abs(ratio - 1) for ratio in exact))
+    return None if off > 1e-12 else (multiples, unit, off)
+
+
+def _on_lattice(terms: Terms, outside: float) -> float | None:
+    """Whole noise with coefficients in whole proportions: the exact law."""
+    if not all(law.integers for law, _ in terms):
+        return None
+    known = proportions([size for _, size in terms])
+    if known is None:
+        return None
+    multiples, unit, off = known
     count = sum(terms.values())
     reaches = [int(law.reach(TAIL / count)) for law, _ in terms]
     if max(map(int.__mul__, reaches, multiples)) * len(terms) > MOST_PLACES:
@@ -176,11 +240,11 @@ def _on_lattice(terms: Terms, level: float) -> float | None:
         half[::multiple] = np.concatenate([[1 - tails[0]], (tails[:-1] - tails[1:]) / 2])
         halves.append((half, times))
         far += ends * multiple * times
-    found = _covering(halves, level, far)
+    found = _covering(halves, outside, far)
     return None if found is None else (found * (1 + 4 * EPS) + off * far) * unit
 
 
-def _on_grid(terms: Terms, level: float) -> float | None:
+def _on_grid(terms: Terms, outside: float) -> float | None:
     """Every term rounded to a fine grid; what that may move the sum by is added."""
     count = sum(terms.values())
     spread = math.sqrt(sum(law.variance * c * c * times for (law, c), times in terms.items()))
@@ -194,13 +258,13 @@ def _on_grid(terms: Terms, level: float) -> float | None:
         tails = law.tail(np.asarray(edges, dtype=float))
         halves.append((np.concatenate([[1 - tails[0]], (tails[:-1] - tails[1:]) / 2]), times))
         far += ends * times
-    found = _covering(halves, level, far)
+    found = _covering(halves, outside, far)
     # a number on an edge may be on either side of it
     return None if found is None else (found + 0.51 * count) * step * (1 + 1e-9)
 
 
-def _covering(halves: list[tuple[FloatArray, int]], level: float, far: int) -> int | None:
-    """The least place t with P(|sum| ≤ t) ≥ level, for laws on whole numbers up to their ends."""
+def _covering(halves: list[tuple[FloatArray, int]], outside: float, far: int) -> int | None:
+    """The least place t with P(|sum| > t) ≤ outside, for laws on whole numbers up to their ends."""
     spread = sum(
         times * 2 * float((np.arange(len(half)) ** 2 * half).sum()) for half, times in halves
     )
@@ -226,8 +290,8 @@ def _covering(halves: list[tuple[FloatArray, int]], level: float, far: int) -> i
     # over places by √places of it (Cauchy and Parseval); entries by a few roundings each
     transforms = 16 * (count + 4) * math.sqrt(places) * math.log2(places)
     doubt = 2 * TAIL + EPS * (transforms + 8 * terms)
-    if doubt > (1 - level) / 100:
+    if doubt > outside / 100:
         return None
     covered = 2 * np.cumsum(law) - law[0] - doubt
-    enough = np.flatnonzero(covered >= level)
+    enough = np.flatnonzero(1 - covered <= outside)
     return int(enough[0]) if len(enough) else None

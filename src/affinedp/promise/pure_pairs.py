@@ -17,6 +17,8 @@ import numpy as np
 from affinedp.errors import MissingExtraError
 
 EPS = float(np.finfo(float).eps)
+# e to the power of more is no double.
+MOST_EXPONENT = 700.0
 RANDOMISED_RESPONSE = "randomised response"
 # Followed by a as a hexadecimal float.
 THREE_ATOMS = "three atoms "
@@ -73,26 +75,37 @@ class ThreeAtoms:
         return min(self.sensitivity, max(0.0, found))
 
     def renyi(self, alpha: float) -> float:
-        """Return the Rényi divergence of order α."""
-        e, a = self.sensitivity, self.probability
+        """Return the Rényi divergence of order α, rounded up."""
+        e = self.sensitivity
         if math.isinf(alpha) or e == 0.0:
             return e
-        mean = a * e * -math.expm1(-e)
-        if alpha == 1.0:
-            return min(e, mean * (1 + 8 * EPS))
-        order = max(alpha, 1 + 1e-4)  # it grows with α; closer to 1 the logarithm cancels
-        # log E e^((α−1) loss), from e^x − 1 so that small losses do not cancel
-        with np.errstate(over="ignore"):
-            grown = a * float(np.expm1((order - 1) * e))
-            grown += a * math.exp(-e) * float(np.expm1(-(order - 1) * e))
+        return min(e, math.nextafter(self._renyi(alpha) * (1 + 16 * EPS), math.inf))
+
+    def _renyi(self, alpha: float) -> float:
+        """The same, right to a few roundings: log(1 + g) / (α − 1).
+
+        With x = (α − 1) ε, E e^((α−1) loss) − 1 = a (e^x − 1) + a e^(−ε) (e^(−x) − 1), which is
+        g = a (e^x − 1) (1 − e^(−αε)): a product, in which nothing cancels.
+        """
+        e = self.sensitivity
+        x = (alpha - 1) * e
+        if x > MOST_EXPONENT:
+            return e
+        # a rounding of x is one of x parts of e^x
+        a = self.probability * (1 + (8 + 4 * x) * EPS)
+        slope = math.expm1(x) / x if x > 0.0 else 1.0
+        # g / (α − 1), which is no less than the logarithm and has a limit at α = 1
+        line = a * e * slope * -math.expm1(-alpha * e)
+        grown = line * (alpha - 1)
         if math.isinf(grown):
             return e
-        found = math.log1p(max(grown, 0.0)) / (order - 1) * (1 + 64 * EPS)
-        return min(e, max(found, mean * (1 + 8 * EPS)))
+        return line if grown < EPS else line * (math.log1p(grown) / grown)
 
     def rho(self) -> float:
         """Return ε²/2, which every pure promise gives."""
-        return self.sensitivity * self.sensitivity / 2 * (1 + 2 * EPS)
+        square = self.sensitivity * self.sensitivity / 2 * (1 + 2 * EPS)
+        # also where the square of a small ε is rounded to nothing
+        return math.nextafter(square, math.inf) if self.sensitivity else 0.0
 
     def losses(self) -> list[tuple[str, float]]:
         """Return the pair itself."""

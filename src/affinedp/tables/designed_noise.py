@@ -125,9 +125,9 @@ class DesignedNoise:
     def half_width(self, level: float = 0.95, rounded: bool = True) -> Any:
         """Return how far published numbers are from the true ones with this probability.
 
-        Exact for Gaussian noise; never too small for Laplace noise and for rounded numbers.  For
-        K-norm and staircase noise the rank of simulated releases, which holds with at least
-        ``level``.
+        Exact for Gaussian noise; never too small for other noise and for rounded numbers.  For
+        K-norm noise under sums of many entries a rank of simulated releases, which is too small
+        with a probability of 1e-6 at most.
 
         Parameters
         ----------

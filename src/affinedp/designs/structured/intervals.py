@@ -8,9 +8,15 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.bodies.laplace_reach import MOST_WORK, SLOPES, TAIL, covering
+from affinedp.bodies.laplace_reach import (
+    MOST_WORK,
+    SLOPES,
+    TAIL,
+    covering,
+    laplace_total_reach,
+)
+from affinedp.bodies.normal_reach import each_of, normal_reach
 from affinedp.errors import AffineDPError
-from affinedp.intervals import laplace_sum_reach
 from affinedp.promise.verification import Law
 
 # The smoothing number is so many times smaller than the reach, and damps the series up to here.
@@ -40,16 +46,12 @@ def half_widths(
     together : bool or int
         For all numbers with a variance at once, or for so many.
     """
-    from scipy.special import ndtri
-
     if not 0 < level < 1:
         raise AffineDPError(f"level must lie between 0 and 1, not {level!r}")
     deviations = np.sqrt(variances)
     count = int((deviations > 0).sum()) if together is True else int(together)
     if law == "gaussian":
-        # 1 − level^{1/m} without cancellation; the tail on one side is half of it
-        outside = -math.expm1(math.log(level) / max(count, 1))
-        return np.asarray(deviations * float(-ndtri(outside / 2)))
+        return np.asarray(deviations * normal_reach(each_of(1 - level, count)))
     outside = (1 - level) / max(count, 1)
     return np.asarray(deviations * laplace_reach(outside))
 
@@ -69,8 +71,8 @@ def equal_sum_reach(scale: float, terms: int, level: float, together: int = 1) -
     together : int
         For so many such sums at once, by Bonferroni's inequality.
     """
-    each = 1 - (1 - level) / max(together, 1)
-    return laplace_sum_reach(np.array([scale]), np.array([float(terms)]), each)
+    outside = (1 - level) / max(together, 1)
+    return laplace_total_reach(np.array([scale]), np.array([float(terms)]), outside)
 
 
 def whole_reach(scale: float, terms: int, level: float, together: int = 1) -> float:
