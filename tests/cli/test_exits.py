@@ -10,6 +10,7 @@ import pytest
 
 import affinedp as adp
 from affinedp.budget.ledger import Ledger, LedgerError
+from affinedp.budget.state import LedgerUnreachableError
 from affinedp.cli import app as cli
 from affinedp.cli import exits
 
@@ -222,7 +223,7 @@ def test_a_full_disk_keeps_what_was_there(release, monkeypatch, capsys):
 
 
 def lost(*arguments):
-    raise LedgerError("ledger: it cannot be reached; do not release")
+    raise LedgerUnreachableError("ledger: it cannot be reached; do not release")
 
 
 @pytest.mark.parametrize(
@@ -255,6 +256,21 @@ def test_what_is_published_is_called_published(
     assert "the results are published" in err
     with Ledger(budget, create=False) as ledger:
         assert len(ledger.history()) == 2
+
+
+def test_a_ledger_that_forgot_the_charge_is_no_success(release, monkeypatch, capsys):
+    asked, results, _ = release
+
+    def forgot(*arguments):
+        raise LedgerError("b.db has no entry 1")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "settle", forgot)
+        code, _, err = call(patch, capsys, *asked)
+    assert code == exits.BAD_INPUT
+    assert (results / "out.csv").exists()
+    assert "the results are published, but the ledger does not confirm what they cost" in err
+    assert "stays charged" not in err
 
 
 def test_a_refusal_of_a_server_does_not_look_like_an_option(release, monkeypatch, capsys):

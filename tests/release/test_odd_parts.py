@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.budget.ledger import LedgerError, LedgerWarning
+from affinedp.budget.ledger import LedgerWarning
+from affinedp.budget.state import LedgerUnreachableError
 from affinedp.release.parts import PartError
 from affinedp.tables import TableRelease
 
@@ -138,7 +139,7 @@ def test_a_ledger_that_went_away_in_the_end_does_not_hide_what_was_published(tmp
     with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
 
         def gone(entry):
-            raise LedgerError("it cannot be reached; do not release")
+            raise LedgerUnreachableError("it cannot be reached; do not release")
 
         monkeypatch.setattr(ledger, "settle", gone)
         with pytest.warns(LedgerWarning, match="is complete.*not confirmed"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 import affinedp as adp
 from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
+from affinedp.budget.state import LedgerUnreachableError
+from affinedp.release import publish as publishing_room
 
 CAP = {"epsilon": 5.0, "delta": 1e-6, "protects": "one person"}
 M = adp.AffineManifold.from_equations(["a + b = c"])
@@ -17,7 +20,7 @@ M = adp.AffineManifold.from_equations(["a + b = c"])
 @pytest.fixture
 def ledger(tmp_path, monkeypatch):
     def gone(self, entry):
-        raise LedgerError("it cannot be reached; do not release")
+        raise LedgerUnreachableError("it cannot be reached; do not release")
 
     monkeypatch.setattr(Ledger, "settle", gone)
     with Ledger(tmp_path / "l.db", **CAP) as opened:
@@ -64,7 +67,7 @@ def test_a_page_gets_its_table(ledger, tmp_path, monkeypatch):
     from affinedp.studio.question import Publication
 
     def gone(self):
-        raise LedgerError("it cannot be reached; do not release")
+        raise LedgerUnreachableError("it cannot be reached; do not release")
 
     adp.design_laplace(M, epsilon=1.0).save(tmp_path / "m.json")
     design = json.dumps({"files": {"mechanism.json": (tmp_path / "m.json").read_text("utf-8")}})
@@ -77,3 +80,19 @@ def test_a_page_gets_its_table(ledger, tmp_path, monkeypatch):
     assert (told["spent"], told["remaining"]) == (None, None)
     assert "not confirmed" in told["warnings"][0]
     assert "could not be asked" in told["warnings"][1]
+
+
+def test_nothing_is_handed_out_if_the_ledger_forgot_the_charge(tmp_path, monkeypatch):
+    """A backup that is put back while noise is drawn: its answer is no silence."""
+    file, backup = tmp_path / "l.db", tmp_path / "backup.db"
+    with Ledger(file, **CAP) as ledger:
+        shutil.copyfile(file, backup)
+        draw = publishing_room.draw_integers
+
+        def draw_and_restore(*words):
+            shutil.copyfile(backup, file)
+            return draw(*words)
+
+        monkeypatch.setattr(publishing_room, "draw_integers", draw_and_restore)
+        with pytest.raises(LedgerError, match="no entry 1|altered|replaced"):
+            adp.design_laplace(M, epsilon=1.0).release([1, 2, 3], ledger=ledger)

@@ -51,7 +51,7 @@ def checked_path(path: object) -> str:
     if not text.startswith(("./", "../", "/")) and _means_a_server(text):
         raise LedgerError(
             "the address of a ledger on a server is a text that begins with postgresql://, and "
-            "this one is of another form; of a file with such a name say ./ first"
+            "this one is of another form; of a file with such a name give the absolute path"
         )
     return text
 

@@ -1,15 +1,20 @@
-"""Confirm in the ledger that a release happened; what was paid for is never lost for it."""
+"""Confirm in the ledger that a release happened; a server that is away takes nothing back.
+
+A ledger that answers, and does not have the charge, was restored, replaced or altered: nothing is
+handed out then.
+"""
 
 from __future__ import annotations
 
 import warnings
 
 from affinedp.budget.ledger import Ledger, LedgerWarning
+from affinedp.budget.state import LedgerUnreachableError
 from affinedp.errors import AffineDPError
 
 
 def confirm(ledger: Ledger | None, entry: int | None) -> None:
-    """Settle an entry after its noise was drawn; if that fails, say so and go on.
+    """Settle an entry after its noise was drawn; if the server is away, say so and go on.
 
     The charge is kept and counts.  Who does not get the result would release again, and pay twice.
 
@@ -24,7 +29,7 @@ def confirm(ledger: Ledger | None, entry: int | None) -> None:
         return
     try:
         ledger.settle(entry)
-    except AffineDPError as error:
+    except LedgerUnreachableError as error:
         warnings.warn(
             f"the release is complete, but entry {entry} of its ledger stays charged, not "
             f"confirmed: {why(error)}",

@@ -44,8 +44,13 @@ def _already_there(store: FileStore, new: NewLedger, shown: str) -> str:
     if new.found != store.state.header:
         return "there is a ledger at this address; name another one after #"
     with store.reading():
-        exported = store.state.exported is not None
-    if exported:
+        exported, target = store.state.exported, store.state.target
+    if exported is not None and target not in (None, new.target):
+        return (
+            f"there is a copy of this ledger at this address, and it was moved to {exported}: "
+            "charge that one only"
+        )
+    if exported is not None:
         _note_arrival(store, new, shown)
         return "there is a ledger at this address; it is this one, so open it there"
     return (
@@ -65,10 +70,10 @@ def _close_file(store: FileStore, new: NewLedger, shown: str) -> None:
                 f"{store.name} was moved or copied itself, and charges may be missing here: if "
                 "they are not, call acknowledge_move() first"
             )
-        if state.exported is not None and state.target == new.target:
+        if state.exported is not None and state.target == new.target and state.exported == shown:
             return
         if state.exported is not None:
-            _prove_absent(store, state.exported)
+            _prove_absent(store, state.exported, new)
         store.append({"kind": "export", "time": now(), "to": shown, "target": new.target})
 
 
@@ -82,12 +87,12 @@ def _arrived_before(store: FileStore, new: NewLedger) -> str:
     )
 
 
-def _prove_absent(store: FileStore, first: str) -> None:
+def _prove_absent(store: FileStore, first: str, new: NewLedger) -> None:
     """Refuse another target, unless the first one says that it does not have the ledger.
 
     The file is held meanwhile, so that nobody goes on with the first move.
     """
-    doubt = _doubt(first, store.state)
+    doubt = _doubt(first, store.state, new)
     if doubt:
         raise LedgerError(
             f"{store.name} was moved to {first} before "
@@ -96,14 +101,19 @@ def _prove_absent(store: FileStore, first: str) -> None:
         )
 
 
-def _doubt(first: str, state: State) -> str:
+def _doubt(first: str, state: State, new: NewLedger) -> str:
     """Why the first target may have the ledger; nothing if it certainly does not."""
+    if state.target is None:
+        return "that version did not note which server it was: finish the move with it"
     try:
-        # looked at before it is held: it may lead to the new target, which is held already
-        if target_on_server(first) != state.target:
+        # looked at before it is held: it may be the new target, which is held already
+        target, same_server = target_on_server(first, new)
+        if target != state.target:
             return "that address leads elsewhere now"
-        with new_on_server(first, state.header) as new:
-            raise _Seen(new)
+        if same_server and target == new.target:
+            return ""  # another spelling of it; a copy of a whole server is another one
+        with new_on_server(first, state.header) as there:
+            raise _Seen(there)
     except _Seen as seen:
         return "" if seen.new.found is None else "it is there: open it there"
     except LedgerError as error:

@@ -88,13 +88,14 @@ class ServerStore(Store):
                 self._hold(connection)
                 self._take_in(self._rows(connection, self.state.events))
                 self._writes = (connection, added)
-                yield
-            except BaseException:
+                try:
+                    yield
+                finally:
+                    self._writes = None
+                self._commit(connection, added)
+            except BaseException:  # an interrupt, too, may come before the commit
                 roll_back(connection)  # nobody waits for a lock that is not used
                 raise
-            finally:
-                self._writes = None
-            self._commit(connection, added)
 
     def add_row(self, number: int, body: str, link: str) -> None:
         """Write one event, inside :meth:`writing`."""

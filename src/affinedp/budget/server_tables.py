@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,13 +68,6 @@ def missing_on_server(url: str) -> str:
         more = ", …" if len(names) > _FEW else ""
         return f"{missing}; those that are there: {', '.join(map(repr, names[:_FEW]))}{more}"
     return f"{missing}, nor any other in this database"
-
-
-def target_on_server(url: str) -> str:
-    """Return where an address leads now, as :attr:`NewLedger.target` says it."""
-    address, ledger, name = parts_of(url)
-    with transaction(address, name, reading=True) as connection:
-        return _target(connection, ledger)
 
 
 @dataclass(frozen=True)
@@ -144,6 +138,27 @@ def new_on_server(url: str, header: str) -> Iterator[NewLedger]:
             new.fill([(1, "", "")])
             connection.execute("ROLLBACK TO SAVEPOINT tried")
         yield new
+
+
+def target_on_server(url: str, new: NewLedger) -> tuple[str, bool]:
+    """Return where an address leads now, and whether to the same running server and database.
+
+    A copy of a whole server calls itself the same; but a lock that is held on one is free on the
+    other.
+
+    Parameters
+    ----------
+    url : str
+        ``postgresql://…#name``.
+    new : NewLedger
+        A name that is held.
+    """
+    address, ledger, name = parts_of(url)
+    key = secrets.randbits(62)
+    new.connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
+    with transaction(address, name, reading=True) as connection:
+        free = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (key,)).fetchone()
+        return _target(connection, ledger), free == (False,)
 
 
 def _insert(connection: psycopg.Connection[Any], ledger: str, header: str) -> bool:

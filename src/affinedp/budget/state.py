@@ -33,6 +33,10 @@ class LedgerError(AffineDPError):
     """A ledger that cannot be trusted or written: do not release."""
 
 
+class LedgerUnreachableError(LedgerError):
+    """A server that does not answer now: what it kept before, it has kept."""
+
+
 @dataclass(frozen=True)
 class LedgerEntry:
     """One charge.

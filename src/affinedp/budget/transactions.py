@@ -1,7 +1,7 @@
 """Connections to a server and transactions on it: every one has the same limits and settings.
 
 Nobody waits for ever.  Locks are waited for up to ``LOCK_SECONDS``; a program that falls silent in
-the middle of a transaction is cut off after as long, so that it does not hold a ledger for all
+the middle of a transaction is cut off before that, so that it does not hold a ledger for all
 others; and a network that falls silent is noticed by both sides.  What is committed waits for the
 disk and the replicas, and a server that gives up waiting for a replica says so in a warning, which
 no setting of the user may suppress.
@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from affinedp.budget.address import ENCODE
-from affinedp.budget.state import LedgerError
+from affinedp.budget.state import LedgerError, LedgerUnreachableError
 from affinedp.errors import MissingExtraError
 
 if TYPE_CHECKING:
     import psycopg
 
 LOCK_SECONDS = 30
+# Who falls silent while others wait is ended before they give up.
+IDLE_SECONDS = 20
 ATTEMPTS = 5
 _STARTING = ("starting up", "recovery", "not yet accepting connections")
 # libpq waits for a silent network for hours; what the address says comes first
@@ -67,7 +69,7 @@ def connected(address: str, name: str) -> psycopg.Connection[Any]:
         except psycopg.Error:  # its words may be those of the password
             failure = f"its address is not one. {ENCODE}"
             break
-    raise LedgerError(f"{name} cannot be reached: {failure}")
+    raise LedgerUnreachableError(f"{name} cannot be reached: {failure}")
 
 
 def begin(connection: psycopg.Connection[Any], *, reading: bool = False) -> None:
@@ -84,7 +86,7 @@ def begin(connection: psycopg.Connection[Any], *, reading: bool = False) -> None
     connection.execute(
         f"BEGIN ISOLATION LEVEL {kind}; SET LOCAL synchronous_commit = on; "
         f"SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '{LOCK_SECONDS}s'; "
-        f"SET LOCAL idle_in_transaction_session_timeout = '{LOCK_SECONDS}s'"
+        f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
     )
 
 
@@ -176,9 +178,11 @@ def refusals(name: str, otherwise: str = "") -> Iterator[None]:
     try:
         yield
     except psycopg.errors.LockNotAvailable:
-        raise LedgerError(
+        raise LedgerUnreachableError(
             f"{name}: another program has held it for {LOCK_SECONDS} s; try again"
         ) from None
+    except psycopg.OperationalError as error:
+        raise LedgerUnreachableError(f"{name}: {words_of(error)}{otherwise}") from None
     except psycopg.Error as error:
         raise LedgerError(f"{name}: {words_of(error)}{otherwise}") from None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from affinedp.budget.confirming import why
 from affinedp.budget.ledger import Ledger, LedgerWarning
+from affinedp.budget.state import LedgerUnreachableError
 from affinedp.errors import AffineDPError
 
 
@@ -33,15 +34,16 @@ class PendingLedger(Ledger):
     def settle_all(self) -> None:
         """Record every release that was noted, and note down what is left.
 
-        The results are on the disk, so a ledger that cannot be reached any more is no failure: who
-        took it for one would release again, and pay twice.
+        The results are on the disk, so a server that cannot be reached any more is no failure: who
+        took it for one would release again, and pay twice.  A ledger that no longer has the charge
+        is one.
         """
         try:
             while self.waiting:
                 super().settle(self.waiting[-1])
                 self.waiting.pop()
             self.left = self.remaining
-        except AffineDPError as error:
+        except LedgerUnreachableError as error:
             entries = f"entry {', '.join(map(str, self.waiting))} stays charged, not confirmed"
             told = entries if self.waiting else "what is left cannot be asked"
             warnings.warn(
@@ -49,6 +51,11 @@ class PendingLedger(Ledger):
                 LedgerWarning,
                 stacklevel=4,
             )
+        except AffineDPError as error:
+            raise AffineDPError(
+                f"the results are published, but the ledger does not confirm what they cost: "
+                f"{why(error)}. Charge it again before anything else is released"
+            ) from None
 
 
 @contextmanager

@@ -233,7 +233,13 @@ def publish_in_parts(
     except BaseException:
         job.abandon()
         raise
-    confirm(ledger, entry)
+    try:
+        confirm(ledger, entry)
+    except AffineDPError as error:
+        raise AffineDPError(
+            f"the release is complete, in {drawn.folder}, but its ledger does not confirm what it "
+            f"cost: {error}"
+        ) from None
     return read_back(engine, data, drawn.folder)
 
 
