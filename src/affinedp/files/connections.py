@@ -13,6 +13,8 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from affinedp.files.processes import this_process
@@ -49,11 +51,26 @@ class Connection(sqlite3.Connection):
             super().close()
             self.let_go()
 
-    def leave(self) -> None:
-        """Close the file as a crash would: a log is neither copied into it nor removed."""
-        if this_process() == self._process:
-            self.interrupt()  # SQLite then gives up what it would copy, and keeps the log
-            self.close()
+    def leave(self, log: Path) -> None:
+        """Close the file as a crash would: its log is neither copied into it nor removed.
+
+        Parameters
+        ----------
+        log : Path
+            The log beside the file.
+        """
+        if this_process() != self._process:
+            return
+        aside = log.with_name(log.name + ".kept")
+        with suppress(OSError):  # a second name, since SQLite removes a log that it cannot read
+            if log.stat().st_size:
+                os.link(log, aside)
+        self.interrupt()  # SQLite then gives up what it would copy, and keeps the log
+        self.close()
+        with suppress(OSError):
+            if not log.exists():
+                os.link(aside, log)
+            aside.unlink()
 
     def let_go(self) -> None:
         """Close the handles alone."""

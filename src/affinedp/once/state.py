@@ -37,7 +37,8 @@ from affinedp.files.sqlite import (
     version_of,
     write_whole,
 )
-from affinedp.once.owner import Owner
+from affinedp.once.log import FIRST, LogNumber
+from affinedp.once.owner import KNOWS_ITS_LOG, Owner
 from affinedp.once.record import Draw, Head, from_text, sealed, to_text
 from affinedp.once.syncing import BackgroundSync
 from affinedp.once.system import running_system
@@ -45,6 +46,12 @@ from affinedp.once.system import running_system
 # Steps that are reserved at a time at most, and how many seconds' worth of them.
 MOST_RESERVED = 256
 RESERVED_SECONDS = 0.25
+# Bytes after which the log is copied into the file: seldom, since who sends waits for that.
+LONGEST_LOG = 1 << 24
+# What a step adds to it at least: three pages.
+STEP_BYTES = 3 * 4096
+# Up to this version nothing was drawn ahead, and older programs would draw it again.
+DREW_NOTHING_AHEAD = 1
 
 
 class DrawnState:
@@ -71,9 +78,15 @@ class DrawnState:
         self._connection: Connection | None = open_existing(owner.kind, path)
         self._log = _identity(log_of(path))
         try:
+            # how long the log is, and whether the next step begins one
+            self._logged, self._begins = log_of(path).stat().st_size, True
             with refusals(owner.kind, path):
                 check_content(owner.kind, path, self._connection)
-                self._is_older = version_of(self._connection) < owner.kind.version
+                version = version_of(self._connection)
+                self._is_older = version <= DREW_NOTHING_AHEAD < owner.kind.version
+                self._number = (
+                    LogNumber(owner, path, self._connection) if version >= KNOWS_ITS_LOG else None
+                )
                 self.draw = _read_draw(owner, path, self._connection)
                 self.head = self._read_head(self._connection)
                 # what the system before this one may have sent without a trace
@@ -81,7 +94,7 @@ class DrawnState:
                 self._lost = lost if system == running_system() else max(lost, reserved)
                 self._since = (self.head.next_step, time.monotonic())
         except BaseException:
-            self.close()
+            self._end(as_it_is=True)
             raise
 
     @property
@@ -146,7 +159,8 @@ class DrawnState:
         """
         with self._use() as connection:
             self._sync.done(wait=step >= self._reserved)
-            ahead, at_once = 0, wait or step >= self._reserved
+            self._shorten(connection)
+            ahead, at_once = 0, wait or self._begins or step >= self._reserved
             if not wait and not self._sync.busy and step >= self._due:
                 ahead = self._ahead(step, until)
             connection.execute(f"PRAGMA synchronous={'FULL' if at_once else 'NORMAL'}")
@@ -155,6 +169,7 @@ class DrawnState:
             if ahead:
                 self._reserve(connection, ahead)
             connection.execute("COMMIT")
+            self._begun()
             if ahead and at_once:
                 self._is_reserved(step, ahead)
             elif ahead:
@@ -182,6 +197,7 @@ class DrawnState:
             connection.execute("DELETE FROM sent")
             self._write(connection, 0, outputs, head)
             connection.execute("COMMIT")
+            self._begun()
         self.head = head
 
     def _write(self, connection: Connection, step: int, outputs: bytes, head: Head) -> None:
@@ -189,9 +205,24 @@ class DrawnState:
         moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
         connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
         connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
+        if self._begins and self._number is not None:
+            self._number.begin(connection)
         if self._is_older:  # from now on programs of that version would misread it
-            connection.execute(f"PRAGMA user_version = {self.owner.kind.version}")
+            connection.execute(f"PRAGMA user_version = {DREW_NOTHING_AHEAD + 1}")
             self._is_older = False
+        self._logged += STEP_BYTES + len(outputs) + len(numbers)
+
+    def _begun(self) -> None:
+        """The first step of a log is on the disk."""
+        if self._begins and self._number is not None:
+            self._number.begun()
+        self._begins = False
+
+    def _shorten(self, connection: Connection) -> None:
+        """Copy a long log into the file; the next step begins another one."""
+        if self._logged >= LONGEST_LOG:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._logged, self._begins = 0, True
 
     def _ahead(self, step: int, until: int | None) -> int:
         """Up to which step to reserve: what about a quarter of a second takes at this rate."""
@@ -245,7 +276,7 @@ class DrawnState:
         if connection is None:
             return
         if as_it_is:
-            connection.leave()
+            connection.leave(log_of(self.path))
             return
         with suppress(sqlite3.Error):  # then the reservation stays, which is safe
             if self._written and self._written > self.head.next_step:
@@ -351,6 +382,9 @@ def write_state(owner: Owner, folder: Path, path: Path, draw: Draw, head: Head) 
         connection.execute("INSERT INTO path VALUES (?, ?, ?)", (head.next_step, numbers, seal))
         nothing = (0, 0, "", sealed(draw.salt, "reserved", 0, b"0 "))
         connection.execute("INSERT INTO reserved VALUES (?, ?, ?, ?)", nothing)
+        if owner.kind.version >= KNOWS_ITS_LOG:
+            connection.execute("INSERT INTO log VALUES (?, ?)", FIRST["log"])
+            connection.execute("INSERT INTO needs VALUES (?)", FIRST["needs"])
 
     return write_whole(owner.kind, folder, path, fill)
 
@@ -373,5 +407,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
         found = os.stat(path)
         return found.st_dev, found.st_ino
     return None
-
-

@@ -114,13 +114,20 @@ def _work(
 def _outcome(handle: int) -> BaseException | None:
     """What went wrong, if anything: it is for who sends, not for this thread."""
     try:
-        _sync(handle)
+        sync(handle)
     except BaseException as error:
         return error
     return None
 
 
-def _sync(handle: int) -> None:
+def sync(handle: int) -> None:
+    """Wait until what was written to a file is on the disk.
+
+    Parameters
+    ----------
+    handle : int
+        The open file.
+    """
     if fcntl is not None and hasattr(fcntl, "F_FULLFSYNC"):  # macOS, where fsync does not wait
         fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
     else:
