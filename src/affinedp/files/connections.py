@@ -63,6 +63,7 @@ class Connection(sqlite3.Connection):
             return
         aside = log.with_name(log.name + ".kept")
         with suppress(OSError):  # a second name, since SQLite removes a log that it cannot read
+            aside.unlink(missing_ok=True)
             if log.stat().st_size:
                 os.link(log, aside)
         self.interrupt()  # SQLite then gives up what it would copy, and keeps the log

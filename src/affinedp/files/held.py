@@ -54,6 +54,21 @@ def is_still(path: Path, handle: int) -> bool:
         return False
 
 
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file; None if there is none.
+
+    Parameters
+    ----------
+    path : Path
+        Its name.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def hold(path: Path, seconds: float) -> int | None:
     """Lock a file, for the owner only, which is made if there is none.
 

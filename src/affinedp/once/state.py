@@ -19,7 +19,6 @@ bit that changed by accident is noticed before anything depends on it.
 from __future__ import annotations
 
 import hmac
-import os
 import sqlite3
 import threading
 import time
@@ -28,6 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from affinedp.files.connections import Connection
+from affinedp.files.held import identity
 from affinedp.files.processes import this_process
 from affinedp.files.sqlite import (
     check_content,
@@ -71,12 +71,12 @@ class DrawnState:
         self._process = this_process()
         self._lock = threading.RLock()
         self._inside, self._close_asked = 0, False
-        self._file = _identity(path)
+        self._file = identity(path)
         # what counts, when more is due, what is said
         self._reserved = self._due = self._written = 0
         self._sync = BackgroundSync(log_of(path))
         self._connection: Connection | None = open_existing(owner.kind, path)
-        self._log = _identity(log_of(path))
+        self._log = identity(log_of(path))
         try:
             # how long the log is, and whether the next step begins one
             self._logged, self._begins = log_of(path).stat().st_size, True
@@ -322,11 +322,11 @@ class DrawnState:
 
     def _refuse_changed(self) -> None:
         """Refuse to go on in a file, or a log, that nobody would find again."""
-        if _identity(self.path) != self._file:
+        if identity(self.path) != self._file:
             self._end()
             raise self.owner.error(f"{self.path} was moved or replaced while it was open")
         log = log_of(self.path)
-        found = _identity(log)
+        found = identity(log)
         if found != self._log:
             # SQLite still has all of a log that was removed, and copies it into the file
             self._end(as_it_is=found is not None)
@@ -399,11 +399,3 @@ def _read_draw(owner: Owner, path: Path, connection: sqlite3.Connection) -> Draw
     except (ValueError, TypeError, AttributeError):
         pass
     raise owner.damaged(f"{path}: the draw is not the one that was committed to")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode; None if there is no such file."""
-    with suppress(OSError):
-        found = os.stat(path)
-        return found.st_dev, found.st_ino
-    return None
