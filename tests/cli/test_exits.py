@@ -136,6 +136,30 @@ def test_nowhere_to_write_the_answer(problem, words):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes streams")
+@pytest.mark.parametrize("words", [["--version"], ["verify", "P"], ["verify", "P", "--json"]])
+def test_standard_output_that_is_closed(problem, words):
+    words = [str(problem) if word == "P" else word for word in words]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *AFFINEDP, *words], stderr=subprocess.PIPE, text=True
+    )
+    assert done.returncode == exits.UNEXPECTED
+    assert done.stderr.splitlines() == ["affinedp: Bad file descriptor"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", ["0", "1", "5"])
+def test_a_terminal_without_columns(problem, columns):
+    """Some say so when nobody told them their size: the answer is shown all the same."""
+    environment = {**os.environ, "COLUMNS": columns}
+    done = subprocess.run(
+        [*AFFINEDP, "verify", str(problem)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == exits.KEPT
+    assert "Laplace" in done.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_a_console_without_greek(problem, encoding):
     environment = {**os.environ, "PYTHONIOENCODING": encoding}

@@ -60,7 +60,7 @@ class Disk:
 
 def watch(monkeypatch, disk):
     """Make a copy after every commit that waits, and after every sync of the other thread."""
-    record, sync = drawn_state.DrawnState.record, syncing._sync
+    record, sync = drawn_state.DrawnState.record, syncing.sync
     waited = [0]
 
     def recorded(self, step, outputs, head, *, wait=False, until=None):
@@ -75,7 +75,7 @@ def watch(monkeypatch, disk):
         disk.keep()
 
     monkeypatch.setattr(drawn_state.DrawnState, "record", recorded)
-    monkeypatch.setattr(syncing, "_sync", synced)
+    monkeypatch.setattr(syncing, "sync", synced)
     return waited
 
 
@@ -129,6 +129,8 @@ def as_before(path, *, lost=0):
     with state._use() as connection:
         connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", row)
         connection.execute("UPDATE reserved SET step = ?, lost = ?, system = ?, seal = ?", kept)
+        for table in ("log", "needs"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 1")
     state.close()
     return head
@@ -180,13 +182,13 @@ def test_a_path_of_other_noise(tmp_path, count):
 
 def test_nothing_goes_out_before_its_reservation_is_on_the_disk(tmp_path, monkeypatch):
     slow = threading.Event()
-    sync = syncing._sync
+    sync = syncing.sync
 
     def stuck(handle):
         assert slow.wait(60.0)
         sync(handle)
 
-    monkeypatch.setattr(syncing, "_sync", stuck)
+    monkeypatch.setattr(syncing, "sync", stuck)
     with Gateway(remembering(), state=tmp_path / "s", resolution="exact") as gateway:
         count = 0
 
@@ -209,7 +211,7 @@ def test_a_disk_that_fails(tmp_path, monkeypatch):
     def broken(handle):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(syncing, "_sync", broken)
+    monkeypatch.setattr(syncing, "sync", broken)
     gateway = Gateway(one_draw(), state=tmp_path / "s", resolution="exact")
 
     def send_all():
@@ -220,7 +222,14 @@ def test_a_disk_that_fails(tmp_path, monkeypatch):
         send_all()
     with pytest.raises(AffineDPError, match="is closed"):
         gateway.send([0.0])
+    reserved, sent = gateway._state._written, gateway.next_step
+    assert reserved > sent
     gateway.close()
+    # nothing is known about what is on the disk: what was reserved stays so, and so does the log
+    assert (tmp_path / "s-wal").stat().st_size > 0
+    monkeypatch.setattr(drawn_state, "running_system", lambda: "another")
+    with Gateway(one_draw(), state=tmp_path / "s", resolution="exact") as again:
+        assert again.next_step == reserved
 
 
 def test_background_sync(tmp_path):

@@ -312,10 +312,10 @@ def test_foreign_files_are_left_alone(path, tmp_path):
     with pytest.raises(GatewayStateError, match="another program") as refusal:
         DrawnState(GATEWAY, path)
     assert not isinstance(refusal.value, DamagedStateError)
-    alter(path, ("PRAGMA application_id = 0x61644754",), ("PRAGMA user_version = 3",))
+    alter(path, ("PRAGMA application_id = 0x61644754",), ("PRAGMA user_version = 4",))
     with pytest.raises(GatewayStateError, match="newer affinedp"):
         DrawnState(GATEWAY, path)
-    alter(path, ("PRAGMA user_version = 1",), ("PRAGMA journal_mode = DELETE",))
+    alter(path, ("PRAGMA user_version = 3",), ("PRAGMA journal_mode = DELETE",))
     with pytest.raises(GatewayStateError, match="another kind of journal"):
         DrawnState(GATEWAY, path)
 
@@ -331,7 +331,7 @@ def test_versions_of_the_format(path, monkeypatch):
         with closing(sqlite3.connect(path)) as connection:
             return connection.execute("PRAGMA user_version").fetchone()[0]
 
-    with pytest.raises(GatewayStateError, match=r"version 2 of the format.*knows 1.*newer"):
+    with pytest.raises(GatewayStateError, match=r"version 3 of the format.*knows 1.*newer"):
         DrawnState(before, path)
     older = path.with_name("older.db")
     create_state(older, owner=before)

@@ -218,6 +218,23 @@ def test_one_that_was_killed_comes_back(tmp_path, kind):
     assert serving(kind, tmp_path) == others
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells of it")
+def test_a_keeper_that_was_killed_leaves_nothing(tmp_path):
+    """The port would stay taken, and no broker could be started again."""
+    program("mosquitto")
+    with local_broker(tmp_path, "mosquitto") as started, Connection(started, ["t"]) as connection:
+        (broker,) = serving("mosquitto", tmp_path)
+        listed = subprocess.run(
+            ["ps", "-o", "ppid=", "-p", str(broker)], capture_output=True, text=True, check=True
+        )
+        os.kill(int(listed.stdout), signal.SIGKILL)
+        until(lambda: broker not in serving("mosquitto", tmp_path))
+        until(lambda: connection.connected)
+        assert connection.publish("t", b"heard")
+        assert connection.receive(PATIENCE).payload == b"heard"
+    assert not listens(started)
+
+
 def serving(kind, folder):
     """Numbers of brokers: mosquitto with settings in a folder, or embedded ones of ours."""
     listed = subprocess.run(

@@ -35,6 +35,8 @@ def run(commands: Callable[[], object]) -> NoReturn:
     commands : callable
         A Typer application.
     """
+    if sys.stdout is None:  # closed before we began: what is said there must fail, not vanish
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a console that has no ε shows epsilon
             stream.reconfigure(errors=HANDLER)
@@ -119,8 +121,6 @@ def _code_of_refusal(error: AffineDPError) -> int:
 
 def _flushed(code: int) -> int:
     """Send what is still waiting; what cannot be sent is dropped, or Python would try again."""
-    if sys.stdout is None:
-        return code
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -14,6 +14,8 @@ import typer
 from affinedp.cli.spelling import escaped, spelled
 from affinedp.files.visible import visible
 
+LEAST_WIDTH = 40  # columns of a table for people, however few a terminal claims to have
+
 
 def say(text: object) -> None:
     """Print lines for people.
@@ -88,6 +90,22 @@ def warn(text: object) -> None:
         typer.echo(f"affinedp: note: {visible(str(text), lines=True)}", err=True)
 
 
+def say_rich(thing: object) -> None:
+    """Print something of rich, such as a table, at least as wide as words are.
+
+    Parameters
+    ----------
+    thing : object
+        What rich can print.
+    """
+    from rich.console import Console
+
+    console = Console()
+    if console.width < LEAST_WIDTH:  # COLUMNS=0 or 1 would leave nothing of it
+        console = Console(width=LEAST_WIDTH)
+    console.print(thing)
+
+
 def say_table(
     headings: Iterable[str],
     rows: Iterable[Iterable[str]],
@@ -109,7 +127,6 @@ def say_table(
         Columns of numbers.
     """
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -124,7 +141,7 @@ def say_table(
         table.add_column(shown(heading), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
-    Console().print(table)
+    say_rich(table)
 
 
 def finite(value: float) -> float | None:

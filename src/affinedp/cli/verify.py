@@ -18,7 +18,7 @@ from affinedp.cli.options import (
     ProblemFile,
     Tolerance,
 )
-from affinedp.cli.output import say_json
+from affinedp.cli.output import say_json, say_rich
 from affinedp.files.visible import visible
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ def _say_promise(
     guarantee: Guarantee, asked: tuple[float, float] | None, holds: bool | None
 ) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -75,7 +74,7 @@ def _say_promise(
             label == "promise" and guarantee.leak is not None
         )
         table.add_row(label, Text(visible(text), style="red" if alarming else ""))
-    Console().print(table)
+    say_rich(table)
 
 
 def _verdict(guarantee: Guarantee, asked: tuple[float, float], holds: bool | None) -> Text:

@@ -15,7 +15,8 @@ from affinedp.feedback.follow import followings
 from affinedp.feedback.plan import StepPlan, restored, step_plan
 from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
-from affinedp.once.state import DrawnState, Head
+from affinedp.once.record import Head
+from affinedp.once.state import DrawnState
 from affinedp.record import MechanismRecord
 from affinedp.release.sampler import draw_integers
 

@@ -6,7 +6,6 @@ docs/explanation/feedback.md says what is computed and why it keeps the promise.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -29,7 +28,7 @@ from affinedp.feedback.state import (
 from affinedp.neighbours.definition import exact_number
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
-from affinedp.once.state import Head
+from affinedp.once.record import Head
 from affinedp.promise.guarantee import Guarantee
 from affinedp.record import MechanismRecord
 from affinedp.release.plan import checked_bound
@@ -95,7 +94,6 @@ class ReleaseInSteps:
         self._mechanism = mechanism
         self._settings = Settings(mechanism, _checked_steps(mechanism, steps), checked_bound(bound))
         path = checked_path(STEPS, state)
-        self._lock = threading.Lock()
         self._state = obtain_state(
             self._settings,
             path,
@@ -139,7 +137,7 @@ class ReleaseInSteps:
     @property
     def published(self) -> tuple[FloatArray, ...]:
         """What was published so far, one array per step."""
-        with self._lock:
+        with self._state.turn():
             return tuple(self._sent(step) for step in range(self._state.next_step))
 
     @property
@@ -186,7 +184,7 @@ class ReleaseInSteps:
         --------
         See :meth:`affinedp.Mechanism.in_steps`.
         """
-        with self._lock:
+        with self._state.turn():
             step = self._state.next_step
             if step >= len(self._settings.steps):
                 raise AffineDPError(f"all {step} steps are published")
@@ -202,8 +200,7 @@ class ReleaseInSteps:
 
     def close(self) -> None:
         """Close the state; it can be opened again, and goes on where it ended."""
-        with self._lock:
-            self._state.close()
+        self._state.close()
 
     def __enter__(self) -> ReleaseInSteps:
         return self

@@ -22,16 +22,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Literal
 
 from affinedp.errors import AffineDPError
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # Windows: there the link alone decides who was first
-    fcntl = None
+from affinedp.files.connections import Connection
+from affinedp.files.held import PAUSE, fcntl, hold, is_still, lock
 
 # The second where SQLite quotes damaged text in its message.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
@@ -40,7 +35,6 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BESIDE = ("-wal", "-shm", "-journal")
 # What a file is called while it is built.
 BUILT = "file"
-_PAUSE = 0.01  # seconds between two looks at a folder that another process holds
 
 
 @dataclass(frozen=True)
@@ -216,7 +210,7 @@ def _claimed(kind: SqliteKind, path: Path, folder: Path) -> int | None:
                 os.mkdir(folder, 0o700)
         except OSError as error:
             raise kind.error(f"{path} cannot be created: {error.strerror}") from None
-        if fcntl is None:
+        if fcntl is None:  # Windows: there the link alone decides who was first
             return None
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -227,7 +221,7 @@ def _claimed(kind: SqliteKind, path: Path, folder: Path) -> int | None:
         try:
             if os.fstat(handle).st_uid != os.geteuid():
                 raise kind.error(f"{path} cannot be created: {folder.name} is somebody else's")
-            if _locked(handle) and _is_still(folder, handle):
+            if lock(handle) and is_still(folder, handle):
                 os.fchmod(handle, 0o700)
                 return handle
         except BaseException:
@@ -236,27 +230,7 @@ def _claimed(kind: SqliteKind, path: Path, folder: Path) -> int | None:
         os.close(handle)
         if time.monotonic() > deadline:
             raise kind.error(f"{path}: {kind.busy}")
-        time.sleep(_PAUSE)
-
-
-def _locked(handle: int) -> bool:
-    """Take a lock that ends with this process; False if another has it."""
-    assert fcntl is not None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without such locks: there the link alone decides
-        return True
-    return True
-
-
-def _is_still(folder: Path, handle: int) -> bool:
-    """Whether the folder was not removed between opening and locking it."""
-    try:
-        return os.path.samestat(os.lstat(folder), os.fstat(handle))
-    except OSError:
-        return False
+        time.sleep(PAUSE)
 
 
 def _remove_old_parts(path: Path) -> None:
@@ -271,7 +245,7 @@ def _remove_old_parts(path: Path) -> None:
 # ---------------------------------------------------------------------- opening
 
 
-def open_existing(kind: SqliteKind, path: Path) -> sqlite3.Connection:
+def open_existing(kind: SqliteKind, path: Path) -> Connection:
     """Open a file of a kind; anything else is refused and left as it is.
 
     Parameters
@@ -283,6 +257,45 @@ def open_existing(kind: SqliteKind, path: Path) -> sqlite3.Connection:
     """
     _refuse_unusual(kind, path)
     _look(kind, path)
+    if not kind.exclusive:
+        return _opened(kind, path)
+    log = log_of(path)
+    held = _held(kind, path, log)
+    try:
+        connection = _opened(kind, path)
+    except BaseException:
+        if held is not None:
+            if not os.fstat(held).st_size:  # made for the lock, and SQLite never took it
+                log.unlink(missing_ok=True)
+            os.close(held)
+        raise
+    if held is not None:
+        connection.keep(held)
+    return connection
+
+
+def log_of(path: Path) -> Path:
+    """Return the log beside a file, which holds what was written last.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
+    return path.with_name(path.name + "-wal")
+
+
+def _held(kind: SqliteKind, path: Path, log: Path) -> int | None:
+    """Lock the log, beside SQLite's lock on the file: that one is dropped too easily."""
+    try:
+        return hold(log, kind.busy_seconds)
+    except BlockingIOError:
+        raise kind.error(f"{path}: {kind.busy}") from None
+    except OSError as error:
+        raise kind.error(f"{log} cannot be opened: {error.strerror}") from None
+
+
+def _opened(kind: SqliteKind, path: Path) -> Connection:
     with refusals(kind, path):
         connection = connect(kind, path)
         try:
@@ -337,7 +350,7 @@ def has_its_tables(kind: SqliteKind, connection: sqlite3.Connection) -> bool:
     return schema == [(text,) for text in kind.schemas.get(version, ())]
 
 
-def connect(kind: SqliteKind, path: Path, options: str = "mode=rw") -> sqlite3.Connection:
+def connect(kind: SqliteKind, path: Path, options: str = "mode=rw") -> Connection:
     """Connect to a file that exists, without looking at what it is.
 
     Parameters
@@ -355,6 +368,7 @@ def connect(kind: SqliteKind, path: Path, options: str = "mode=rw") -> sqlite3.C
         timeout=kind.busy_seconds,
         isolation_level=None,
         check_same_thread=not kind.exclusive,  # then its owner lets one thread in at a time
+        factory=Connection,
     )
     # fullfsync is for macOS; the others because the file may come from a stranger
     for setting in (*kind.settings, "fullfsync=ON", "trusted_schema=OFF", "cell_size_check=ON"):

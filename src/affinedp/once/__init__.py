@@ -1,7 +1,7 @@
 """One draw that survives crashes and is never made twice, for gateways and agents.
 
-``owner`` says whose draw it is, ``state`` keeps it, ``marker`` tells that it was made, and ``draw``
-opens a state or draws it.
+``owner`` says whose draw it is, ``record`` what is kept of it, ``state`` keeps it, ``log`` ties the
+file to its log, ``marker`` tells that it was made, and ``draw`` opens a state or draws it.
 
 A second draw for the same secret is a second release.  So a draw is charged to the ledger before
 it is made; the state is written, for its owner only, into a folder that no one else uses; a marker
@@ -12,7 +12,7 @@ it otherwise.
 
 What is noticed, and refused unless a redraw is asked for and a ledger pays:
 
-* a state that is damaged, or lost while its marker is there;
+* a state that is damaged, or lost while its marker is there, or without the log that it needs;
 * a state that is lost together with its marker, if its log (``…-wal``) or an earlier state that was
   put aside still lies beside the place, if the register of the folder (``.affinedp-drawn``) tells
   of it, or if the ledger was charged under the same label.

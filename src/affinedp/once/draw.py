@@ -14,7 +14,7 @@ from typing import Any
 from affinedp.budget.ledger import Ledger
 from affinedp.budget.state import LedgerEntry, now
 from affinedp.errors import AffineDPError
-from affinedp.files.sqlite import building, put_into_place
+from affinedp.files.sqlite import building, log_of, put_into_place
 from affinedp.once.marker import (
     is_registered,
     mark,
@@ -25,15 +25,8 @@ from affinedp.once.marker import (
     register_of,
 )
 from affinedp.once.owner import Owner
-from affinedp.once.state import (
-    SALT_BYTES,
-    Draw,
-    DrawnState,
-    Head,
-    identity_of,
-    log_of,
-    write_state,
-)
+from affinedp.once.record import SALT_BYTES, Draw, Head, identity_of
+from affinedp.once.state import DrawnState, write_state
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from affinedp.budget.state import now
 from affinedp.errors import AffineDPError
 from affinedp.files.sqlite import sync_directory
-from affinedp.once.state import Draw
+from affinedp.once.record import Draw
 
 
 def marker_of(path: Path) -> Path:

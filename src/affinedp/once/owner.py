@@ -10,13 +10,15 @@ from affinedp.files.sqlite import SqliteKind
 
 # All owners' states share it.  It grows when what older programs wrote is still read, and they
 # would misread what is written now: they refuse it by this number.  Since 2 a gateway keeps numbers
-# that were drawn ahead behind the memory of stationary noise.
-VERSION = 2
+# that were drawn ahead behind the memory of stationary noise.  Since 3 a file knows which log it
+# needs; older states are read and written as they are.
+VERSION = 3
+KNOWS_ITS_LOG = 3
 APPLICATION_ID = 0x61644754  # "adGT"
 # One that is just being closed gets this long.
 BUSY_SECONDS = 0.5
 
-SCHEMA = (
+_TABLES = (
     "CREATE TABLE draw (header TEXT NOT NULL, salt BLOB NOT NULL, numbers TEXT NOT NULL, "
     "commitment TEXT NOT NULL)",
     "CREATE TABLE path (next_step INTEGER NOT NULL, numbers TEXT NOT NULL, seal BLOB NOT NULL)",
@@ -24,6 +26,11 @@ SCHEMA = (
     "seal BLOB NOT NULL)",
     "CREATE TABLE sent (step INTEGER PRIMARY KEY, outputs BLOB NOT NULL, seal BLOB NOT NULL)",
 )
+_LOG = (
+    "CREATE TABLE log (number BLOB NOT NULL, before BLOB NOT NULL)",
+    "CREATE TABLE needs (number BLOB NOT NULL)",
+)
+SCHEMAS = {1: _TABLES, 2: _TABLES, 3: (_TABLES[0], *_LOG, *_TABLES[1:])}
 
 
 @dataclass(frozen=True)
@@ -70,12 +77,12 @@ class Owner:
         return SqliteKind(
             noun=f"the state of {self.noun}",
             application_id=APPLICATION_ID,
-            schemas=dict.fromkeys(range(1, VERSION + 1), SCHEMA),
+            schemas={number: SCHEMAS[number] for number in range(1, VERSION + 1)},
             journal="wal",  # one sync per step; a rollback journal takes four
             exclusive=True,
             secret=True,
-            # the log is copied into the file seldom, since who sends waits for that
-            settings=("locking_mode=EXCLUSIVE", "synchronous=FULL", "wal_autocheckpoint=4000"),
+            # when the log is copied into the file is for the state to say: see once/log.py
+            settings=("locking_mode=EXCLUSIVE", "synchronous=FULL", "wal_autocheckpoint=0"),
             busy_seconds=BUSY_SECONDS,
             error=self.error,
             damaged=self.damaged,

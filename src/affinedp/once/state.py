@@ -18,83 +18,40 @@ bit that changed by accident is noticed before anything depends on it.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from affinedp.files.connections import Connection
+from affinedp.files.held import identity
 from affinedp.files.processes import this_process
 from affinedp.files.sqlite import (
     check_content,
+    log_of,
     open_existing,
     refusals,
     version_of,
     write_whole,
 )
-from affinedp.once.owner import Owner
+from affinedp.once.log import FIRST, LogNumber
+from affinedp.once.owner import KNOWS_ITS_LOG, Owner
+from affinedp.once.record import Draw, Head, from_text, sealed, to_text
 from affinedp.once.syncing import BackgroundSync
 from affinedp.once.system import running_system
 
-# Twice the length of the hash: then also unlimited computing learns next to nothing from it.
-SALT_BYTES = 64
 # Steps that are reserved at a time at most, and how many seconds' worth of them.
 MOST_RESERVED = 256
 RESERVED_SECONDS = 0.25
-
-
-@dataclass(frozen=True)
-class Draw:
-    """The one draw, and what it was made for.
-
-    Attributes
-    ----------
-    header : str
-        Public: what it was drawn for, as JSON.
-    salt : bytes
-        Secret: hides the draw in its commitment, and is the key of the seals.
-    numbers : tuple of int
-        Secret: what was drawn.
-    """
-
-    header: str
-    salt: bytes = field(repr=False)
-    numbers: tuple[int, ...] = field(repr=False)
-
-    @property
-    def commitment(self) -> str:
-        """A hash that can be shown: it fixes the draw without revealing it."""
-        text = f"{len(self.header)} {self.header} {to_text(self.numbers)}"
-        return hashlib.sha256(self.salt + text.encode()).hexdigest()
-
-    @property
-    def identity(self) -> str:
-        """What the ledger calls the draw."""
-        return identity_of(self.salt)
-
-
-@dataclass(frozen=True)
-class Head:
-    """How far the owner of a draw has come.
-
-    Attributes
-    ----------
-    next_step : int
-        The first step that was neither sent nor skipped.
-    numbers : tuple of int
-        Secret: the path of what is sent at the last step that was, or at 0; may be empty.
-    """
-
-    next_step: int
-    numbers: tuple[int, ...] = field(repr=False)
-
-    @property
-    def at(self) -> int:
-        """The step at which the path is."""
-        return max(self.next_step - 1, 0)
+# Bytes after which the log is copied into the file: seldom, since who sends waits for that.
+LONGEST_LOG = 1 << 24
+# What a step adds to it at least: three pages.
+STEP_BYTES = 3 * 4096
+# Up to this version nothing was drawn ahead, and older programs would draw it again.
+DREW_NOTHING_AHEAD = 1
 
 
 class DrawnState:
@@ -112,15 +69,24 @@ class DrawnState:
         self.owner = owner
         self.path = path
         self._process = this_process()
-        self._file = _identity(path)
+        self._lock = threading.RLock()
+        self._inside, self._close_asked = 0, False
+        self._file = identity(path)
         # what counts, when more is due, what is said
         self._reserved = self._due = self._written = 0
         self._sync = BackgroundSync(log_of(path))
-        self._connection: sqlite3.Connection | None = open_existing(owner.kind, path)
+        self._connection: Connection | None = open_existing(owner.kind, path)
+        self._log = identity(log_of(path))
         try:
+            # how long the log is, and whether the next step begins one
+            self._logged, self._begins = log_of(path).stat().st_size, True
             with refusals(owner.kind, path):
                 check_content(owner.kind, path, self._connection)
-                self._is_older = version_of(self._connection) < owner.kind.version
+                version = version_of(self._connection)
+                self._is_older = version <= DREW_NOTHING_AHEAD < owner.kind.version
+                self._number = (
+                    LogNumber(owner, path, self._connection) if version >= KNOWS_ITS_LOG else None
+                )
                 self.draw = _read_draw(owner, path, self._connection)
                 self.head = self._read_head(self._connection)
                 # what the system before this one may have sent without a trace
@@ -128,7 +94,7 @@ class DrawnState:
                 self._lost = lost if system == running_system() else max(lost, reserved)
                 self._since = (self.head.next_step, time.monotonic())
         except BaseException:
-            self.close()
+            self._end(as_it_is=True)
             raise
 
     @property
@@ -193,7 +159,8 @@ class DrawnState:
         """
         with self._use() as connection:
             self._sync.done(wait=step >= self._reserved)
-            ahead, at_once = 0, wait or step >= self._reserved
+            self._shorten(connection)
+            ahead, at_once = 0, wait or self._begins or step >= self._reserved
             if not wait and not self._sync.busy and step >= self._due:
                 ahead = self._ahead(step, until)
             connection.execute(f"PRAGMA synchronous={'FULL' if at_once else 'NORMAL'}")
@@ -202,6 +169,7 @@ class DrawnState:
             if ahead:
                 self._reserve(connection, ahead)
             connection.execute("COMMIT")
+            self._begun()
             if ahead and at_once:
                 self._is_reserved(step, ahead)
             elif ahead:
@@ -229,16 +197,32 @@ class DrawnState:
             connection.execute("DELETE FROM sent")
             self._write(connection, 0, outputs, head)
             connection.execute("COMMIT")
+            self._begun()
         self.head = head
 
-    def _write(self, connection: sqlite3.Connection, step: int, outputs: bytes, head: Head) -> None:
+    def _write(self, connection: Connection, step: int, outputs: bytes, head: Head) -> None:
         numbers, seal = to_text(head.numbers), self._seal("sent", step, outputs)
         moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
         connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
         connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
+        if self._begins and self._number is not None:
+            self._number.begin(connection)
         if self._is_older:  # from now on programs of that version would misread it
-            connection.execute(f"PRAGMA user_version = {self.owner.kind.version}")
+            connection.execute(f"PRAGMA user_version = {DREW_NOTHING_AHEAD + 1}")
             self._is_older = False
+        self._logged += STEP_BYTES + len(outputs) + len(numbers)
+
+    def _begun(self) -> None:
+        """The first step of a log is on the disk."""
+        if self._begins and self._number is not None:
+            self._number.begun()
+        self._begins = False
+
+    def _shorten(self, connection: Connection) -> None:
+        """Copy a long log into the file; the next step begins another one."""
+        if self._logged >= LONGEST_LOG:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._logged, self._begins = 0, True
 
     def _ahead(self, step: int, until: int | None) -> int:
         """Up to which step to reserve: what about a quarter of a second takes at this rate."""
@@ -247,7 +231,7 @@ class DrawnState:
         ahead = step + min(MOST_RESERVED, max(1, int(RESERVED_SECONDS * rate)))
         return max(self._reserved, step + 1, ahead if until is None else min(ahead, until))
 
-    def _reserve(self, connection: sqlite3.Connection, step: int) -> None:
+    def _reserve(self, connection: Connection, step: int) -> None:
         """Write that steps below this one may be sent."""
         system = running_system()
         seal = self._seal("reserved", step, f"{self._lost} {system}".encode())
@@ -259,39 +243,97 @@ class DrawnState:
         """It is on the disk that steps below ``ahead`` may be sent; the next are due half way."""
         self._reserved, self._due = ahead, (step + ahead) // 2
 
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Let no other thread in until one thing is done, such as sending a step.
+
+        A close that interrupts it on its own thread, from a signal handler, waits for its end.
+        """
+        self._refuse_fork()  # another thread may have had the lock when the fork came
+        with self._lock:
+            if self._inside:
+                raise self.owner.error(
+                    f"the {self.owner.name} on {self.path} is in the middle of a step: what "
+                    "interrupts it (a signal handler) may close it, and nothing else"
+                )
+            with self._entered():
+                yield
+
     def close(self) -> None:
         """Close the file and let others open it."""
         if this_process() != self._process:
             return  # after a fork the file, its locks and its log belong to the parent
+        with self._lock:
+            if self._inside:
+                self._close_asked = True
+            else:
+                self._end()
+
+    def _end(self, *, as_it_is: bool = False) -> None:
+        """Close the file, or leave file and log as they are, as a crash would."""
+        connection, self._connection = self._connection, None
         self._sync.close()
-        if self._connection is not None:
-            with suppress(sqlite3.Error):  # then the reservation stays, which is safe
-                if self._written and self._written > self.head.next_step:
-                    self._connection.execute("PRAGMA synchronous=FULL")
-                    self._reserve(self._connection, self.next_step)
-            self._connection.close()
-            self._connection = None
+        if connection is None:
+            return
+        if as_it_is:
+            connection.leave(log_of(self.path))
+            return
+        with suppress(sqlite3.Error):  # then the reservation stays, which is safe
+            if self._written and self._written > self.head.next_step:
+                connection.execute("PRAGMA synchronous=FULL")
+                self._reserve(connection, self.next_step)
+        connection.close()
 
     @contextmanager
-    def _use(self) -> Iterator[sqlite3.Connection]:
+    def _entered(self) -> Iterator[None]:
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if self._close_asked and not self._inside:
+                self.close()
+
+    @contextmanager
+    def _use(self) -> Iterator[Connection]:
         """The connection; after an error it is closed, since only the disk knows what is on it."""
         if self._connection is None:
             raise self.owner.error(f"the {self.owner.name} on {self.path} is closed: open it again")
+        self._refuse_fork()
+        self._refuse_changed()
+        with self._entered():
+            try:
+                with refusals(self.owner.kind, self.path):
+                    yield self._connection
+            except OSError as error:
+                self._end(as_it_is=True)
+                why = f"cannot be put onto the disk: {error.strerror}; {self.owner.kind.otherwise}"
+                raise self.owner.error(f"{self.path} {why}") from None
+            except self.owner.error:
+                self._end(as_it_is=True)
+                raise
+            except BaseException:
+                self._end()
+                raise
+
+    def _refuse_fork(self) -> None:
         if this_process() != self._process:
             raise self.owner.error(f"{self.path} was opened before a fork: open it again here")
-        if _identity(self.path) != self._file:
-            self.close()
+
+    def _refuse_changed(self) -> None:
+        """Refuse to go on in a file, or a log, that nobody would find again."""
+        if identity(self.path) != self._file:
+            self._end()
             raise self.owner.error(f"{self.path} was moved or replaced while it was open")
-        try:
-            with refusals(self.owner.kind, self.path):
-                yield self._connection
-        except OSError as error:
-            self.close()
-            why = f"cannot be put onto the disk: {error.strerror}; {self.owner.kind.otherwise}"
-            raise self.owner.error(f"{self.path} {why}") from None
-        except BaseException:
-            self.close()
-            raise
+        log = log_of(self.path)
+        found = identity(log)
+        if found != self._log:
+            # SQLite still has all of a log that was removed, and copies it into the file
+            self._end(as_it_is=found is not None)
+            raise self.owner.error(
+                f"{log} was moved or replaced while {self.path} was open, and nothing more is "
+                f"sent: open the {self.owner.name} again"
+            )
 
     def _read_head(self, connection: sqlite3.Connection) -> Head:
         try:
@@ -312,7 +354,7 @@ class DrawnState:
         raise self.owner.damaged(f"{self.path}: what was reserved was altered")
 
     def _seal(self, what: str, step: int, content: bytes) -> bytes:
-        return _sealed(self.draw.salt, what, step, content)
+        return sealed(self.draw.salt, what, step, content)
 
 
 def write_state(owner: Owner, folder: Path, path: Path, draw: Draw, head: Head) -> Path:
@@ -336,34 +378,15 @@ def write_state(owner: Owner, folder: Path, path: Path, draw: Draw, head: Head) 
         drawn = (draw.header, draw.salt, to_text(draw.numbers), draw.commitment)
         connection.execute("INSERT INTO draw VALUES (?, ?, ?, ?)", drawn)
         numbers = to_text(head.numbers)
-        seal = _sealed(draw.salt, "path", head.next_step, numbers.encode())
+        seal = sealed(draw.salt, "path", head.next_step, numbers.encode())
         connection.execute("INSERT INTO path VALUES (?, ?, ?)", (head.next_step, numbers, seal))
-        nothing = (0, 0, "", _sealed(draw.salt, "reserved", 0, b"0 "))
+        nothing = (0, 0, "", sealed(draw.salt, "reserved", 0, b"0 "))
         connection.execute("INSERT INTO reserved VALUES (?, ?, ?, ?)", nothing)
+        if owner.kind.version >= KNOWS_ITS_LOG:
+            connection.execute("INSERT INTO log VALUES (?, ?)", FIRST["log"])
+            connection.execute("INSERT INTO needs VALUES (?)", FIRST["needs"])
 
     return write_whole(owner.kind, folder, path, fill)
-
-
-def identity_of(salt: bytes) -> str:
-    """Return what the ledger calls a draw: a hash of its salt, which is known before the draw.
-
-    Parameters
-    ----------
-    salt : bytes
-        Secret.
-    """
-    return hashlib.sha256(b"identity" + salt).hexdigest()[:32]
-
-
-def log_of(path: Path) -> Path:
-    """Return the log beside a state, which holds what was written last.
-
-    Parameters
-    ----------
-    path : Path
-        The state.
-    """
-    return path.with_name(path.name + "-wal")
 
 
 def _read_draw(owner: Owner, path: Path, connection: sqlite3.Connection) -> Draw:
@@ -376,25 +399,3 @@ def _read_draw(owner: Owner, path: Path, connection: sqlite3.Connection) -> Draw
     except (ValueError, TypeError, AttributeError):
         pass
     raise owner.damaged(f"{path}: the draw is not the one that was committed to")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode; None if there is no such file."""
-    with suppress(OSError):
-        found = path.stat()
-        return found.st_dev, found.st_ino
-    return None
-
-
-def _sealed(salt: bytes, what: str, step: int, content: bytes) -> bytes:
-    return hmac.digest(salt, f"{what} {step} ".encode() + content, "sha256")
-
-
-def to_text(numbers: Sequence[int]) -> str:
-    """Return integers of any size as text."""
-    return " ".join(format(number, "x") for number in numbers)
-
-
-def from_text(text: str) -> tuple[int, ...]:
-    """Return the integers that :func:`to_text` wrote."""
-    return tuple(int(word, 16) for word in text.split())

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from affinedp.files.held import fcntl
 
 
 class BackgroundSync:
     """Puts what was written to a file onto the disk, while others go on writing to it.
 
     All that was written before :meth:`begin` is on the disk when :meth:`done` first says so.
+
+    The thread is a daemon, which nobody ends at the end of the program: who sends then, on a thread
+    that outlives the main one or at exit, still finds it.
 
     Parameters
     ----------
@@ -29,13 +28,15 @@ class BackgroundSync:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._handle: int | None = None
-        self._pool: ThreadPoolExecutor | None = None
-        self._running: tuple[Future[None], Callable[[], None]] | None = None
+        self._thread: threading.Thread | None = None
+        self._asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._then: Callable[[], None] | None = None
 
     @property
     def busy(self) -> bool:
         """Whether it was begun and not yet found to be done."""
-        return self._running is not None
+        return self._then is not None
 
     def begin(self, then: Callable[[], None]) -> None:
         """Begin, on another thread.
@@ -47,9 +48,13 @@ class BackgroundSync:
         """
         if self._handle is None:
             self._handle = os.open(self._path, os.O_RDWR)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "sync")
-        self._running = self._pool.submit(_sync, self._handle), then
+        self._then = then
+        if self._thread is None:
+            self._thread = self._started()
+        if self._thread is None:
+            self._answers.put(_outcome(self._handle))
+        else:
+            self._asked.put(self._handle)
 
     def done(self, wait: bool = False) -> bool:
         """Whether nothing is under way any more.
@@ -64,28 +69,65 @@ class BackgroundSync:
         OSError
             If the disk failed: then nothing is known about what is on it.
         """
-        if self._running is None:
+        if self._then is None:
             return True
-        future, then = self._running
-        if not wait and not future.done():
+        try:
+            error = self._answers.get(block=wait)
+        except queue.Empty:
             return False
-        self._running = None
-        future.result()
+        then, self._then = self._then, None
+        if error is not None:
+            raise error
         then()
         return True
 
     def close(self) -> None:
         """Wait for what is under way, whatever comes of it, and end."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
-        self._running = None
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._asked.put(None)
+            thread.join()
+        self._then = None
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+    def _started(self) -> threading.Thread | None:
+        """The thread; None while Python ends, when none can be started any more."""
+        thread = threading.Thread(
+            target=_work, args=(self._asked, self._answers), name="sync", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            return None
+        return thread
 
 
-def _sync(handle: int) -> None:
+def _work(
+    asked: queue.SimpleQueue[int | None], answers: queue.SimpleQueue[BaseException | None]
+) -> None:
+    while (handle := asked.get()) is not None:
+        answers.put(_outcome(handle))
+
+
+def _outcome(handle: int) -> BaseException | None:
+    """What went wrong, if anything: it is for who sends, not for this thread."""
+    try:
+        sync(handle)
+    except BaseException as error:
+        return error
+    return None
+
+
+def sync(handle: int) -> None:
+    """Wait until what was written to a file is on the disk.
+
+    Parameters
+    ----------
+    handle : int
+        The open file.
+    """
     if fcntl is not None and hasattr(fcntl, "F_FULLFSYNC"):  # macOS, where fsync does not wait
         fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
     else:

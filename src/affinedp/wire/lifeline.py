@@ -5,10 +5,12 @@ gone, killed or not, the system closes the pipe, and the process reads the end o
 is so on every system, and nobody has to look whether a process of some number still runs.
 
 ``python -m affinedp.wire.lifeline PROGRAM …`` does this for a program that does not listen itself.
+On Linux that program also ends if the lifeline is killed; elsewhere it stays.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -18,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 
 GOODBYE = 10.0  # seconds for a program to end when it is asked to
+_SIGNAL_WHEN_PARENT_ENDS = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
 
 def when_input_ends(act: Callable[[], object]) -> None:
@@ -63,12 +66,27 @@ def keep(command: Sequence[str]) -> int:
             process.kill()
 
     signal.signal(signal.SIGTERM, end)
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    # no other thread runs yet, so what is done between fork and exec cannot meet a lock
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_tied_to(os.getpid()))
     running.append(process)
     if asked.is_set():  # while it was started
         process.terminate()
     when_input_ends(end_at_last)
     return process.wait()
+
+
+def _tied_to(parent: int) -> Callable[[], None] | None:
+    """What a new process does to end with its parent, also if that one is killed."""
+    if not sys.platform.startswith("linux"):
+        return None
+    control = ctypes.CDLL(None).prctl
+
+    def tie() -> None:
+        control(_SIGNAL_WHEN_PARENT_ENDS, signal.SIGTERM)
+        if os.getppid() != parent:  # it was gone before the system could know
+            os._exit(1)
+
+    return tie
 
 
 if __name__ == "__main__":

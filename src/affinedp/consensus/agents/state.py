@@ -24,7 +24,8 @@ from affinedp.consensus.agents.refusals import FREE
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
-from affinedp.once.state import Draw, DrawnState, Head
+from affinedp.once.record import Draw, Head
+from affinedp.once.state import DrawnState
 from affinedp.wire.messages import LARGEST_STEP
 
 FIRST_RUN = 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn
@@ -45,7 +44,7 @@ from affinedp.control.sensors.sensor import Resolution, Sensor, sensor_of
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
-from affinedp.once.state import Head
+from affinedp.once.record import Head
 from affinedp.promise.guarantee import Guarantee
 
 logger = logging.getLogger(__name__)
@@ -142,7 +141,6 @@ class Gateway:
         trajectory = Trajectory(kind, sensor, fresh_noise)
         self._kind = kind
         self._sensor = sensor
-        self._lock = threading.Lock()
         planned = trajectory.plan
         check_useful(sensor, spread(kind, planned), kind.cost(sensor))
         self._state = obtain_state(
@@ -288,7 +286,7 @@ class Gateway:
         OtherRunError
             If the draw belongs to another run.
         """
-        with self._lock:
+        with self._state.turn():
             number = self._state.next_step if step is None else _checked_step(step)
             self._check_run(run)
             if number >= self.horizon:
@@ -367,9 +365,11 @@ class Gateway:
         return self._kind.mechanism.to_control_block(seed)
 
     def close(self) -> None:
-        """Close the state; another gateway may then continue where this one ended."""
-        with self._lock:
-            self._state.close()
+        """Close the state; another gateway may then continue where this one ended.
+
+        Called by a signal handler in the middle of :meth:`send`, it takes effect when that ends.
+        """
+        self._state.close()
 
     def __enter__(self) -> Gateway:
         return self

@@ -38,7 +38,7 @@ from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.errors import AffineDPError
-from affinedp.once.state import Head
+from affinedp.once.record import Head
 from affinedp.promise.guarantee import Guarantee
 
 # Steps that a gateway keeps of noise without an end; older ones are not sent again.

@@ -10,7 +10,7 @@ from affinedp.control.gateway.noise_path import NoisePath
 from affinedp.control.gateway.plan import GatewayPlan
 from affinedp.control.gateway.sums import published
 from affinedp.control.trajectory.dynamics import Dynamics
-from affinedp.once.state import Head
+from affinedp.once.record import Head
 from affinedp.release.plan import GRID_BITS
 
 

@@ -15,7 +15,8 @@ from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
-from affinedp.once.state import DrawnState, Head
+from affinedp.once.record import Head
+from affinedp.once.state import DrawnState
 
 _HEADER = {"fingerprint", "charged", "sensor", "fresh_noise", "horizon", "plan"}
 

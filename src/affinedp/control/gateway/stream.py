@@ -23,7 +23,7 @@ from affinedp.control.gateway.sums import published
 from affinedp.control.stationary.path import StationaryPath
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import AffineDPError
-from affinedp.once.state import Head
+from affinedp.once.record import Head
 
 # Steps that may be jumped over at once: each takes a draw.
 MOST_SKIPPED = 1_000_000
