@@ -221,3 +221,46 @@ def test_an_older_copy_of_what_is_there_is_not_sent_elsewhere(database, ledger, 
     (tmp_path / "l.db").write_bytes(before)
     with adp.Ledger(tmp_path / "l.db") as old, pytest.raises(LedgerError, match="older copy"):
         old.export(database[0])
+
+
+def test_a_restored_dump_is_not_where_the_file_went(server, database, tmp_path):
+    """The name and the charges are there, too; but the file was moved to the other one."""
+    url, connection = database
+    copy = f"d{time.monotonic_ns()}"
+    connection.execute(f"CREATE DATABASE {copy}")
+    file = tmp_path / "l.db"
+    adp.Ledger(file, **CAP).close()
+    _killed_before_arrival(file, url)
+    restored = f"{url.rpartition('/')[0]}/{copy}"
+    adp.Ledger(f"{restored}#tables", **CAP).close()
+    with psycopg.connect(restored, autocommit=True) as other:
+        for table in ("affinedp_ledger", "affinedp_event"):
+            for row in connection.execute(f"SELECT * FROM {table}").fetchall():
+                places = ", ".join(["%s"] * len(row))
+                other.execute(f"INSERT INTO {table} VALUES ({places}) ON CONFLICT DO NOTHING", row)
+    with adp.Ledger(file, create=False) as ledger:
+        with pytest.raises(LedgerError, match="a copy of this ledger.*charge that one only"):
+            ledger.export(restored)
+        with pytest.raises(LedgerError, match="it is this one, so open it there"):
+            ledger.export(url)
+        assert ledger.moved_to is not None
+        assert copy not in ledger.moved_to
+
+
+def test_another_spelling_of_the_same_place_goes_on(server, database, tmp_path, monkeypatch):
+    url, _ = database
+    file = tmp_path / "l.db"
+    with adp.Ledger(file, **CAP) as ledger:
+        with monkeypatch.context() as patch:
+            patch.setattr("affinedp.budget.server_tables.NewLedger.fill", _broken)
+            with pytest.raises(LedgerError):
+                ledger.export(url)
+        patched = url.replace("127.0.0.1", "localhost")
+        ledger.export(patched)
+    with adp.Ledger(url, create=False) as there:
+        assert there.check() == ()
+
+
+def _broken(new, rows):
+    if len(rows) > 1 or rows[0][1]:  # the trial write passes
+        raise LedgerError("the connection broke")

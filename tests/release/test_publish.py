@@ -347,3 +347,25 @@ def test_fingerprint_tells_mechanisms_apart(mechanisms):
 def test_a_path_is_no_ledger(mechanisms):
     with pytest.raises(adp.AffineDPError, match="ledger must be a Ledger, not str"):
         mechanisms["gaussian"].release(on_manifold(1)[0], ledger="budget.db")
+
+
+def test_data_of_two_shapes_gets_no_shared_draw():
+    """What says that it is one row, and is read as four, would get one draw for all of them."""
+
+    class Odd:
+        shape = (3,)
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array([[30.0, 70.0, 100.0]] * 4, dtype=dtype or float)
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, place):
+            return [30.0, 70.0, 100.0]
+
+    mechanism = adp.design(
+        adp.AffineManifold.from_equations(["a + b = c"]), epsilon=1.0, integers=True
+    )
+    with pytest.raises(adp.AffineDPError, match="changed its shape"):
+        mechanism.release(Odd())

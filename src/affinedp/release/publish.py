@@ -84,6 +84,9 @@ def publish(
         early = plan.draw(_count(x))
     points, wrap = read_points(mechanism, x)
     steps, shared = sound_steps(mechanism, plan, points)
+    if early is not None and early.shape != steps.shape:
+        # one draw for several rows would tell how they differ
+        raise AffineDPError("the data changed its shape while it was read: give an array")
     releases = 1
     if ledger is not None or rows is not None:
         releases = charged_releases(len(points), rows)
