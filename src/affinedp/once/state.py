@@ -35,9 +35,8 @@ from affinedp.files.sqlite import (
     open_existing,
     refusals,
     version_of,
-    write_whole,
 )
-from affinedp.once.log import FIRST, LogNumber
+from affinedp.once.log import LogNumber
 from affinedp.once.owner import KNOWS_ITS_LOG, Owner
 from affinedp.once.record import Draw, Head, from_text, sealed, to_text
 from affinedp.once.syncing import BackgroundSync
@@ -202,11 +201,11 @@ class DrawnState:
 
     def _write(self, connection: Connection, step: int, outputs: bytes, head: Head) -> None:
         numbers, seal = to_text(head.numbers), self._seal("sent", step, outputs)
-        moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
-        connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
-        connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
         if self._begins and self._number is not None:
             self._number.begin(connection)
+        moved = (head.next_step, numbers, self._seal_of_path(head.next_step, numbers))
+        connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
+        connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
         if self._is_older:  # from now on programs of that version would misread it
             connection.execute(f"PRAGMA user_version = {DREW_NOTHING_AHEAD + 1}")
             self._is_older = False
@@ -338,7 +337,7 @@ class DrawnState:
     def _read_head(self, connection: sqlite3.Connection) -> Head:
         try:
             ((step, text, seal),) = connection.execute("SELECT * FROM path").fetchall()
-            if seal == self._seal("path", step, text.encode()):
+            if seal == self._seal_of_path(step, text):
                 return Head(int(step), from_text(text))
         except (ValueError, TypeError, AttributeError):
             pass
@@ -353,40 +352,13 @@ class DrawnState:
             pass
         raise self.owner.damaged(f"{self.path}: what was reserved was altered")
 
+    def _seal_of_path(self, step: int, numbers: str) -> bytes:
+        """The seal of how far it has come, and in which log."""
+        log = b"" if self._number is None else self._number.number
+        return self._seal("path", step, numbers.encode() + log)
+
     def _seal(self, what: str, step: int, content: bytes) -> bytes:
         return sealed(self.draw.salt, what, step, content)
-
-
-def write_state(owner: Owner, folder: Path, path: Path, draw: Draw, head: Head) -> Path:
-    """Write a complete state into a folder, onto the disk, and return its path.
-
-    Parameters
-    ----------
-    owner : Owner
-        Whose it is.
-    folder : Path
-        From :func:`~affinedp.files.sqlite.building`.
-    path : Path
-        Where it will be.
-    draw : Draw
-        The draw.
-    head : Head
-        Where to begin.
-    """
-
-    def fill(connection: sqlite3.Connection) -> None:
-        drawn = (draw.header, draw.salt, to_text(draw.numbers), draw.commitment)
-        connection.execute("INSERT INTO draw VALUES (?, ?, ?, ?)", drawn)
-        numbers = to_text(head.numbers)
-        seal = sealed(draw.salt, "path", head.next_step, numbers.encode())
-        connection.execute("INSERT INTO path VALUES (?, ?, ?)", (head.next_step, numbers, seal))
-        nothing = (0, 0, "", sealed(draw.salt, "reserved", 0, b"0 "))
-        connection.execute("INSERT INTO reserved VALUES (?, ?, ?, ?)", nothing)
-        if owner.kind.version >= KNOWS_ITS_LOG:
-            connection.execute("INSERT INTO log VALUES (?, ?)", FIRST["log"])
-            connection.execute("INSERT INTO needs VALUES (?)", FIRST["needs"])
-
-    return write_whole(owner.kind, folder, path, fill)
 
 
 def _read_draw(owner: Owner, path: Path, connection: sqlite3.Connection) -> Draw:
