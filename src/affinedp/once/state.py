@@ -19,6 +19,7 @@ bit that changed by accident is noticed before anything depends on it.
 from __future__ import annotations
 
 import hmac
+import os
 import sqlite3
 import threading
 import time
@@ -70,12 +71,14 @@ class DrawnState:
         self._process = this_process()
         self._lock = threading.RLock()
         self._inside, self._close_asked = 0, False
-        self._file = identity(path)
+        self._names = os.fspath(path), os.fspath(log_of(path))  # looked at in every step
+        self._file = identity(self._names[0])
         # what counts, when more is due, what is said
         self._reserved = self._due = self._written = 0
+        self._waits = True  # as every connection begins
         self._sync = BackgroundSync(log_of(path))
         self._connection: Connection | None = open_existing(owner.kind, path)
-        self._log = identity(log_of(path))
+        self._log = identity(self._names[1])
         try:
             # how long the log is, and whether the next step begins one
             self._logged, self._begins = log_of(path).stat().st_size, True
@@ -162,7 +165,7 @@ class DrawnState:
             ahead, at_once = 0, wait or self._begins or step >= self._reserved
             if not wait and not self._sync.busy and step >= self._due:
                 ahead = self._ahead(step, until)
-            connection.execute(f"PRAGMA synchronous={'FULL' if at_once else 'NORMAL'}")
+            self._set_waiting(connection, at_once)
             connection.execute("BEGIN IMMEDIATE")
             self._write(connection, step, outputs, head)
             if ahead:
@@ -191,7 +194,7 @@ class DrawnState:
                 "two runs would give its noise away"
             )
         with self._use() as connection:
-            connection.execute("PRAGMA synchronous=FULL")
+            self._set_waiting(connection, True)
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM sent")
             self._write(connection, 0, outputs, head)
@@ -210,6 +213,12 @@ class DrawnState:
             connection.execute(f"PRAGMA user_version = {DREW_NOTHING_AHEAD + 1}")
             self._is_older = False
         self._logged += STEP_BYTES + len(outputs) + len(numbers)
+
+    def _set_waiting(self, connection: Connection, waits: bool) -> None:
+        """Whether a commit waits for the disk from now on; to say it again takes time."""
+        if waits != self._waits:
+            connection.execute(f"PRAGMA synchronous={'FULL' if waits else 'NORMAL'}")
+            self._waits = waits
 
     def _begun(self) -> None:
         """The first step of a log is on the disk."""
@@ -255,8 +264,11 @@ class DrawnState:
                     f"the {self.owner.name} on {self.path} is in the middle of a step: what "
                     "interrupts it (a signal handler) may close it, and nothing else"
                 )
-            with self._entered():
+            self._inside += 1
+            try:
                 yield
+            finally:
+                self._left()
 
     def close(self) -> None:
         """Close the file and let others open it."""
@@ -279,19 +291,14 @@ class DrawnState:
             return
         with suppress(sqlite3.Error):  # then the reservation stays, which is safe
             if self._written and self._written > self.head.next_step:
-                connection.execute("PRAGMA synchronous=FULL")
+                self._set_waiting(connection, True)
                 self._reserve(connection, self.next_step)
         connection.close()
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            if self._close_asked and not self._inside:
-                self.close()
+    def _left(self) -> None:
+        self._inside -= 1
+        if self._close_asked and not self._inside:
+            self.close()
 
     @contextmanager
     def _use(self) -> Iterator[Connection]:
@@ -300,20 +307,22 @@ class DrawnState:
             raise self.owner.error(f"the {self.owner.name} on {self.path} is closed: open it again")
         self._refuse_fork()
         self._refuse_changed()
-        with self._entered():
-            try:
-                with refusals(self.owner.kind, self.path):
-                    yield self._connection
-            except OSError as error:
-                self._end(as_it_is=True)
-                why = f"cannot be put onto the disk: {error.strerror}; {self.owner.kind.otherwise}"
-                raise self.owner.error(f"{self.path} {why}") from None
-            except self.owner.error:
-                self._end(as_it_is=True)
-                raise
-            except BaseException:
-                self._end()
-                raise
+        self._inside += 1
+        try:
+            with refusals(self.owner.kind, self.path):
+                yield self._connection
+        except OSError as error:
+            self._end(as_it_is=True)
+            why = f"cannot be put onto the disk: {error.strerror}; {self.owner.kind.otherwise}"
+            raise self.owner.error(f"{self.path} {why}") from None
+        except self.owner.error:
+            self._end(as_it_is=True)
+            raise
+        except BaseException:
+            self._end()
+            raise
+        finally:
+            self._left()
 
     def _refuse_fork(self) -> None:
         if this_process() != self._process:
@@ -321,17 +330,16 @@ class DrawnState:
 
     def _refuse_changed(self) -> None:
         """Refuse to go on in a file, or a log, that nobody would find again."""
-        if identity(self.path) != self._file:
+        if identity(self._names[0]) != self._file:
             self._end()
             raise self.owner.error(f"{self.path} was moved or replaced while it was open")
-        log = log_of(self.path)
-        found = identity(log)
+        found = identity(self._names[1])
         if found != self._log:
             # SQLite still has all of a log that was removed, and copies it into the file
             self._end(as_it_is=found is not None)
             raise self.owner.error(
-                f"{log} was moved or replaced while {self.path} was open, and nothing more is "
-                f"sent: open the {self.owner.name} again"
+                f"{self._names[1]} was moved or replaced while {self.path} was open, and "
+                f"nothing more is sent: open the {self.owner.name} again"
             )
 
     def _read_head(self, connection: sqlite3.Connection) -> Head:
