@@ -39,7 +39,8 @@ from affinedp.control.gateway.state import GatewayStateError
 from affinedp.errors import AffineDPError
 from affinedp.files.sqlite import building, put_into_place
 from affinedp.once import state as drawn_state
-from affinedp.once.state import Draw, Head, write_state
+from affinedp.once.record import Draw, Head
+from affinedp.once.writing import write_state
 
 VEHICLE = ([[1, 0.1], [0, 1]], np.eye(2))
 HOLD = design_output_noise(([[1]], [[1]]), 12, epsilon=1, delta=1e-3)

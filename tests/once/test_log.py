@@ -13,7 +13,8 @@ from affinedp.control.gateway.state import GATEWAY, DamagedStateError
 from affinedp.files.sqlite import building, put_into_place
 from affinedp.once import state as drawn_state
 from affinedp.once.record import Draw, Head
-from affinedp.once.state import DrawnState, write_state
+from affinedp.once.state import DrawnState
+from affinedp.once.writing import write_state
 
 STEPS = 40
 
@@ -120,6 +121,31 @@ def test_nothing_sent_needs_no_log(path, tmp_path):
     state.close()
     log(left).unlink()
     assert opened_at(left) == 0
+
+
+def test_a_log_that_was_copied_in_part_and_lost(path, tmp_path):
+    """A kill while SQLite copies it leaves the first pages new, and the others old."""
+    state = DrawnState(GATEWAY, path)
+    send(state)
+    state.close()
+    state = DrawnState(GATEWAY, path)
+    send(state)
+    old = path.read_bytes()
+    state.close()
+    new, size = path.read_bytes(), 4096
+    refusals = 0
+    for pages in range(len(new) // size):
+        mixed = tmp_path / f"{pages}"
+        mixed.write_bytes(new[: pages * size] + old[pages * size :])
+        mixed.chmod(0o600)
+        try:
+            state = DrawnState(GATEWAY, mixed)
+        except DamagedStateError:
+            refusals += 1
+        else:
+            assert state.next_step == 2 * STEPS
+            state.close()
+    assert refusals > 3
 
 
 DYING = """

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from affinedp.control.gateway.state import GATEWAY, DamagedStateError, GatewayStateError
 from affinedp.files.sqlite import building, put_into_place
-from affinedp.once.state import Draw, DrawnState, Head, from_text, to_text, write_state
+from affinedp.once.record import Draw, Head, from_text, to_text
+from affinedp.once.state import DrawnState
+from affinedp.once.writing import write_state
 
 DRAW = Draw('{"fingerprint": "f"}', b"s" * 64, (2**60, -17, 0))
 START = Head(0, (12345678901234567890, -1))
@@ -236,6 +238,11 @@ def test_full_disk(path):
         ("UPDATE reserved SET step = 0, system = ''",),
         ("UPDATE reserved SET lost = 3",),
         ("DELETE FROM reserved",),
+        ("DELETE FROM log",),
+        ("UPDATE log SET number = 7",),
+        ("UPDATE log SET number = ?", (b"n" * 16,)),
+        ("DELETE FROM needs",),
+        ("UPDATE needs SET number = ?", (b"the log needed: " + b"n" * 16,)),
         ("DROP TABLE sent",),
         ("CREATE TRIGGER t AFTER INSERT ON sent BEGIN DELETE FROM sent; END",),
     ],

@@ -54,12 +54,12 @@ def is_still(path: Path, handle: int) -> bool:
         return False
 
 
-def identity(path: Path) -> tuple[int, int] | None:
+def identity(path: str | Path) -> tuple[int, int] | None:
     """Return device and inode of a file; None if there is none.
 
     Parameters
     ----------
-    path : Path
+    path : str or Path
         Its name.
     """
     try:

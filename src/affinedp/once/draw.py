@@ -26,7 +26,8 @@ from affinedp.once.marker import (
 )
 from affinedp.once.owner import Owner
 from affinedp.once.record import SALT_BYTES, Draw, Head, identity_of
-from affinedp.once.state import DrawnState, write_state
+from affinedp.once.state import DrawnState
+from affinedp.once.writing import write_state
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ copied into the file, when it is closed or the log is long, the file holds the n
 and needs no log; the next step begins another one.  So a file is whole, with what lies beside it,
 if the number that it needs is one of the two that it holds; wherever a crash comes, that is so.
 
-Past the log means: into the page of that table, which SQLite never writes again.
+Past the log means: into the page of that table, which SQLite never writes again.  How far the owner
+has come is sealed together with the number: a file into which a log was copied in part has the page
+of the one without that of the other, and is refused if the log is lost then.
 """
 
 from __future__ import annotations
@@ -26,10 +28,9 @@ from affinedp.once.owner import Owner
 from affinedp.once.syncing import sync
 
 NUMBER_BYTES = 16
-NONE = bytes(NUMBER_BYTES)
+NONE = bytes(NUMBER_BYTES)  # of a state of which nothing was sent
 # What stands before the number in the file: there it is found again.
-_MARK = b"the log needed: "
-FIRST = {"log": (NONE, NONE), "needs": (_MARK + NONE,)}
+MARK = b"the log needed: "
 
 
 class LogNumber:
@@ -43,17 +44,24 @@ class LogNumber:
         The state.
     connection : Connection
         To it, the only one.
+
+    Attributes
+    ----------
+    number : bytes
+        Of the last log that was begun.
     """
 
     def __init__(self, owner: Owner, path: Path, connection: Connection) -> None:
-        self._next: bytes | None = None
         self._handle = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
         connection.keep(self._handle)
         self._place = _place(owner, path, connection, self._handle)
         os.lseek(self._handle, self._place, os.SEEK_SET)
         self._needed = os.read(self._handle, NUMBER_BYTES)
-        ((number, before),) = connection.execute("SELECT * FROM log").fetchall()
-        if self._needed not in (number, before):
+        found = connection.execute("SELECT * FROM log").fetchall()
+        if len(found) != 1:
+            raise owner.damaged(f"{path}: what it says about its log was altered")
+        self.number, before = found[0]
+        if self._needed not in (self.number, before):
             raise owner.damaged(
                 f"{path} needs its log {log_of(path).name}, which is missing, empty or "
                 "another one: steps may have been sent that nothing here knows of. Put back the "
@@ -68,16 +76,15 @@ class LogNumber:
         connection : Connection
             To the state.
         """
-        self._next = secrets.token_bytes(NUMBER_BYTES)
-        connection.execute("UPDATE log SET number = ?, before = ?", (self._next, self._needed))
+        self.number = secrets.token_bytes(NUMBER_BYTES)
+        connection.execute("UPDATE log SET number = ?, before = ?", (self.number, self._needed))
 
     def begun(self) -> None:
         """Let the file need the new log, which is on the disk; before its first step is sent."""
-        assert self._next is not None
         os.lseek(self._handle, self._place, os.SEEK_SET)
-        os.write(self._handle, self._next)
+        os.write(self._handle, self.number)
         sync(self._handle)
-        self._needed = self._next
+        self._needed = self.number
 
 
 def _place(owner: Owner, path: Path, connection: Connection, handle: int) -> int:
@@ -88,7 +95,7 @@ def _place(owner: Owner, path: Path, connection: Connection, handle: int) -> int
     for _ in range(2):
         os.lseek(handle, (page - 1) * size, os.SEEK_SET)
         # SQLite fills a page from its end, where the number cannot lie in two sectors of the disk
-        if os.read(handle, size)[-len(_MARK) - NUMBER_BYTES :].startswith(_MARK):
+        if os.read(handle, size)[-len(MARK) - NUMBER_BYTES :].startswith(MARK):
             return page * size - NUMBER_BYTES
         # the crash came before the new file got its page, which is in the log then
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

@@ -19,6 +19,7 @@ bit that changed by accident is noticed before anything depends on it.
 from __future__ import annotations
 
 import hmac
+import os
 import sqlite3
 import threading
 import time
@@ -35,9 +36,8 @@ from affinedp.files.sqlite import (
     open_existing,
     refusals,
     version_of,
-    write_whole,
 )
-from affinedp.once.log import FIRST, LogNumber
+from affinedp.once.log import LogNumber
 from affinedp.once.owner import KNOWS_ITS_LOG, Owner
 from affinedp.once.record import Draw, Head, from_text, sealed, to_text
 from affinedp.once.syncing import BackgroundSync
@@ -71,12 +71,14 @@ class DrawnState:
         self._process = this_process()
         self._lock = threading.RLock()
         self._inside, self._close_asked = 0, False
-        self._file = identity(path)
+        self._names = os.fspath(path), os.fspath(log_of(path))  # looked at in every step
+        self._file = identity(self._names[0])
         # what counts, when more is due, what is said
         self._reserved = self._due = self._written = 0
+        self._waits = True  # as every connection begins
         self._sync = BackgroundSync(log_of(path))
         self._connection: Connection | None = open_existing(owner.kind, path)
-        self._log = identity(log_of(path))
+        self._log = identity(self._names[1])
         try:
             # how long the log is, and whether the next step begins one
             self._logged, self._begins = log_of(path).stat().st_size, True
@@ -163,7 +165,7 @@ class DrawnState:
             ahead, at_once = 0, wait or self._begins or step >= self._reserved
             if not wait and not self._sync.busy and step >= self._due:
                 ahead = self._ahead(step, until)
-            connection.execute(f"PRAGMA synchronous={'FULL' if at_once else 'NORMAL'}")
+            self._set_waiting(connection, at_once)
             connection.execute("BEGIN IMMEDIATE")
             self._write(connection, step, outputs, head)
             if ahead:
@@ -192,7 +194,7 @@ class DrawnState:
                 "two runs would give its noise away"
             )
         with self._use() as connection:
-            connection.execute("PRAGMA synchronous=FULL")
+            self._set_waiting(connection, True)
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM sent")
             self._write(connection, 0, outputs, head)
@@ -202,15 +204,21 @@ class DrawnState:
 
     def _write(self, connection: Connection, step: int, outputs: bytes, head: Head) -> None:
         numbers, seal = to_text(head.numbers), self._seal("sent", step, outputs)
-        moved = (head.next_step, numbers, self._seal("path", head.next_step, numbers.encode()))
-        connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
-        connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
         if self._begins and self._number is not None:
             self._number.begin(connection)
+        moved = (head.next_step, numbers, self._seal_of_path(head.next_step, numbers))
+        connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (step, outputs, seal))
+        connection.execute("UPDATE path SET next_step = ?, numbers = ?, seal = ?", moved)
         if self._is_older:  # from now on programs of that version would misread it
             connection.execute(f"PRAGMA user_version = {DREW_NOTHING_AHEAD + 1}")
             self._is_older = False
         self._logged += STEP_BYTES + len(outputs) + len(numbers)
+
+    def _set_waiting(self, connection: Connection, waits: bool) -> None:
+        """Whether a commit waits for the disk from now on; to say it again takes time."""
+        if waits != self._waits:
+            connection.execute(f"PRAGMA synchronous={'FULL' if waits else 'NORMAL'}")
+            self._waits = waits
 
     def _begun(self) -> None:
         """The first step of a log is on the disk."""
@@ -256,8 +264,11 @@ class DrawnState:
                     f"the {self.owner.name} on {self.path} is in the middle of a step: what "
                     "interrupts it (a signal handler) may close it, and nothing else"
                 )
-            with self._entered():
+            self._inside += 1
+            try:
                 yield
+            finally:
+                self._left()
 
     def close(self) -> None:
         """Close the file and let others open it."""
@@ -280,19 +291,14 @@ class DrawnState:
             return
         with suppress(sqlite3.Error):  # then the reservation stays, which is safe
             if self._written and self._written > self.head.next_step:
-                connection.execute("PRAGMA synchronous=FULL")
+                self._set_waiting(connection, True)
                 self._reserve(connection, self.next_step)
         connection.close()
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            if self._close_asked and not self._inside:
-                self.close()
+    def _left(self) -> None:
+        self._inside -= 1
+        if self._close_asked and not self._inside:
+            self.close()
 
     @contextmanager
     def _use(self) -> Iterator[Connection]:
@@ -301,20 +307,22 @@ class DrawnState:
             raise self.owner.error(f"the {self.owner.name} on {self.path} is closed: open it again")
         self._refuse_fork()
         self._refuse_changed()
-        with self._entered():
-            try:
-                with refusals(self.owner.kind, self.path):
-                    yield self._connection
-            except OSError as error:
-                self._end(as_it_is=True)
-                why = f"cannot be put onto the disk: {error.strerror}; {self.owner.kind.otherwise}"
-                raise self.owner.error(f"{self.path} {why}") from None
-            except self.owner.error:
-                self._end(as_it_is=True)
-                raise
-            except BaseException:
-                self._end()
-                raise
+        self._inside += 1
+        try:
+            with refusals(self.owner.kind, self.path):
+                yield self._connection
+        except OSError as error:
+            self._end(as_it_is=True)
+            why = f"cannot be put onto the disk: {error.strerror}; {self.owner.kind.otherwise}"
+            raise self.owner.error(f"{self.path} {why}") from None
+        except self.owner.error:
+            self._end(as_it_is=True)
+            raise
+        except BaseException:
+            self._end()
+            raise
+        finally:
+            self._left()
 
     def _refuse_fork(self) -> None:
         if this_process() != self._process:
@@ -322,23 +330,22 @@ class DrawnState:
 
     def _refuse_changed(self) -> None:
         """Refuse to go on in a file, or a log, that nobody would find again."""
-        if identity(self.path) != self._file:
+        if identity(self._names[0]) != self._file:
             self._end()
             raise self.owner.error(f"{self.path} was moved or replaced while it was open")
-        log = log_of(self.path)
-        found = identity(log)
+        found = identity(self._names[1])
         if found != self._log:
             # SQLite still has all of a log that was removed, and copies it into the file
             self._end(as_it_is=found is not None)
             raise self.owner.error(
-                f"{log} was moved or replaced while {self.path} was open, and nothing more is "
-                f"sent: open the {self.owner.name} again"
+                f"{self._names[1]} was moved or replaced while {self.path} was open, and "
+                f"nothing more is sent: open the {self.owner.name} again"
             )
 
     def _read_head(self, connection: sqlite3.Connection) -> Head:
         try:
             ((step, text, seal),) = connection.execute("SELECT * FROM path").fetchall()
-            if seal == self._seal("path", step, text.encode()):
+            if seal == self._seal_of_path(step, text):
                 return Head(int(step), from_text(text))
         except (ValueError, TypeError, AttributeError):
             pass
@@ -353,40 +360,13 @@ class DrawnState:
             pass
         raise self.owner.damaged(f"{self.path}: what was reserved was altered")
 
+    def _seal_of_path(self, step: int, numbers: str) -> bytes:
+        """The seal of how far it has come, and in which log."""
+        log = b"" if self._number is None else self._number.number
+        return self._seal("path", step, numbers.encode() + log)
+
     def _seal(self, what: str, step: int, content: bytes) -> bytes:
         return sealed(self.draw.salt, what, step, content)
-
-
-def write_state(owner: Owner, folder: Path, path: Path, draw: Draw, head: Head) -> Path:
-    """Write a complete state into a folder, onto the disk, and return its path.
-
-    Parameters
-    ----------
-    owner : Owner
-        Whose it is.
-    folder : Path
-        From :func:`~affinedp.files.sqlite.building`.
-    path : Path
-        Where it will be.
-    draw : Draw
-        The draw.
-    head : Head
-        Where to begin.
-    """
-
-    def fill(connection: sqlite3.Connection) -> None:
-        drawn = (draw.header, draw.salt, to_text(draw.numbers), draw.commitment)
-        connection.execute("INSERT INTO draw VALUES (?, ?, ?, ?)", drawn)
-        numbers = to_text(head.numbers)
-        seal = sealed(draw.salt, "path", head.next_step, numbers.encode())
-        connection.execute("INSERT INTO path VALUES (?, ?, ?)", (head.next_step, numbers, seal))
-        nothing = (0, 0, "", sealed(draw.salt, "reserved", 0, b"0 "))
-        connection.execute("INSERT INTO reserved VALUES (?, ?, ?, ?)", nothing)
-        if owner.kind.version >= KNOWS_ITS_LOG:
-            connection.execute("INSERT INTO log VALUES (?, ?)", FIRST["log"])
-            connection.execute("INSERT INTO needs VALUES (?)", FIRST["needs"])
-
-    return write_whole(owner.kind, folder, path, fill)
 
 
 def _read_draw(owner: Owner, path: Path, connection: sqlite3.Connection) -> Draw:

@@ -133,6 +133,10 @@ def check_path(state: DrawnState, source: Source) -> None:
     """
     if not source.fits(state.head):
         raise DamagedStateError(f"{state.path}: how far its noise has come is not of this noise")
+    if state.head.next_step and state.last() is None:
+        raise DamagedStateError(
+            f"{state.path}: nothing is left of what was sent, and for which run"
+        )
     known = source.until(state.head)
     if known is not None and state.next_step > known:
         raise GatewayStateError(
