@@ -78,9 +78,20 @@ class Connection(sqlite3.Connection):
         while self._handles:
             os.close(self._handles.pop())
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        """Close the handles of a connection that nobody closed; SQLite's part follows by itself."""
-        for handle in self._handles:  # bound above: at the end of Python os may be gone
+    def __del__(
+        self,
+        process: Callable[[], Any] = this_process,  # bound here: at the end of Python they are gone
+        shut: Callable[[sqlite3.Connection], None] = sqlite3.Connection.close,
+        close: Callable[[int], None] = os.close,
+    ) -> None:
+        """Close what nobody closed, as :meth:`close` does: SQLite's part needs the locks."""
+        try:
+            if process() != self._process:
+                return
+            shut(self)
+        except Exception:  # SQLite's part comes later; the handles end with the process
+            return
+        for handle in self._handles:
             close(handle)
 
 

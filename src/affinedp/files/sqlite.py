@@ -260,12 +260,15 @@ def open_existing(kind: SqliteKind, path: Path) -> Connection:
     if not kind.exclusive:
         return _opened(kind, path)
     log = log_of(path)
+    ours = not log.exists()
     held = _held(kind, path, log)
     try:
         connection = _opened(kind, path)
-    except BaseException:
+    except BaseException as error:
         if held is not None:
-            if not os.fstat(held).st_size:  # made for the lock, and SQLite never took it
+            # made for the lock, and SQLite never took it; an older affinedp that has the file open
+            # knows no such lock, and writes to a log that may still be empty
+            if ours and kind.busy not in str(error) and not os.fstat(held).st_size:
                 log.unlink(missing_ok=True)
             os.close(held)
         raise

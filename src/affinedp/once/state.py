@@ -95,6 +95,9 @@ class DrawnState:
                 reserved, lost, system = self._read_reserved(self._connection)
                 self._lost = lost if system == running_system() else max(lost, reserved)
                 self._since = (self.head.next_step, time.monotonic())
+        except OSError as error:
+            self._end(as_it_is=True)
+            raise owner.error(f"{path} cannot be opened: {error.strerror}") from None
         except BaseException:
             self._end(as_it_is=True)
             raise
@@ -326,7 +329,10 @@ class DrawnState:
 
     def _refuse_fork(self) -> None:
         if this_process() != self._process:
-            raise self.owner.error(f"{self.path} was opened before a fork: open it again here")
+            raise self.owner.error(
+                f"{self.path} was opened before a fork, and belongs to the process that opened it: "
+                "open it after the fork, or in a program of its own"
+            )
 
     def _refuse_changed(self) -> None:
         """Refuse to go on in a file, or a log, that nobody would find again."""

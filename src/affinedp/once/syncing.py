@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,7 @@ class BackgroundSync:
         self._then = then
         if self._thread is None:
             self._thread = self._started()
-        if self._thread is None:
+        if self._thread is None or sys.is_finalizing():
             self._answers.put(_outcome(self._handle))
         else:
             self._asked.put(self._handle)
@@ -72,9 +73,12 @@ class BackgroundSync:
         if self._then is None:
             return True
         try:
-            error = self._answers.get(block=wait)
+            error = self._answers.get(block=wait and not sys.is_finalizing())
         except queue.Empty:
-            return False
+            if not sys.is_finalizing():
+                return False
+            # other threads do not run any more
+            error = None if self._handle is None else _outcome(self._handle)
         then, self._then = self._then, None
         if error is not None:
             raise error
@@ -84,7 +88,7 @@ class BackgroundSync:
     def close(self) -> None:
         """Wait for what is under way, whatever comes of it, and end."""
         thread, self._thread = self._thread, None
-        if thread is not None:
+        if thread is not None and not sys.is_finalizing():
             self._asked.put(None)
             thread.join()
         self._then = None
