@@ -135,7 +135,7 @@ class ReleaseInParts:
         """
         if "://" in os.fspath(folder):
             raise AffineDPError(f"into must be a folder, and {os.fspath(folder)!r} is an address")
-        place = Path(os.path.abspath(folder))
+        place = Path(os.path.realpath(folder))
         _refuse_inside(place)
         made = tuple(path for path in (place, *place.parents) if not path.exists())
         try:
