@@ -18,7 +18,6 @@ from .designs.structured.trees import design_tree_for_targets as design_tree_for
 from .discovery.ask import discover as discover
 from .equations.manifold import AffineManifold as AffineManifold
 from .errors import AffineDPError as AffineDPError
-from .feedback.steps import ReleaseInSteps as ReleaseInSteps
 from .mechanism import Mechanism as Mechanism
 from .neighbours.adjacency import Adjacency as Adjacency
 from .neighbours.adjacency import Sensitivity as Sensitivity
@@ -36,5 +35,6 @@ from .promise.guarantee import compose as compose
 from .promise.pair import verify_pair as verify_pair
 from .promise.verification import verify as verify
 from .release.engines import Parts as Parts
+from .stream.in_steps import ReleaseInSteps as ReleaseInSteps
 
 __version__: str

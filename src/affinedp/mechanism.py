@@ -13,7 +13,6 @@ from affinedp.bodies.noise import BODY_LAWS, noise_of
 from affinedp.budget.charges import Rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
-from affinedp.feedback.steps import ReleaseInSteps
 from affinedp.files.mechanisms import load_mechanism, save_mechanism
 from affinedp.intervals import Interval, interval_of
 from affinedp.neighbours.adjacency import Adjacency
@@ -29,6 +28,7 @@ from affinedp.release.sampler import Sampler
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
+from affinedp.stream.in_steps import ReleaseInSteps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

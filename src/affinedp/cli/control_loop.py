@@ -66,9 +66,6 @@ def gateway(
     measurement_error: Annotated[
         float | None, typer.Option(help="How far measurements may be off the equations otherwise.")
     ] = None,
-    analog_noise: Annotated[
-        float | None, typer.Option(help="Least noise before the converters; a promise of yours.")
-    ] = None,
     fresh_noise: FreshNoise = None,
     horizon: Annotated[
         int | None, typer.Option(help="How many steps this run has at most, if fewer.", min=1)
@@ -131,7 +128,6 @@ def gateway(
     sensors = {
         "resolution": read_resolution(resolution),
         "measurement_error": measurement_error,
-        "analog_noise": analog_noise,
         "fresh_noise": read_scales(fresh_noise),
         "horizon": horizon,
         **read_limits(limits),

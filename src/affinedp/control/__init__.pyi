@@ -1,7 +1,4 @@
 from .gateway.gateway import Gateway as Gateway
-from .gateway.observer import ObserverShares as ObserverShares
-from .gateway.observer import observer_shares as observer_shares
-from .gateway.predict_once import PredictOnce as PredictOnce
 from .loop.closed_loop import ClosedLoop as ClosedLoop
 from .loop.controllers import ControlledPlant as ControlledPlant
 from .loop.controllers import LoopErrors as LoopErrors

@@ -13,12 +13,14 @@ out, not even through rounding.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from affinedp.arrays import exact_doubles
 from affinedp.budget.ledger import Ledger
@@ -36,15 +38,17 @@ from affinedp.consensus.agents.refusals import (
     ContradictionError,
     DifferentRunError,
 )
-from affinedp.consensus.agents.state import AGENT, Wanted, obtain_state, read_links
 from affinedp.consensus.protocol.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
-from affinedp.once.draw import checked_path
-from affinedp.once.marker import marked_draws
 from affinedp.promise.guarantee import Guarantee
+from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError, look
 from affinedp.wire.messages import LARGEST_STEP
 
 Heard = Literal["new", "repeated", "late", "own", "of an earlier run"]
+
+# a copy that is used too gives nothing away: all that it can say follows from published messages
+AGENT = Owner("agent", "value", copies_leak=False)
+FIRST_RUN = 1
 
 
 class Agent:
@@ -57,8 +61,8 @@ class Agent:
     weights : mapping of str to float
         Its neighbours, and the weight of the link to each; both ends use the same.
     state : str or Path
-        Its file.  It is created, for its owner only, if it does not exist, and locked while the
-        agent is open.  It is secret, and losing it ends the run.
+        Its file.  It is created, for its owner only, if it does not exist.  It is secret, and
+        losing it ends the run.
     value : float, optional
         x(0); may be left out if the state exists.
     noise : AgentNoise, optional
@@ -112,29 +116,38 @@ class Agent:
     ) -> None:
         if run is not None and (rerun or type(run) is not int or not 0 < run <= LARGEST_STEP):
             raise AffineDPError("run is a whole number from 1 on, without rerun")
-        if ledger is not None and not isinstance(ledger, Ledger):
-            raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
         self._name = checked_name(name)
+        asked = Asked(ledger, label or f"agent {self._name}, {Path(state).name}", redraw)
         self._weights = checked_weights(self._name, weights)
-        path = checked_path(AGENT, state)
-        existed = path.exists()
         secret = None if value is None else _secret_of(value)
-        wanted = Wanted(self._name, self._weights, secret, noise, rerun and existed, run)
-        self._state = obtain_state(
-            wanted,
-            path,
-            ledger=ledger,
-            label=label or f"agent {self._name}, {path.name}",
-            redraw=redraw,
-        )
-        try:
-            begun = wanted.next_run(self._state.run)
-            if begun is not None:
-                self._state.begin(begun, self._weights)
-            self._y = self._state.own(self._state.round)
-        except BaseException:
-            self.close()
-            raise
+        again = rerun and os.path.exists(state)
+
+        def begin() -> Beginning:
+            return _beginning(self._name, self._weights, secret, noise)
+
+        def check(settings: Mapping[str, Any], memory: Memory) -> None:
+            _check_noise(self._name, secret, noise, settings, memory)
+            if memory["weights"] != self._weights and _next_run(memory["run"], again, run) is None:
+                links = ",".join(f"{one}:{weight!r}" for one, weight in memory["weights"].items())
+                raise RunError(
+                    f"run {memory['run']} was begun with the neighbours {links}: they do not "
+                    f"change within a run. {FREE}, also with others"
+                )
+
+        self._run = Run(state, AGENT, begin, check, asked)
+        # what was read or written last: a hub is asked for it by every one of its neighbours
+        self._recent: dict[int, Any] = {}
+        begun = _next_run(self.run, again, run)
+        if begun is not None:
+            if begun > LARGEST_STEP:
+                self.close()
+                raise RunError(
+                    f"{self._run.path} is in run {self.run}, and no number is left for the next "
+                    "one: say which run to begin (run), such as 1, at all agents"
+                )
+            memory = {**self._run.memory, "run": begun, "weights": dict(self._weights)}
+            self._run.commit(1, memory, forget=self._run.until)
+        self._y = self._own(self.round)
         self._heard: dict[tuple[str, int], float] = {}  # of this round and the next
         self._rounds: dict[str, int] = {}
 
@@ -151,12 +164,12 @@ class Agent:
     @property
     def round(self) -> int:
         """The last round whose message is ready."""
-        return self._state.round
+        return self._run.until - 1
 
     @property
     def run(self) -> int:
         """Which run it is in; all runs of a state have the same draw."""
-        return self._state.run
+        return int(self._run.memory["run"])
 
     @property
     def y(self) -> float:
@@ -174,7 +187,7 @@ class Agent:
             How many rounds this agent goes, so that the two can compare.
         """
         t = self.round
-        previous = self._state.own(t - 1) if t else None
+        previous = self._own(t - 1) if t else None
         weight = self._weights.get(neighbour, 0.0)
         return AgentMessage(self._name, neighbour, self.run, t, rounds, self._y, previous, weight)
 
@@ -187,20 +200,14 @@ class Agent:
     @property
     def commitment(self) -> str:
         """A hash that fixes the draw without revealing it: note it elsewhere."""
-        return self._state.draw.commitment
+        return self._run.commitment
 
     @property
     def guarantee(self) -> Guarantee:
         """What all messages together promise, however long it runs (Theorem 4)."""
-        promise = AgentNoise(**self._state.header["noise"]).mechanism(self._name).guarantee
+        promise = AgentNoise(**self._run.settings["noise"]).mechanism(self._name).guarantee
         warnings = ["it is about messages: a state or a corrected read-out reveals the draw"]
-        if not self._state.header["charged"]:
-            warnings.append("no ledger was charged for this draw: nothing keeps count of it")
-        draws = len(marked_draws(self._state.path))
-        if draws > 1:
-            warnings.append(
-                f"{draws} draws were made for this state; this is the promise of one alone"
-            )
+        warnings += self._run.warnings
         return replace(promise, warnings=(*promise.warnings, *warnings))
 
     def hear(self, message: AgentMessage) -> Heard:
@@ -249,7 +256,7 @@ class Agent:
             raise ContradictionError(
                 f"agent {message.agent!r} is at round {message.round}, which it cannot reach "
                 f"without our message of round {message.round - 1}; we are at round {self.round}. "
-                f"{self._state.path} is an old copy, the other one belongs to another run, or the "
+                f"{self._run.path} is an old copy, the other one belongs to another run, or the "
                 f"message is forged. {FREE}",
                 message.agent,
             )
@@ -275,7 +282,12 @@ class Agent:
             return False
         heard = {agent: self._heard[agent, t] for agent in self._weights}
         y = next_message(self._y, heard, self._weights)
-        self._state.record(y, heard)
+        step = {"y": y, "heard": heard}
+        with self._run.turn():
+            self._run.keep(t + 1, json.dumps(step, allow_nan=False).encode())
+            # an agent that lost two rounds to a power cut could not catch up with its neighbours
+            self._run.commit(t + 2, self._run.memory)
+        self._recent = {t: self._recent.get(t), t + 1: step}
         self._y = y
         for agent in heard:
             del self._heard[agent, t]
@@ -308,11 +320,13 @@ class Agent:
                 f"the corrected read-out needs the number of agents, at least 2, not {agents!r}"
             )
         share = noise_share(readout, agents or 2)
-        return self._y - share * (self._state.first - self._state.value)
+        memory = self._run.memory
+        drawn = float.fromhex(memory["first"]) - float.fromhex(memory["value"])
+        return self._y - share * drawn
 
     def close(self) -> None:
         """Close the state; the agent can be opened again and goes on where it was."""
-        self._state.close()
+        self._run.close()
 
     def __enter__(self) -> Agent:
         return self
@@ -327,7 +341,7 @@ class Agent:
 
     def __repr__(self) -> str:
         where = f"run {self.run}, round {self.round}"
-        return f"Agent({self._name!r}, state={str(self._state.path)!r}, {where})"
+        return f"Agent({self._name!r}, state={str(self._run.path)!r}, {where})"
 
     def __reduce__(self) -> NoReturn:
         raise AffineDPError("an agent is not copied: it holds the only draw for its value")
@@ -337,7 +351,7 @@ class Agent:
         said = [(message.round, message.y), (message.round - 1, message.previous)]
         for t, y in said:
             later = message.run > self.run or t > self.round
-            if t >= 0 and (later or self._state.own(t) != y):
+            if t >= 0 and (later or self._own(t) != y):
                 raise ContradictionError(
                     f"somebody publishes round {t} as agent {self._name!r} with a value that is "
                     "not ours: it runs twice, its state is an old copy, or someone else uses its "
@@ -363,8 +377,26 @@ class Agent:
             message.agent,
         )
 
+    def _own(self, t: int) -> float:
+        """y(t), our message of a round up to the last one."""
+        return float(self._round(t)["y"]) if t else float.fromhex(self._run.memory["first"])
+
+    def _said(self, t: int, agent: str) -> float:
+        """The message of a neighbour in a round before the last one."""
+        return float(self._round(t + 1)["heard"][agent])
+
+    def _round(self, t: int) -> Any:
+        step = self._recent.get(t)
+        if step is None:
+            kept = self._run.sent(t)
+            assert kept is not None, "asked for a round that was not reached"
+            step = json.loads(kept)
+            if t >= self.round - 1:
+                self._recent[t] = step
+        return step
+
     def _note(self, agent: str, t: int, y: float) -> None:
-        known = self._heard.get((agent, t)) if t >= self.round else self._state.heard(t, agent)
+        known = self._heard.get((agent, t)) if t >= self.round else self._said(t, agent)
         if known is not None and known != y:
             raise ContradictionError(
                 f"agent {agent!r} said {known!r} in round {t}, and now says {y!r}: it lost its "
@@ -386,9 +418,59 @@ def read_state(state: str | os.PathLike[str], value: float | None = None) -> Age
     value : float, optional
         Secret: refused if it is not the one that the state was drawn for.
     """
-    path = checked_path(AGENT, state)
-    name, weights = read_links(path)
-    return Agent(name, weights, state=path, value=value)
+    settings, memory = look(state, AGENT)
+    return Agent(settings["agent"], memory["weights"], state=state, value=value)
+
+
+def _beginning(
+    agent: str, weights: Mapping[str, float], value: float | None, noise: AgentNoise | None
+) -> Beginning:
+    """What is drawn: the first message; what is refused is refused before that."""
+    if value is None:
+        raise RunError("there is no state yet: give the value to protect")
+    if noise is None:
+        raise RunError("there is no state yet: say which noise to draw")
+    mechanism = noise.mechanism(agent)
+
+    def draw() -> Memory:
+        (first,) = mechanism.release([value], bound=noise.bound)
+        return {
+            "value": value.hex(),
+            "first": float(first).hex(),
+            "run": FIRST_RUN,
+            "weights": dict(weights),
+        }
+
+    settings = {"agent": agent, "noise": noise.record()}
+    return Beginning(settings, mechanism.guarantee, mechanism.fingerprint, draw, until=1)
+
+
+def _check_noise(
+    agent: str,
+    value: float | None,
+    noise: AgentNoise | None,
+    settings: Mapping[str, Any],
+    memory: Memory,
+) -> None:
+    """Refuse a state that is not the one of this agent, its value and its noise."""
+    if settings["agent"] != agent:
+        raise RunError(f"this is the state of agent {settings['agent']!r}, not of {agent!r}")
+    if value is not None and value.hex() != memory["value"]:
+        raise RunError(
+            "the value is not the one for which this state was drawn.  The run goes on with the "
+            "old one; a new value needs a new state, which is a new release"
+        )
+    for name, asked in ({} if noise is None else noise.given()).items():
+        drawn = settings["noise"].get(name)
+        if drawn != asked:
+            raise RunError(f"this state was drawn with {name} = {drawn}, not {asked}")
+
+
+def _next_run(now: int, again: bool, run: int | None) -> int | None:
+    """The number of the run that begins, or None if the one of the state goes on."""
+    if run is not None:
+        return None if run == now else run
+    return now + 1 if again else None
 
 
 def _secret_of(value: float) -> float:

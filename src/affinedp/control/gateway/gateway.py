@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn
@@ -20,37 +22,36 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.control.gateway.alarms import Alarms
-from affinedp.control.gateway.kinds import kind_of, spread
+from affinedp.control.gateway.kinds import Kind, kind_of, spread
+from affinedp.control.gateway.noise_path import nearest_double, rounded
+from affinedp.control.gateway.plan import PUBLISHED_BITS, GatewayPlan
 from affinedp.control.gateway.refusals import (
     HorizonError,
     LateStepError,
     OtherRunError,
     RepeatedStepError,
 )
-from affinedp.control.gateway.sent import Sent, checked_run, digest_of
-from affinedp.control.gateway.state import (
-    GATEWAY,
-    Trajectory,
-    check_path,
-    obtain_state,
-    plan_of,
-    was_charged,
-)
-from affinedp.control.gateway.stated import check_arguments, conditions
+from affinedp.control.gateway.stated import conditions
 from affinedp.control.gateway.usefulness import check_useful
 from affinedp.control.sensors.reach import Reach
 from affinedp.control.sensors.reading import readings_of
-from affinedp.control.sensors.sensor import Resolution, Sensor, sensor_of
+from affinedp.control.sensors.sensor import Resolution, Sensor, per_output, sensor_of
 from affinedp.errors import AffineDPError
-from affinedp.once.draw import checked_path
-from affinedp.once.marker import marked_draws
-from affinedp.once.record import Head
 from affinedp.promise.guarantee import Guarantee
+from affinedp.release.plan import GRID_BITS
+from affinedp.release.sampler.single import SingleNoise, hashed_words
+from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 
 logger = logging.getLogger(__name__)
 
 # A larger enlargement makes the stated promise an upper bound.
 HARDLY_ENLARGED = 1e-6
+# Steps that may be jumped over at once: each takes a draw.
+FARTHEST = 1_000_000
+DIGEST_BYTES = 16
+AT_ONCE = 256  # steps for which noise is drawn together
+GATEWAY = Owner("gateway", "trajectory")
+_RUN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Gateway:
@@ -69,8 +70,9 @@ class Gateway:
         :func:`~affinedp.control.independent_output_noise`.  Stationary noise goes on for ever
         with bounded memory; its filter's memory is part of the state.
     state : str or Path
-        The file of this trajectory.  It is created, for its owner only, if it does not exist,
-        and locked while the gateway is open.  It is secret, and losing it ends the trajectory.
+        The file of this trajectory.  It is created, for its owner only, if it does not exist.  It
+        is secret, and losing it ends the trajectory.  Who opens it while another gateway has it
+        open takes it over, at a step that the other cannot have sent.
     resolution : float, array_like, Dither, or "exact"
         The step of each sensor: one number, one per output, or a
         :class:`~affinedp.control.Dither`.  The noise grows to hide the steps.  ``"exact"`` is for
@@ -84,9 +86,6 @@ class Gateway:
     measurement_error : float or array_like, optional
         How far measurements may be off the equations beside the steps: nonlinearity, model error
         that neighbours do not share.
-    analog_noise : float or array_like, optional
-        Least standard deviation of Gaussian noise before the converter, fresh at every reading and
-        independent of the data.  It hides the steps; it is an assumption about the hardware.
     fresh_noise : float or array_like, optional
         Scale of the fresh noise, one number or one per output.  By default what adds least.
     horizon : int, optional
@@ -100,8 +99,8 @@ class Gateway:
         Draw again if the state is lost or damaged.  That is a second release: it needs a ledger,
         which is charged again.
     moved : bool
-        Take a state that was drawn under another path, or whose marker is lost.  Say so only if no
-        other copy of it is in use: two trajectories with one draw give the noise away.
+        Take a state that was drawn under another path.  Say so only if no other copy of it is in
+        use: two trajectories with one draw give the noise away.
 
     Examples
     --------
@@ -125,7 +124,6 @@ class Gateway:
         range: tuple[ArrayLike, ArrayLike] | None = None,
         reach: Reach | None = None,
         measurement_error: ArrayLike | None = None,
-        analog_noise: ArrayLike | None = None,
         fresh_noise: ArrayLike | None = None,
         horizon: int | None = None,
         ledger: Ledger | None = None,
@@ -133,35 +131,37 @@ class Gateway:
         redraw: bool = False,
         moved: bool = False,
     ) -> None:
-        check_arguments(ledger, label, {"redraw": redraw, "moved": moved})
+        asked = Asked(ledger, label, redraw, moved)
         kind = kind_of(mechanism, horizon)
-        path = checked_path(GATEWAY, state)
-        sensor = sensor_of(kind.names, resolution, measurement_error, analog_noise, range)
+        sensor = sensor_of(kind.names, resolution, measurement_error, range)
         kind.check_range(sensor, reach)
-        trajectory = Trajectory(kind, sensor, fresh_noise)
-        self._kind = kind
-        self._sensor = sensor
-        planned = trajectory.plan
-        check_useful(sensor, spread(kind, planned), kind.cost(sensor))
-        self._state = obtain_state(
-            trajectory,
-            path,
-            ledger=ledger,
-            label=label or f"gateway {path.name}",
-            redraw=redraw,
-            moved=moved,
-        )
-        try:
-            self._plan = plan_of(self._state)
-            self._draws = len(marked_draws(path))
-            self._charged = was_charged(self._state)
-            self._noise = kind.source(self._plan)
-            check_path(self._state, self._noise)
-            self._alarms = Alarms(path, sensor, kind.names, self._plan.largest)
-            self._run = self._known_run()
-        except BaseException:
-            self._state.close()
-            raise
+        self._kind, self._sensor = kind, sensor
+        chosen = _chosen(kind, sensor, fresh_noise)
+
+        def begin() -> Beginning:
+            plan = kind.plan(sensor, fresh_noise)
+            check_useful(sensor, spread(kind, plan), kind.cost(sensor))
+            return Beginning(
+                {**chosen, "plan": plan.to_record()},
+                kind.guarantee,
+                kind.fingerprint,
+                lambda: _memory(kind.draw(plan), None),
+            )
+
+        def check(settings: Mapping[str, Any], memory: Memory) -> None:
+            _refuse_other(chosen, settings)
+
+        self._run = Run(state, GATEWAY, begin, check, asked)
+        self._plan = GatewayPlan.from_record(self._run.settings["plan"])
+        self._walk = kind.walk(self._plan)
+        self._fresh = [SingleNoise(self._plan.fresh_law, s) for s in self._plan.fresh_scales]
+        self._alarms = Alarms(self._run.path, sensor, kind.names, self._plan.largest)
+        self._name: str | None = self._run.memory["run"]
+        self._next = self._run.until
+        # memory and draws of steps that may be sent, and the memory behind them
+        self._ahead: dict[int, tuple[tuple[int, ...], list[int]]] = {}
+        self._last = _numbers(self._run.memory)
+        self._run.rest = self._rest
         if sensor.exact:
             logger.warning("gateway: %s", sensor.sentence(kind.names))
 
@@ -183,12 +183,12 @@ class Gateway:
     @property
     def next_step(self) -> int:
         """The first step that was neither sent nor skipped."""
-        return self._state.next_step
+        return self._next
 
     @property
     def commitment(self) -> str:
         """A hash that fixes the draw without revealing it: note it elsewhere."""
-        return self._state.draw.commitment
+        return self._run.commitment
 
     @property
     def measurement_error(self) -> FloatArray:
@@ -211,7 +211,7 @@ class Gateway:
     @property
     def run(self) -> str | None:
         """The run that the draw belongs to; None before anything was sent."""
-        return self._run
+        return self._name
 
     @property
     def alarms(self) -> tuple[str, ...]:
@@ -245,18 +245,12 @@ class Gateway:
     def guarantee(self) -> Guarantee:
         """What is promised about everything sent over the whole horizon."""
         promise = self._kind.guarantee
-        warnings = list(conditions(self._kind, self._sensor, self._plan))
-        if not self._charged:
-            warnings.append("no ledger was charged for this draw: nothing keeps count of it")
-        if self._draws > 1:
-            warnings.append(
-                f"{self._draws} draws were made for this state; this is the promise of one alone"
-            )
+        warnings = [*conditions(self._kind, self._sensor, self._plan), *self._run.warnings]
         exact = promise.exact and self._plan.noise_factor < 1 + HARDLY_ENLARGED
         return replace(promise, exact=exact, warnings=(*promise.warnings, *warnings))
 
     def send(self, y: ArrayLike, step: int | None = None, run: str | None = None) -> FloatArray:
-        """Return what to publish at a step; it is on the disk before this returns.
+        """Return what to publish at a step, once the disk knows that it may have been sent.
 
         No reading is refused for its value, since that would tell of it.
 
@@ -286,8 +280,8 @@ class Gateway:
         OtherRunError
             If the draw belongs to another run.
         """
-        with self._state.turn():
-            number = self._state.next_step if step is None else _checked_step(step)
+        with self._run.turn():
+            number = self._next if step is None else _checked_step(step)
             self._check_run(run)
             if number >= self.horizon:
                 raise HorizonError(
@@ -295,60 +289,98 @@ class Gateway:
                     "0) that the promise is about",
                     self.horizon,
                 )
-            measured = readings_of(y, self.outputs)
-            if number < self._state.next_step:
+            measured = readings_of(y, self.outputs) + 0.0  # minus zero is zero
+            if number < self._next:
                 return self._sent_before(number, measured)
+            if number - self._next > FARTHEST:
+                raise AffineDPError(
+                    f"step {number} jumps over {number - self._next:,} steps: at most "
+                    f"{FARTHEST:,} may be skipped at once"
+                )
             return self._send(number, measured, run)
 
     def _send(self, step: int, measured: FloatArray, run: str | None) -> FloatArray:
         """A step that was neither sent nor skipped."""
-        before = self._state.head.next_step
-        outputs, numbers = self._noise.at(self._state.head, step, measured.tolist())
-        name = run or self._run or ""
-        sent = Sent(outputs, digest_of(self._state.draw.salt, step, measured), name)
-        head = Head(step + 1, numbers)
-        # whose draw it is must be known after a power cut, too
-        wait, until = self._run is None, self._noise.until(head)
-        self._state.record(step, sent.to_bytes(), head, wait=wait, until=until)
-        self._run = name
-        if self._kind.keeps is not None and _passed(before, step, self._kind.keeps // 4):
-            self._state.forget(step - self._kind.keeps)
+        name = run or self._name or ""
+        if step < self._run.until:
+            outputs = self._published(step, measured, self._ahead[step])
+            self._run.keep(step, self._kept(step, measured, outputs))
+        else:
+            until = self._run.block(step, self.horizon)
+            ahead, last = self._drawn(step, until)
+            outputs = self._published(step, measured, ahead[step])
+            self._run.keep(step, self._kept(step, measured, outputs))
+            forget = None if self._kind.keeps is None else step - self._kind.keeps
+            self._run.commit(until, _memory(last, name), forget)
+            self._ahead, self._last, self._name = ahead, last, name
+        for t in range(self._next, step + 1):
+            self._ahead.pop(t, None)
+        self._next = step + 1
         self._alarms.look(measured.tolist())
         return outputs
 
+    def _drawn(
+        self, step: int, until: int
+    ) -> tuple[dict[int, tuple[tuple[int, ...], list[int]]], tuple[int, ...]]:
+        """Memory and draws of each step of a block, and the memory behind it."""
+        ahead, memory = {}, self._last
+        for first in range(self._run.until, until, AT_ONCE):
+            for t, drawn in enumerate(self._walk.draw(min(AT_ONCE, until - first)), first):
+                if t >= step:
+                    ahead[t] = memory, drawn
+                memory = self._walk.advance(t, memory, drawn)
+        return ahead, memory
+
+    def _published(
+        self, step: int, measured: FloatArray, ahead: tuple[tuple[int, ...], list[int]]
+    ) -> FloatArray:
+        """The reading with its noise: exact sums of integers, rounded once at the end."""
+        plan, noise = self._plan, self._walk.noise(step, *ahead)
+        # two that go on from one snapshot of the machine's memory share no fresh noise
+        words = hashed_words(self._run.hedged(step, measured.tobytes()))
+        outputs = np.empty(len(measured))
+        for i, value in enumerate(measured.tolist()):
+            whole, over = value.as_integer_ratio()
+            # over is a power of two
+            steps = rounded(whole, 1 - over.bit_length() - plan.grid_exponents[i])
+            total = steps + noise[i] + self._fresh[i].draw(words)
+            total = rounded(total, PUBLISHED_BITS - GRID_BITS)
+            outputs[i] = nearest_double(total, plan.published_exponents[i])
+        return outputs
+
+    def _kept(self, step: int, measured: FloatArray, outputs: FloatArray) -> bytes:
+        """What is kept of a step: a keyed hash of the reading, and the outputs."""
+        return self._run.digest(step, measured.tobytes()) + outputs.tobytes()
+
     def _sent_before(self, step: int, measured: FloatArray) -> FloatArray:
-        content = self._state.sent(step)
-        if content is None:
+        kept = self._run.sent(step)
+        if kept is None:
             raise LateStepError(
-                f"step {step} was skipped and cannot be sent any more (the next is "
-                f"{self._state.next_step})",
+                f"step {step} was skipped and cannot be sent any more (the next is {self._next})",
                 step,
-                self._state.next_step,
+                self._next,
             )
-        sent = Sent.from_bytes(content, self.outputs)
-        if sent.digest != digest_of(self._state.draw.salt, step, measured):
+        if kept[:DIGEST_BYTES] != self._run.digest(step, measured.tobytes()):
             raise RepeatedStepError(
                 f"step {step} was sent of another reading: a step is measured once. If the plant "
                 "was started anew, this is a new run, which needs a new state and a new charge",
                 step,
             )
-        return sent.outputs
+        return np.frombuffer(kept[DIGEST_BYTES:], dtype=np.float64).copy()
 
-    def _known_run(self) -> str | None:
-        last = self._state.last()
-        if last is None:
-            return None
-        content = self._state.sent(last)
-        assert content is not None
-        return Sent.from_bytes(content, self.outputs).run
+    def _rest(self) -> tuple[int, Memory]:
+        """Where a gateway goes on after a close: steps that were not sent are free."""
+        if self._next >= self._run.until:
+            return self._run.until, self._run.memory
+        return self._next, _memory(self._ahead[self._next][0], self._name)
 
     def _check_run(self, run: str | None) -> None:
-        if run is not None and checked_run(run) != self._run and self._run is not None:
+        if run is not None and checked_run(run) != self._name and self._name is not None:
             raise OtherRunError(
-                f"this draw belongs to run {self._run or 'without a name'}, not to {run}: with one "
-                "draw for two runs the noise cancels in their difference. Give the new run a new "
-                "state, which the ledger is charged for",
-                self._run,
+                f"this draw belongs to run {self._name or 'without a name'}, not to {run}: with "
+                "one draw for two runs the noise cancels in their difference. Give the new run a "
+                "new state, which the ledger is charged for",
+                self._name,
                 run,
             )
 
@@ -369,7 +401,7 @@ class Gateway:
 
         Called by a signal handler in the middle of :meth:`send`, it takes effect when that ends.
         """
-        self._state.close()
+        self._run.close()
 
     def __enter__(self) -> Gateway:
         return self
@@ -383,15 +415,65 @@ class Gateway:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Gateway(state={str(self._state.path)!r}, step {self.next_step} of {self.horizon})"
+        return f"Gateway(state={str(self._run.path)!r}, step {self.next_step} of {self.horizon})"
 
     def __reduce__(self) -> NoReturn:
         raise AffineDPError("a gateway is not copied: it holds the only draw of its trajectory")
 
 
-def _passed(first: int, last: int, every: int) -> bool:
-    """Whether one of these steps is a multiple: the last need not be where steps are skipped."""
-    return last // every * every >= first
+def checked_run(run: object) -> str:
+    """Return the name of a run, or refuse it.
+
+    Examples
+    --------
+    >>> checked_run("2026-05-01.a")
+    '2026-05-01.a'
+    """
+    if not isinstance(run, str) or _RUN_NAME.fullmatch(run) is None:
+        raise AffineDPError(
+            "a run is named by up to 64 letters, digits, dots, dashes and underscores"
+        )
+    return run
+
+
+def _memory(numbers: Sequence[int], run: str | None) -> Memory:
+    """What a run keeps of a gateway: the noise's path, and whose it is."""
+    return {"path": [format(number, "x") for number in numbers], "run": run}
+
+
+def _numbers(memory: Memory) -> tuple[int, ...]:
+    return tuple(int(word, 16) for word in memory["path"])
+
+
+def _chosen(kind: Kind, sensor: Sensor, fresh_noise: ArrayLike | None) -> dict[str, Any]:
+    """What the user chose, as text: it must be the same whenever the state is opened."""
+    values = per_output(fresh_noise, "fresh_noise", len(kind.names))
+    return {
+        "fingerprint": kind.fingerprint,
+        "sensor": sensor.to_record(),
+        "fresh_noise": None if values is None else [float(v).hex() for v in values],
+        "horizon": kind.steps,
+    }
+
+
+def _refuse_other(chosen: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse a state that was drawn for something else."""
+    if chosen["fingerprint"] != settings["fingerprint"]:
+        raise RunError(
+            "this is the state of another mechanism: with one draw for two, the noise would "
+            "cancel. Give each its own state"
+        )
+    if chosen["sensor"] != settings["sensor"]:
+        raise RunError(
+            "this state was drawn for other sensors: give the resolution, range and errors that "
+            "were declared then, or start a new run with a new state"
+        )
+    if chosen["horizon"] != settings["horizon"]:
+        raise RunError(
+            f"this state was drawn for {settings['horizon']} steps: give that as its horizon"
+        )
+    if chosen["fresh_noise"] not in (None, settings["fresh_noise"]):
+        raise RunError("this state was drawn with another fresh_noise: leave it out")
 
 
 def _checked_step(step: Any) -> int:

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,47 +19,30 @@ from affinedp.control.gateway.facts import (
     stationary_facts,
     trajectory_facts,
 )
-from affinedp.control.gateway.integer_noise import drawn_once
 from affinedp.control.gateway.knorm_draw import BodyOnGrid
-from affinedp.control.gateway.one_draw import OneDraw
+from affinedp.control.gateway.noise_path import NoisePath
 from affinedp.control.gateway.plan import (
     GatewayPlan,
     cost_of_steps,
     gateway_plan,
     plan_for,
 )
-from affinedp.control.gateway.saturation import saturating_plan
-from affinedp.control.gateway.stream import Stream, draw_bits
+from affinedp.control.gateway.walk import Walk, draw_bits
 from affinedp.control.gateway.white_plan import white_plan
 from affinedp.control.sensors.reach import Reach
 from affinedp.control.sensors.sensor import Sensor, check_range
-from affinedp.control.stationary.path import path_bits
+from affinedp.control.stationary.path import StationaryPath, path_bits
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.errors import AffineDPError
-from affinedp.once.record import Head
 from affinedp.promise.guarantee import Guarantee
+from affinedp.release.plan import GRID_BITS
 
 # Steps that a gateway keeps of noise without an end; older ones are not sent again.
 KEPT = 4096
 # Steps over which reach is worked out.
 MOST_REACHED = 1_000_000
-
-
-class Source(Protocol):
-    """Where the noise of a gateway comes from."""
-
-    def at(
-        self, head: Head, step: int, readings: list[float]
-    ) -> tuple[FloatArray, tuple[int, ...]]:
-        """Return what to publish at a step, and the noise's path to keep."""
-
-    def fits(self, head: Head) -> bool:
-        """Whether ``head`` holds a path of this noise."""
-
-    def until(self, head: Head) -> int | None:
-        """Return the first step that ``head`` does not say enough of to go on after a power cut."""
 
 
 class Kind(ABC):
@@ -101,12 +84,12 @@ class Kind(ABC):
     def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
         """Choose grids, fresh noise and enlargement."""
 
-    @abstractmethod
-    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Draw what is drawn once, and where the path begins."""
+    def draw(self, plan: GatewayPlan) -> tuple[int, ...]:
+        """Draw what is drawn once, and return the memory at step 0."""
+        return self.walk(plan).begin()
 
     @abstractmethod
-    def source(self, plan: GatewayPlan) -> Source:
+    def walk(self, plan: GatewayPlan) -> Walk:
         """Return what makes the noise of every step."""
 
     @property
@@ -137,11 +120,6 @@ class Kind(ABC):
         """Whether a saturated sensor breaks the promise."""
         return True
 
-    @property
-    def covers_saturation(self) -> bool:
-        """Whether the noise was enlarged for sensors that saturate."""
-        return False
-
 
 class OneDrawKind(Kind):
     """Noise from one draw for the whole run, from a :class:`TrajectoryMechanism`."""
@@ -169,14 +147,16 @@ class OneDrawKind(Kind):
         """Choose grids, fresh noise and enlargement."""
         return gateway_plan(self.mechanism, sensor, fresh_noise, self.steps)
 
-    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Draw η, and R η."""
-        numbers = drawn_once(plan.noise_factor, self.mechanism.root.shape[1])
-        return numbers, self.source(plan).start(numbers)
+    @property
+    def _root(self) -> FloatArray:
+        """What makes x(0) of the one draw."""
+        root: FloatArray = self.mechanism.root
+        return root
 
-    def source(self, plan: GatewayPlan) -> OneDraw:
+    def walk(self, plan: GatewayPlan) -> Walk:
         """Return what makes the noise of every step."""
-        return OneDraw(self._dynamics, self.mechanism.root, plan)
+        path = NoisePath(self._dynamics, self._root, plan.path_bits)
+        return Walk(path, plan, Fraction(plan.noise_factor) * (1 << GRID_BITS), GRID_BITS)
 
     @property
     def designed(self) -> FloatArray:
@@ -199,14 +179,14 @@ class BodyKind(OneDrawKind):
     def _grid(self) -> BodyOnGrid:
         return BodyOnGrid.of(self.mechanism)
 
-    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Draw steps of x(0), and where the path begins."""
-        numbers = self._grid.draw(self.guarantee.sensitivity, plan.noise_factor)
-        return numbers, self.source(plan).start(numbers)
+    def draw(self, plan: GatewayPlan) -> tuple[int, ...]:
+        """Draw steps of x(0), and return the memory at step 0."""
+        drawn = self._grid.draw(self.guarantee.sensitivity, plan.noise_factor)
+        return self.walk(plan).begin(drawn)
 
-    def source(self, plan: GatewayPlan) -> OneDraw:
-        """Return what makes the noise of every step."""
-        return OneDraw(self._dynamics, self._grid.root(self.mechanism), plan)
+    @property
+    def _root(self) -> FloatArray:
+        return self._grid.root(self.mechanism)
 
 
 class WhiteKind(Kind):
@@ -231,14 +211,11 @@ class WhiteKind(Kind):
             raise AffineDPError("independent noise is all fresh: leave fresh_noise out")
         return white_plan(self.mechanism, sensor, self.steps)
 
-    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Nothing is drawn once."""
-        return (), self.source(plan).start(())
-
-    def source(self, plan: GatewayPlan) -> OneDraw:
-        """Return what makes the noise of every step."""
+    def walk(self, plan: GatewayPlan) -> Walk:
+        """Return what makes the noise of every step: none beside the fresh noise."""
         dynamics = self.mechanism.dynamics
-        return OneDraw(dynamics, np.zeros((dynamics.states, 0)), plan)
+        path = NoisePath(dynamics, np.zeros((dynamics.states, 0)), plan.path_bits)
+        return Walk(path, plan, Fraction(1), 0)
 
     @property
     def designed(self) -> FloatArray:
@@ -267,7 +244,6 @@ class StationaryKind(Kind):
     """Stationary noise that goes on for ever, from a :class:`StationaryNoise`."""
 
     keeps = KEPT
-    _saturates = False
 
     @cached_property
     def _facts(self) -> Facts:
@@ -286,21 +262,13 @@ class StationaryKind(Kind):
     def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
         """Choose grids, fresh noise and enlargement."""
         noise: StationaryNoise = self.mechanism
-        if self._saturates:
-            return saturating_plan(noise, self._facts, sensor)
         return plan_for(self._facts, sensor, fresh_noise, lambda e: path_bits(noise, e))
 
-    def draw(self, plan: GatewayPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Draw the filter's memory in its stationary state."""
-        source = self.source(plan)
+    def walk(self, plan: GatewayPlan) -> Walk:
+        """Return what makes the noise of every step, from the filter's stationary state on."""
         bits = draw_bits(self.mechanism.scale)
         scale = Fraction(plan.noise_factor) * Fraction(self.mechanism.scale) * Fraction(2) ** bits
-        numbers = drawn_once(scale / 2**56, source.start_draws)
-        return numbers, source.start(numbers)
-
-    def source(self, plan: GatewayPlan) -> Stream:
-        """Return what makes the noise of every step."""
-        return Stream(self.mechanism, plan)
+        return Walk(StationaryPath(self.mechanism, plan.path_bits), plan, scale, bits)
 
     @property
     def designed(self) -> FloatArray:
@@ -309,16 +277,11 @@ class StationaryKind(Kind):
 
     def cost(self, sensor: Sensor) -> float:
         """Return the total variance with these sensors, relative to exact ones."""
-        if self._saturates:
-            return float((self.variance(self.plan(sensor, None)) / self.designed).mean())
         return cost_of_steps(self._facts, sensor)
 
     def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
-        """Check that sensors stay in their range, or take note that they may not."""
-        if not self.minds_saturation and not sensor.analog:
-            return  # noise before the converter hides its steps only while nothing saturates
-        if sensor.low and reach is None:
-            self._saturates = True  # all of the noise is enlarged for it
+        """Refuse sensors that can saturate; white noise does not mind."""
+        if not self.minds_saturation:
             return
         plant = self.mechanism.neighbours.plant
         if reach is not None and reach.D is None and np.any(plant.D):
@@ -334,11 +297,6 @@ class StationaryKind(Kind):
             )
         states = tuple(f"x{i + 1}" for i in range(len(plant.A)))
         check_range(sensor, Dynamics(plant.A, plant.C, steps, states, self.names), reach)
-
-    @property
-    def covers_saturation(self) -> bool:
-        """Whether the noise was enlarged for sensors that saturate."""
-        return self._saturates
 
     @property
     def minds_saturation(self) -> bool:

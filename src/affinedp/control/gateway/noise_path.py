@@ -97,17 +97,27 @@ class NoisePath:
     >>> path = NoisePath(dynamics_of(([[0.5]], [[1]]), horizon=3), np.array([[2.0]]), bits=8)
     >>> numbers = path.start([3], draw_bits=0)              # γ(0) = 2 · 3
     >>> numbers = path.advance(0, numbers)                  # γ(1) = 3
-    >>> path.outputs(1, numbers, exponents=[-1])            # in halves
+    >>> path.outputs(1, numbers, (), 0, exponents=[-1])     # in halves
     (6,)
     """
 
     def __init__(self, dynamics: Dynamics, root: FloatArray, bits: int) -> None:
         self._dynamics = dynamics
-        self._root = Dyadic.of(root)
+        self._root, self._draws = Dyadic.of(root), int(root.shape[1])
         self._bits = bits
         constant = dynamics.A.ndim == 2
         self._state = Dyadic.of(dynamics.A) if constant else None
         self._output = Dyadic.of(dynamics.C) if dynamics.C.ndim == 2 else None
+
+    @property
+    def start_draws(self) -> int:
+        """How many numbers η has."""
+        return self._draws
+
+    @property
+    def step_draws(self) -> int:
+        """Nothing is drawn at later steps."""
+        return 0
 
     def start(self, draw: Sequence[int], draw_bits: int) -> tuple[int, ...]:
         """Return n(0) = R η.
@@ -122,33 +132,24 @@ class NoisePath:
         exponent = self._root.exponent - draw_bits + self._bits
         return tuple(rounded(value, exponent) for value in self._root.times(draw))
 
-    def advance(self, step: int, numbers: Sequence[int]) -> tuple[int, ...]:
-        """Return n(step + 1) = A(step) n(step).
-
-        Parameters
-        ----------
-        step : int
-            The time of ``numbers``, at most horizon − 2.
-        numbers : sequence of int
-            n(step).
-        """
+    def advance(
+        self, step: int, numbers: Sequence[int], fresh: Sequence[int] = (), draw_bits: int = 0
+    ) -> tuple[int, ...]:
+        """Return n(step + 1) = A(step) n(step), up to the last step; nothing fresh enters."""
+        if step + 1 >= self._dynamics.horizon:
+            return tuple(numbers)
         matrix = self._state or Dyadic.of(self._dynamics.state_matrix(step))
         return tuple(rounded(value, matrix.exponent) for value in matrix.times(numbers))
 
     def outputs(
-        self, step: int, numbers: Sequence[int], exponents: Sequence[int]
+        self,
+        step: int,
+        numbers: Sequence[int],
+        fresh: Sequence[int],
+        draw_bits: int,
+        exponents: Sequence[int],
     ) -> tuple[int, ...]:
-        """Return γ(step) = C(step) n(step), entry i in units of ``2**exponents[i]``.
-
-        Parameters
-        ----------
-        step : int
-            The time of ``numbers``.
-        numbers : sequence of int
-            n(step).
-        exponents : sequence of int
-            The grids of the outputs.
-        """
+        """Return γ(step) = C(step) n(step), entry i in units of ``2**exponents[i]``."""
         matrix = self._output or Dyadic.of(self._dynamics.output_matrix(step))
         scale = matrix.exponent - self._bits
         return tuple(

@@ -31,17 +31,12 @@ from affinedp.control.gateway.shares import (
     least_pure_total,
     least_total,
 )
-from affinedp.control.sensors.analog import fresh_noise_for, rounding_distance
 from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.powers import growth_exponent
 from affinedp.errors import AffineDPError
 from affinedp.release.plan import GRID_BITS, SHARE
 
-# Room for the sensors' own noise, which hides their steps: the promise holds down to a δ of
-# ANALOG_DELTA (1 + e^ε), since s/(1 + ANALOG_SHARE) leaves at least that share of it.
-ANALOG_SHARE = 2.0**-10
-ANALOG_DELTA = 1e-12
 # Published are multiples of τ / 2^PUBLISHED_BITS.
 PUBLISHED_BITS = 2
 # τ outside of 2^±LARGEST is refused: noise whose square underflows would not be seen here.
@@ -189,11 +184,6 @@ def plan_for(
         How many bits of the path keep output i within ``2**exponents[i]`` of its true value.
     """
     sensor = Sensor((), ()) if sensor is None else sensor
-    if facts.pure and sensor.analog:
-        raise AffineDPError(
-            "the sensors' own noise hides their steps up to some δ only: with a promise at δ = 0 "
-            "leave analog_noise out"
-        )
     declared = sensor.deviation()
     scales = per_output(fresh_noise, "fresh_noise", len(facts.names))
     if scales is None:
@@ -205,13 +195,12 @@ def plan_for(
         raise _too_fine(facts, own, free)
     needed = np.zeros(len(facts.names)) if declared is None else declared
     deviation = np.maximum((needed + own) * (1 + SAFE), free)
-    room = SHARE if not sensor.analog else _analog_room(facts, sensor, fresh)
     return GatewayPlan(
         fresh_exponents=exponents,
         fresh_scales=integers,
         measurement_error=tuple(float(v) for v in (deviation - own) * (1 - SAFE)),
         deviation=tuple(float(v) for v in deviation),
-        noise_factor=_noise_factor(facts, deviation / fresh, room),
+        noise_factor=_noise_factor(facts, deviation / fresh),
         path_bits=bits([e - GRID_BITS - 4 for e in exponents]),
         fresh_law="laplace" if facts.pure else "gaussian",
     )
@@ -235,37 +224,8 @@ def on_grids(scales: FloatArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(exponents), tuple(integers)
 
 
-def analog_distance(steps: int, sensor: Sensor, fresh: FloatArray) -> float:
-    """Return how far all readings together are from those of sensors without steps, at most.
-
-    Parameters
-    ----------
-    steps : int
-        How many there are.
-    sensor : Sensor
-        With noise before the converter.
-    fresh : array, shape (m,)
-        τ.
-    """
-    triples = zip(sensor.analog, fresh, sensor.steps)
-    each = [rounding_distance(a, float(tau), q) for a, tau, q in triples]
-    return steps * math.fsum(each) * (1 + SAFE)
-
-
-def _analog_room(facts: Facts, sensor: Sensor, fresh: FloatArray) -> float:
-    distance = analog_distance(facts.steps, sensor, fresh)
-    if distance > ANALOG_DELTA * ANALOG_SHARE:
-        raise AffineDPError(
-            f"with this fresh noise the sensors' own noise hides their steps only up to "
-            f"{distance:.2g} in total variation ({ANALOG_DELTA * ANALOG_SHARE:.2g} is needed): "
-            "leave fresh_noise out"
-        )
-    # and a little more, because what is rounded behind the converter adds up without squares
-    return ANALOG_SHARE * (1 + 2.0**-4)
-
-
-def _noise_factor(facts: Facts, ratios: FloatArray, room: float) -> float:
-    """The least c with (s/c)² + T Σ (2e/τ)² ≤ (s/(1 + room))², rounded up."""
+def _noise_factor(facts: Facts, ratios: FloatArray) -> float:
+    """The least c with (s/c)² + T Σ (2e/τ)² ≤ (s/(1 + 2⁻³⁰))², rounded up."""
     each = 2 * ratios / facts.sensitivity
     share = facts.steps * float((each if facts.pure else each**2).sum()) * (1 + SAFE)
     if not share <= MOST_SHARE:
@@ -274,9 +234,9 @@ def _noise_factor(facts: Facts, ratios: FloatArray, room: float) -> float:
             f"(at most {MOST_SHARE:g}): give a larger fresh_noise, finer sensors or a shorter "
             "horizon"
         )
-    if facts.pure:  # the least c with s/c + T Σ 2e/τ ≤ s/(1 + room)
-        return (1 + SAFE) / (1 / (1 + room) - share)
-    return (1 + SAFE) / math.sqrt((1 + room) ** -2 - share)
+    if facts.pure:  # the least c with s/c + T Σ 2e/τ ≤ s/(1 + 2⁻³⁰)
+        return (1 + SAFE) / (1 / (1 + SHARE) - share)
+    return (1 + SAFE) / math.sqrt((1 + SHARE) ** -2 - share)
 
 
 def _chosen_scales(facts: Facts, sensor: Sensor) -> FloatArray:
@@ -290,10 +250,6 @@ def _chosen_scales(facts: Facts, sensor: Sensor) -> FloatArray:
         least = least_pure_noise if facts.pure else least_fresh_noise
         hiding = least(facts.sensitivity, facts.variance, facts.steps, differences)
         scales = np.maximum(scales, hiding)
-    if sensor.analog:
-        each = ANALOG_DELTA * ANALOG_SHARE / facts.draws * (1 - 1e-6)
-        pairs = zip(sensor.analog, sensor.steps)
-        scales = np.maximum(scales, [fresh_noise_for(a, q, each) for a, q in pairs])
     for name, scale in zip(facts.names, scales):
         if not scale > 0:
             raise AffineDPError(

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from affinedp.budget.ledger import Ledger
 from affinedp.control.gateway.kinds import Kind
-from affinedp.control.gateway.plan import ANALOG_DELTA, GatewayPlan
+from affinedp.control.gateway.plan import GatewayPlan
 from affinedp.control.gateway.usefulness import advice
 from affinedp.control.sensors.sensor import Sensor
-from affinedp.errors import AffineDPError
 
 # Draws, each off by g²/24 in total variation, whose sum is worth a word (see streaming.md).
 MANY_DRAWS = 1e9
 OF_EACH_DRAW = 1e-26
-
-
-def check_arguments(ledger: Any, label: Any, switches: Mapping[str, Any]) -> None:
-    """Refuse what a gateway cannot be made of.
-
-    Parameters
-    ----------
-    ledger, label : object
-        As for a gateway.
-    switches : mapping of str to object
-        What must be True or False, by name.
-    """
-    if not (label is None or isinstance(label, str)):
-        raise AffineDPError(f"label must be text, not {label!r}")
-    if not (ledger is None or isinstance(ledger, Ledger)):
-        raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
-    for name, value in switches.items():
-        if not isinstance(value, bool):
-            raise AffineDPError(f"{name} must be True or False, not {value!r}")
 
 
 def conditions(kind: Kind, sensor: Sensor, plan: GatewayPlan) -> Iterator[str]:
@@ -57,20 +35,12 @@ def conditions(kind: Kind, sensor: Sensor, plan: GatewayPlan) -> Iterator[str]:
         f"{errors}: rounding, the sensor's resolution, model error that neighbours do not share"
     )
     yield f"declared about the sensors: {sensor.sentence(kind.names)}"
-    if sensor.analog:
-        yield (
-            "the sensors' own noise is taken on trust: Gaussian, fresh at every reading, "
-            f"independent of the data; and δ(ε) is right where it is at least {ANALOG_DELTA:g} "
-            "(1 + e^ε)"
-        )
     draws = 3.0 * kind.steps * len(kind.names)
     if draws > MANY_DRAWS:
         yield f"δ(ε) is right where it is at least {OF_EACH_DRAW * draws:.1g} (1 + e^ε)"
-    if kind.covers_saturation:
-        yield "all of the noise is enlarged, so that it holds for sensors at the end of their range"
-    elif sensor.low and kind.minds_saturation:
+    if sensor.low and kind.minds_saturation:
         yield "public limits keep every measurement in the sensors' range: that is taken on trust"
-    if not sensor.exact and not sensor.low and (kind.minds_saturation or sensor.analog):
+    if not sensor.exact and not sensor.low and kind.minds_saturation:
         yield "it holds as long as no sensor saturates: declare its range to have that checked"
     said = advice(kind.cost(sensor))
     if said:

@@ -52,8 +52,7 @@ def advice(cost: float) -> str:
         f"hiding the sensors' steps takes {cost:.3g} times the variance of hiding the trajectory "
         "alone, since a worst-case rounding error does not die out as the trajectory's difference "
         f"does. {bits} more bits, of the converter or by Dither({bits}, step), bring that to "
-        f"{GOOD:g} times; so does noise of the sensor's own (analog_noise), where there is some; "
-        "without unknown disturbances send one estimate and predict (PredictOnce)"
+        f"{GOOD:g} times"
     )
 
 

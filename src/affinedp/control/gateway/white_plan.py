@@ -54,10 +54,6 @@ def white_plan(
     steps = mechanism.horizon if horizon is None else horizon
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
         raise AffineDPError("this mechanism promises nothing; nothing is sent with it")
-    if sensor.analog:
-        raise AffineDPError(
-            "analog_noise is for noise with a colour; with independent noise declare the step alone"
-        )
     sigma, s = np.asarray(mechanism.sigma, dtype=float), guarantee.sensitivity
     if not np.all(sigma > 0):
         raise AffineDPError("an output without noise would be sent as it is: leave it out")

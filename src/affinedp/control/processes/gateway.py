@@ -16,10 +16,10 @@ from affinedp.control.gateway.refusals import (
     OtherRunError,
     RepeatedStepError,
 )
-from affinedp.control.gateway.state import GatewayStateError
 from affinedp.control.processes.messages import WrongValuesError, decode, encode, encode_word
 from affinedp.control.trajectory.dynamics import step_of
 from affinedp.errors import AffineDPError
+from affinedp.stream.run import RunError
 from affinedp.wire.claim import Claim
 from affinedp.wire.line import LINGER, Line, OnStep, Outcome, Place, say_ready
 from affinedp.wire.messages import Dropped, MalformedMessageError
@@ -131,7 +131,7 @@ class GatewayDesk:
             logger.error("gateway: %s; it ends here", error)
             self.failure = error
             return encode_word(run, step, "stop", "a step came again with another measurement")
-        if isinstance(error, GatewayStateError):
+        if isinstance(error, RunError):
             self.failure = error
             return encode_word(run, step, "stop", "the gateway's state cannot be used")
         self.dropped.add("refused", str(error))

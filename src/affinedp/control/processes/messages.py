@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.gateway.sent import checked_run
+from affinedp.control.gateway.gateway import checked_run
 from affinedp.errors import AffineDPError
 from affinedp.wire.messages import MalformedMessageError, read_count, read_number, read_object
 

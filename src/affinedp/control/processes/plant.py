@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.gateway.sent import checked_run
+from affinedp.control.gateway.gateway import checked_run
 from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.processes.messages import decode, encode
 from affinedp.errors import AffineDPError

@@ -1,4 +1,4 @@
-"""What is declared about the sensors of a plant, checked: steps, range, noise, model error."""
+"""What is declared about the sensors of a plant, checked: steps, range, model error."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 
 EXACT = "exact"
-# Noise before the converter is never so many times its standard deviation (chance 4e-33).
-FARTHEST = 12.0
 MOST_GIVEN = 1e120
 
 Resolution = ArrayLike | Dither | Sequence["float | Dither"]
@@ -35,8 +33,6 @@ class Sensor:
         The grids on which readings lie; finer than the steps where a nonlinearity was declared.
     errors : tuple of float
         Other deviation from the equations that neighbours do not share; may be empty.
-    analog : tuple of float
-        Standard deviations of noise before the converter; empty if none was declared.
     low, high : tuple of float
         Where readings end; empty where no range was declared.
     """
@@ -44,7 +40,6 @@ class Sensor:
     steps: tuple[float, ...]
     grids: tuple[float, ...]
     errors: tuple[float, ...] = ()
-    analog: tuple[float, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
@@ -59,18 +54,13 @@ class Sensor:
             return None
         count = len(self.steps or self.errors)
         rounded = np.zeros(count)
-        if self.steps and not self.analog:
+        if self.steps:
             rounded = np.array(self.steps) / 2
         return rounded + (np.array(self.errors) if self.errors else 0.0)
 
-    @property
-    def margins(self) -> FloatArray:
-        """How far from what is measured the converter is driven by its own noise."""
-        return FARTHEST * np.array(self.analog) if self.analog else np.zeros(len(self.low))
-
     def to_record(self) -> dict[str, list[str]]:
         """Return it as text, for a file."""
-        names = ("steps", "grids", "errors", "analog", "low", "high")
+        names = ("steps", "grids", "errors", "low", "high")
         return {name: [value.hex() for value in getattr(self, name)] for name in names}
 
     def sentence(self, names: Sequence[str]) -> str:
@@ -84,18 +74,13 @@ class Sensor:
         if self.exact:
             return "readings are taken as exact, which only a simulation's are"
         parts = [f"{name} has steps of {step:.3g}" for name, step in zip(names, self.steps)]
-        said = "; ".join(parts)
-        if self.analog:
-            given = ", ".join(f"{a:.3g}" for a in self.analog)
-            said += f"; noise before the converter of at least {given}"
-        return said
+        return "; ".join(parts)
 
 
 def sensor_of(
     names: Sequence[str],
     resolution: Resolution | str,
     measurement_error: ArrayLike | None = None,
-    analog_noise: ArrayLike | None = None,
     limits: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Sensor:
     """Check what is declared about sensors.
@@ -108,8 +93,6 @@ def sensor_of(
         The step of each sensor.
     measurement_error : float or array_like, optional
         Deviation from the equations beside the steps.
-    analog_noise : float or array_like, optional
-        Least standard deviation of Gaussian noise before the converter.
     limits : (low, high), optional
         Where readings end.
 
@@ -121,20 +104,11 @@ def sensor_of(
     count = len(names)
     steps, grids = _steps(resolution, count)
     errors = per_output(measurement_error, "measurement_error", count)
-    analog = per_output(analog_noise, "analog_noise", count)
-    if analog is not None and not steps:
-        raise AffineDPError("analog_noise goes with the step of the converter behind it")
-    if analog is not None and steps != grids:
-        raise AffineDPError(
-            "analog_noise needs a converter whose steps are all alike: with a nonlinearity or "
-            "dither, declare those alone"
-        )
     low, high = _limits(limits, count)
     return Sensor(
         steps,
         grids,
         () if errors is None else tuple(errors.tolist()),
-        () if analog is None else tuple(analog.tolist()),
         low,
         high,
     )
@@ -189,12 +163,10 @@ def check_range(sensor: Sensor, dynamics: Dynamics, reach: Reach | None) -> None
             "to which saturation costs nothing"
         )
     low, high = reach.outputs(dynamics)
-    low, high = low - sensor.margins, high + sensor.margins
-    also = " with the noise before the converter" if sensor.analog else ""
     for i, name in enumerate(dynamics.output_names):
         if low[i] < sensor.low[i] or high[i] > sensor.high[i]:
             raise AffineDPError(
-                f"by the given limits {name} can go from {low[i]:.4g} to {high[i]:.4g}{also}, "
+                f"by the given limits {name} can go from {low[i]:.4g} to {high[i]:.4g}, "
                 f"outside of the sensor's range from {sensor.low[i]:.4g} to "
                 f"{sensor.high[i]:.4g}: a saturated sensor breaks the promise. Limit the inputs "
                 "further, or take another sensor"

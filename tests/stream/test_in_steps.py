@@ -8,13 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
-import affinedp as adp
-from affinedp.control import design_output_noise
 from affinedp.feedback import state as state_module
 from affinedp.feedback.follow import followings
 from affinedp.feedback.plan import step_plan
 from affinedp.feedback.steps import ReleaseInSteps
+
+import affinedp as adp
+from affinedp.control import design_output_noise
 
 UNIT = 1 << 56
 

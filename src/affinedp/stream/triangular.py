@@ -18,10 +18,10 @@ import numpy as np
 from affinedp.arrays import FloatArray, dense
 from affinedp.bodies.noise import BODY_LAWS
 from affinedp.errors import AffineDPError
-from affinedp.feedback.follow import Following, followings
 from affinedp.files.packing import packed, unpacked
 from affinedp.record import MechanismRecord
 from affinedp.release.plan import BIAS, EPS, GRID_BITS, SHARE
+from affinedp.stream.follow import Following, followings
 
 # The noise may grow by this share for what rounding adds.
 MOST_GROWTH = 1e-6

@@ -17,21 +17,17 @@ import numpy as np
 from affinedp.arrays import FloatArray, real_array
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
-from affinedp.feedback.state import (
-    STEPS,
-    Progressed,
-    Settings,
-    obtain_state,
-    plan_of,
-    was_charged,
-)
 from affinedp.neighbours.definition import exact_number
-from affinedp.once.draw import checked_path
-from affinedp.once.marker import marked_draws
-from affinedp.once.record import Head
 from affinedp.promise.guarantee import Guarantee
 from affinedp.record import MechanismRecord
 from affinedp.release.plan import checked_bound
+from affinedp.release.sampler import draw_integers
+from affinedp.stream.follow import followings
+from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
+from affinedp.stream.triangular import restored, step_plan
+
+STEPS = Owner("release in steps", "data")
+Exact = Mapping[int, Fraction]
 
 
 class ReleaseInSteps:
@@ -84,66 +80,73 @@ class ReleaseInSteps:
         moved: bool = False,
         bound: float | None = None,
     ) -> None:
-        if not (label is None or isinstance(label, str)):
-            raise AffineDPError(f"label must be text, not {label!r}")
-        if not (ledger is None or isinstance(ledger, Ledger)):
-            raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
-        for name, value in (("redraw", redraw), ("moved", moved)):
-            if not isinstance(value, bool):
-                raise AffineDPError(f"{name} must be True or False, not {value!r}")
-        self._mechanism = mechanism
-        self._settings = Settings(mechanism, _checked_steps(mechanism, steps), checked_bound(bound))
-        path = checked_path(STEPS, state)
-        self._state = obtain_state(
-            self._settings,
-            path,
-            ledger=ledger,
-            label=label or f"release in steps {path.name}",
-            redraw=redraw,
-            moved=moved,
-        )
-        try:
-            self._plan = plan_of(self._state, self._settings)
-            self._place = {i: place for place, i in enumerate(self._plan.read)}
-            self._draws = len(marked_draws(path))
-            self._charged = was_charged(self._state)
-        except BaseException:
-            self._state.close()
-            raise
+        asked = Asked(ledger, label, redraw, moved)
+        self._mechanism, self._bound = mechanism, checked_bound(bound)
+        self._steps = _checked_steps(mechanism, steps)
+        order = [i for step in self._steps for i in step]
+        chosen = {
+            "fingerprint": mechanism.fingerprint,
+            "steps": [list(step) for step in self._steps],
+            "bound": None if self._bound is None else float(self._bound).hex(),
+        }
+
+        def begin() -> Beginning:
+            plan = step_plan(mechanism, order, self._bound)
+            return Beginning(
+                {**chosen, "plan": plan.to_record()},
+                mechanism.guarantee,
+                mechanism.fingerprint,
+                lambda: _memory(draw_integers(plan.law, plan.scale, len(plan.read)), {}, {}),
+            )
+
+        def check(settings: Mapping[str, Any], memory: Memory) -> None:
+            for name, value in chosen.items():
+                if settings[name] != value:
+                    what = "mechanism" if name == "fingerprint" else name
+                    raise RunError(
+                        f"this is the state of a release with another {what}: with one draw for "
+                        "two, the noise would cancel. Give each its own state"
+                    )
+
+        self._run = Run(state, STEPS, begin, check, asked)
+        read, follow = followings(mechanism.manifold, mechanism.query, order)
+        record = self._run.settings["plan"]
+        self._plan = restored(record, follow if len(record["read"]) == len(read) else {})
+        self._place = {i: place for place, i in enumerate(self._plan.read)}
 
     @property
     def steps(self) -> tuple[tuple[str, ...], ...]:
         """The outputs of every step, by name."""
         names = self._mechanism.output_names
-        return tuple(tuple(names[i] for i in step) for step in self._settings.steps)
+        return tuple(tuple(names[i] for i in step) for step in self._steps)
 
     @property
     def next_step(self) -> int:
         """The first step that was not published yet."""
-        return self._state.next_step
+        return self._run.until
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The entries of x that the next step reads; none where its outputs follow."""
-        known = self._known().entries
+        known = self._entries
         return tuple(self._mechanism.manifold.names[j] for j in self._due() if j not in known)
 
     @property
     def equations_due(self) -> tuple[int, ...]:
         """The equations, as rows of ``manifold.D``, whose offsets the next step uses first."""
-        known = self._known().offsets
+        known = self._offsets
         return tuple(e for e in self._used() if e not in known)
 
     @property
     def published(self) -> tuple[FloatArray, ...]:
         """What was published so far, one array per step."""
-        with self._state.turn():
-            return tuple(self._sent(step) for step in range(self._state.next_step))
+        with self._run.turn():
+            return tuple(self._sent(step) for step in range(self._run.until))
 
     @property
     def commitment(self) -> str:
         """A hash that fixes the draw without revealing it: note it elsewhere."""
-        return self._state.draw.commitment
+        return self._run.commitment
 
     @property
     def guarantee(self) -> Guarantee:
@@ -152,12 +155,7 @@ class ReleaseInSteps:
         warnings = [
             "offsets must follow from what was published in earlier steps, and public things"
         ]
-        if not self._charged:
-            warnings.append("no ledger was charged for this draw: nothing keeps count of it")
-        if self._draws > 1:
-            warnings.append(
-                f"{self._draws} draws were made for this state; this is the promise of one alone"
-            )
+        warnings += self._run.warnings
         return replace(promise, warnings=(*promise.warnings, *warnings))
 
     def send(
@@ -184,23 +182,22 @@ class ReleaseInSteps:
         --------
         See :meth:`affinedp.Mechanism.in_steps`.
         """
-        with self._state.turn():
-            step = self._state.next_step
-            if step >= len(self._settings.steps):
+        with self._run.turn():
+            step = self._run.until
+            if step >= len(self._steps):
                 raise AffineDPError(f"all {step} steps are published")
-            known = self._known()
-            entries = {**known.entries, **self._read(x, known)}
-            offsets = {**known.offsets, **self._given(b, known)}
+            entries = {**self._entries, **self._read(x)}
+            offsets = {**self._offsets, **self._given(b)}
             for e in self._used():
                 offsets.setdefault(e, exact_number(self._mechanism.manifold.b[e]))
             outputs = self._outputs(step, entries, offsets)
-            head = Head(step + 1, Progressed(entries, offsets).numbers())
-            self._state.record(step, outputs.tobytes(), head, wait=True)
+            self._run.keep(step, outputs.tobytes())
+            self._run.commit(step + 1, _memory(self._noise, entries, offsets))
             return outputs
 
     def close(self) -> None:
         """Close the state; it can be opened again, and goes on where it ended."""
-        self._state.close()
+        self._run.close()
 
     def __enter__(self) -> ReleaseInSteps:
         return self
@@ -214,19 +211,31 @@ class ReleaseInSteps:
         self.close()
 
     def __repr__(self) -> str:
-        done, all_steps = self.next_step, len(self._settings.steps)
-        return f"ReleaseInSteps(state={str(self._state.path)!r}, step {done} of {all_steps})"
+        done, all_steps = self.next_step, len(self._steps)
+        return f"ReleaseInSteps(state={str(self._run.path)!r}, step {done} of {all_steps})"
 
     def __reduce__(self) -> NoReturn:
         raise AffineDPError("a release in steps is not copied: it holds the only draw of its data")
 
     # ------------------------------------------------------------------ inside
 
-    def _known(self) -> Progressed:
-        return Progressed.from_numbers(self._state.head.numbers)
+    @property
+    def _noise(self) -> list[int]:
+        """What was drawn, for every output that is read."""
+        return [int(word, 16) for word in self._run.memory["noise"]]
+
+    @property
+    def _entries(self) -> Exact:
+        """What was read so far, by entry of x."""
+        return _fractions(self._run.memory["entries"])
+
+    @property
+    def _offsets(self) -> Exact:
+        """The offsets that were used or given so far, by equation."""
+        return _fractions(self._run.memory["offsets"])
 
     def _step(self) -> tuple[int, ...]:
-        steps, step = self._settings.steps, self._state.next_step
+        steps, step = self._steps, self._run.until
         return steps[step] if step < len(steps) else ()
 
     def _due(self) -> list[int]:
@@ -239,10 +248,10 @@ class ReleaseInSteps:
         follow = self._plan.follow
         return sorted({e for i in self._step() if i in follow for e in follow[i].offsets})
 
-    def _read(self, x: Any, known: Progressed) -> dict[int, Fraction]:
+    def _read(self, x: Any) -> dict[int, Fraction]:
         """What the step reads, as the doubles that it is."""
-        names = self._mechanism.manifold.names
-        wanted = [j for j in self._due() if j not in known.entries]
+        names, known = self._mechanism.manifold.names, self._entries
+        wanted = [j for j in self._due() if j not in known]
         needs = [names[j] for j in wanted]
         if isinstance(x, Mapping):
             if set(x) != set(needs):
@@ -253,7 +262,7 @@ class ReleaseInSteps:
         values = real_array(list(x) or np.zeros(0), "x", 1)
         if len(values) != len(wanted):
             raise AffineDPError(f"this step reads {needs or 'nothing'}, not {len(values)} numbers")
-        limit, bound = self._plan.largest, self._settings.bound
+        limit, bound = self._plan.largest, self._bound
         if bound is not None and np.abs(values).max(initial=0.0) > bound:
             raise AffineDPError("some entry of x is larger than the declared bound")
         if np.abs(values).max(initial=0.0) > limit:
@@ -263,9 +272,10 @@ class ReleaseInSteps:
             )
         return {j: Fraction(float(value)) for j, value in zip(wanted, values)}
 
-    def _given(self, b: Mapping[int, Any] | None, known: Progressed) -> dict[int, Fraction]:
+    def _given(self, b: Mapping[int, Any] | None) -> dict[int, Fraction]:
         """The offsets that come with this step."""
         found: dict[int, Fraction] = {}
+        known = self._offsets
         if not isinstance(b, Mapping | None):
             raise AffineDPError("b must be a mapping from equations (rows of D) to offsets")
         for e, value in (b or {}).items():
@@ -273,7 +283,7 @@ class ReleaseInSteps:
                 raise AffineDPError(f"{e!r} is no equation: count the rows of D from 0")
             if not 0 <= e < len(self._mechanism.manifold.b):
                 raise AffineDPError(f"there is no equation {e}")
-            if int(e) in known.offsets:
+            if int(e) in known:
                 raise AffineDPError(
                     f"the offset of equation {e} was settled in an earlier step: feedback must be "
                     "causal, and what was published does not change"
@@ -281,12 +291,10 @@ class ReleaseInSteps:
             found[int(e)] = exact_number(value)
         return found
 
-    def _outputs(
-        self, step: int, entries: Mapping[int, Fraction], offsets: Mapping[int, Fraction]
-    ) -> FloatArray:
+    def _outputs(self, step: int, entries: Exact, offsets: Exact) -> FloatArray:
         """The outputs of a step, from noisy integers and public offsets alone."""
-        plan, drawn = self._plan, self._state.draw.numbers
-        due = [i for outputs in self._settings.steps[: step + 1] for i in outputs]
+        plan, drawn = self._plan, self._noise
+        due = [i for outputs in self._steps[: step + 1] for i in outputs]
         noisy = [
             plan.noisy(self._place[i], entries, drawn[self._place[i]])
             for i in due
@@ -294,7 +302,7 @@ class ReleaseInSteps:
         ]
         read = {i: plan.published(self._place[i], noisy) for i in due if i in self._place}
         found = []
-        for i in self._settings.steps[step]:
+        for i in self._steps[step]:
             if i in read:
                 found.append(read[i])
                 continue
@@ -307,9 +315,26 @@ class ReleaseInSteps:
             raise AffineDPError("an output leaves the range of floating point: rescale") from None
 
     def _sent(self, step: int) -> FloatArray:
-        outputs = self._state.sent(step)
-        assert outputs is not None  # every step waits for the disk, and none is skipped
+        outputs = self._run.sent(step)
+        assert outputs is not None  # every step is committed, and none is skipped
         return np.frombuffer(outputs, dtype=np.float64).copy()
+
+
+def _memory(noise: Iterable[int], entries: Exact, offsets: Exact) -> Memory:
+    """What a run keeps: the draw, and all that was read and settled."""
+
+    def words(numbers: Exact) -> dict[str, list[str]]:
+        return {
+            str(i): [format(value.numerator, "x"), format(value.denominator, "x")]
+            for i, value in numbers.items()
+        }
+
+    drawn = [format(int(number), "x") for number in noise]
+    return {"noise": drawn, "entries": words(entries), "offsets": words(offsets)}
+
+
+def _fractions(words: Mapping[str, Sequence[str]]) -> dict[int, Fraction]:
+    return {int(i): Fraction(int(over, 16), int(under, 16)) for i, (over, under) in words.items()}
 
 
 def _checked_steps(
