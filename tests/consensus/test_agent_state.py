@@ -9,11 +9,10 @@ from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.agent import Agent, read_state
 from affinedp.consensus.agents.message import AgentMessage
 from affinedp.consensus.agents.noise import AgentNoise
-from affinedp.consensus.agents.state import AgentStateError
 from affinedp.control import Gateway, design_output_noise
 from affinedp.errors import AffineDPError
-from affinedp.once.state import DrawnState
 from affinedp.release.publish import publish as true_release
+from affinedp.stream.run import Run, RunError
 
 NOISE = AgentNoise(epsilon=1.0, delta=0.01)
 SECRET = 123.4375
@@ -63,11 +62,15 @@ def alter(path, statement):
     connection.close()
 
 
-def test_for_the_owner_only_and_locked(start, tmp_path):
-    start()
+def test_for_the_owner_only_and_taken_over(start, tmp_path):
+    first = start()
     assert stat.S_IMODE((tmp_path / "3.db").stat().st_mode) == 0o600
-    with pytest.raises(AffineDPError, match="using it"):
-        start()
+    second = start()
+    for agent in (first, second):
+        agent.hear(AgentMessage("1", "3", 1, 0, None, 4.0, None, 0.25))
+    with pytest.raises(RunError, match="goes on there"):
+        first.advance()
+    assert second.advance()
 
 
 def test_the_draw_survives(start):
@@ -95,7 +98,7 @@ def test_two_draws_differ(start, tmp_path):
 )
 def test_nothing_changes_after_the_draw(start, change, words):
     first = once(start)
-    with pytest.raises(AgentStateError, match=words) as refusal:
+    with pytest.raises(RunError, match=words) as refusal:
         start(**change)
     assert str(SECRET) not in str(refusal.value)
     assert once(start) == first
@@ -105,7 +108,7 @@ def test_nothing_changes_after_the_draw(start, change, words):
     ("missing", "words"), [({"value": None}, "give the value"), ({"noise": None}, "which noise")]
 )
 def test_needed_for_the_draw(start, missing, words, tmp_path):
-    with pytest.raises(AgentStateError, match=words):
+    with pytest.raises(RunError, match=words):
         start(**missing)
     assert list(tmp_path.iterdir()) == []
 
@@ -131,7 +134,7 @@ def test_lost_states_are_not_drawn_again(start, tmp_path, ledger):
     once(start)
     (tmp_path / "3.db").rename(tmp_path / "hidden")
     for more in ({}, {"redraw": True}, {"ledger": ledger}):
-        with pytest.raises(AgentStateError, match="second release"):
+        with pytest.raises(RunError, match="second release"):
             start(**more)
     assert not (tmp_path / "3.db").exists()
     assert ledger.history() == ()
@@ -140,17 +143,15 @@ def test_lost_states_are_not_drawn_again(start, tmp_path, ledger):
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE draw SET numbers = '1 2'",
-        "UPDATE draw SET header = header || ' '",
-        "UPDATE path SET next_step = 5",
-        "DELETE FROM draw",
-        "CREATE TABLE more (x)",
+        "UPDATE run SET memory = replace(memory, '0', '1')",
+        "UPDATE run SET until = 5",
+        "DELETE FROM run",
     ],
 )
 def test_altered_states_are_refused(start, tmp_path, ledger, statement):
     first = once(start, ledger=ledger)
     alter(tmp_path / "3.db", statement)
-    with pytest.raises(AgentStateError, match="second release"):
+    with pytest.raises(RunError, match="second release"):
         start(ledger=ledger)
     assert once(start, ledger=ledger, redraw=True) != first
     assert len(ledger.history()) == 2
@@ -164,7 +165,7 @@ def test_an_altered_round_is_noticed(start, tmp_path):
     agent.hear(AgentMessage("1", "3", 1, 0, None, 4.0, None, 0.25))
     assert agent.advance()
     agent.close()
-    alter(tmp_path / "3.db", "UPDATE sent SET outputs = replace(outputs, '4.0', '4.5')")
+    alter(tmp_path / "3.db", "UPDATE sent SET outputs = x'00'")
     with pytest.raises(AffineDPError, match="step 1 was altered"):
         start()
 
@@ -173,9 +174,9 @@ def test_swapped_states_are_refused(start, tmp_path, ledger):
     once(start, ledger=ledger)
     once(start, state=tmp_path / "other.db")
     (tmp_path / "other.db").replace(tmp_path / "3.db")
-    with pytest.raises(AgentStateError, match="it was swapped"):
+    with pytest.raises(RunError, match="it was swapped"):
         start()
-    with pytest.raises(AgentStateError, match="never charged"):
+    with pytest.raises(RunError, match="never charged"):
         start(ledger=ledger)
 
 
@@ -183,7 +184,7 @@ def test_state_of_a_gateway(start, tmp_path):
     mechanism = design_output_noise(([[1.0]], [[1.0]]), 3, epsilon=1.0, delta=0.01)
     with Gateway(mechanism, state=tmp_path / "3.db", resolution="exact"):
         pass
-    with pytest.raises(AgentStateError, match="not the state of an agent"):
+    with pytest.raises(RunError, match="state of another kind of run"):
         start()
 
 
@@ -203,7 +204,7 @@ def test_charged_once(start, ledger):
         once(start, ledger=ledger)
     (entry,) = ledger.history()
     assert entry.status == "released"
-    assert entry.label.startswith("agent 3, 3.db (agent state ")
+    assert entry.label.startswith("agent 3, 3.db (run ")
     assert ledger.spent == pytest.approx(0.84, abs=0.01), "ε = 1 at δ = 0.01, at the cap's δ"
 
 
@@ -214,11 +215,10 @@ def test_no_budget_no_draw(start, tmp_path):
     ):
         start(ledger=small)
     assert not (tmp_path / "3.db").exists()
-    assert not (tmp_path / "3.db.drawn").exists()
 
 
 def test_charged_before_the_draw(start, ledger, tmp_path, monkeypatch):
-    """A crash right after the draw: it is paid for, and not made again by itself."""
+    """A crash right after the draw: it is paid for, and the next opening needs no other charge."""
 
     def crash(*words, **more):
         true_release(*words, **more)
@@ -229,17 +229,15 @@ def test_charged_before_the_draw(start, ledger, tmp_path, monkeypatch):
         start(ledger=ledger)
     monkeypatch.undo()
     assert len(ledger.history()) == 1
-    with pytest.raises(AgentStateError, match="the ledger was charged for 'agent 3, 3.db'"):
-        start(ledger=ledger)
-    once(start, ledger=ledger, label="second run")
-    assert len(ledger.history()) == 2
+    once(start, ledger=ledger)
+    assert [entry.status for entry in ledger.history()] == ["released"]
 
 
 def test_other_links_from_the_next_run_on(start, ledger, tmp_path):
     """A mistyped weight costs no second draw: the promise holds for any weights."""
     first = once(start, ledger=ledger)
     links = {"1": 0.5, "2": 0.25}
-    with pytest.raises(AgentStateError, match=r"within a run.*begin again.*costs nothing"):
+    with pytest.raises(RunError, match=r"within a run.*begin again.*costs nothing"):
         start(weights=links, ledger=ledger)
     for more in ({"rerun": True}, {}, {"run": 7}):
         with start(weights=links, ledger=ledger, **more) as agent:
@@ -247,7 +245,7 @@ def test_other_links_from_the_next_run_on(start, ledger, tmp_path):
             assert agent.hear(AgentMessage("2", "3", agent.run, 0, None, 1.0, None, 0.25)) == "new"
     with read_state(tmp_path / "3.db") as agent:
         assert (agent.run, agent.weights) == (7, links)
-    with pytest.raises(AgentStateError, match="begun with the neighbours 1:0.5,2:0.25"):
+    with pytest.raises(RunError, match="begun with the neighbours 1:0.5,2:0.25"):
         start()
     assert len(ledger.history()) == 1
 
@@ -255,7 +253,7 @@ def test_other_links_from_the_next_run_on(start, ledger, tmp_path):
 def test_runs_are_counted_as_far_as_messages_count(start):
     """A forged message may have made the owner begin a run with the largest number."""
     first = once(start, run=2**53 - 1)
-    with pytest.raises(AgentStateError, match="no number is left"):
+    with pytest.raises(RunError, match="no number is left"):
         start(rerun=True)
     assert start(run=1).y == first
 
@@ -272,8 +270,8 @@ def test_a_hub_does_not_read_its_state_for_every_neighbour(start, monkeypatch):
         assert {agent.hear(said(name, t)) for name in names} == {"new"}
         assert agent.advance()
     reads = []
-    sent = DrawnState.sent
-    monkeypatch.setattr(DrawnState, "sent", lambda *words: reads.append(words) or sent(*words))
+    sent = Run.sent
+    monkeypatch.setattr(Run, "sent", lambda *words: reads.append(words) or sent(*words))
     for name in names:
         assert agent.hear(agent.message_to(name)) == "own"
         assert agent.hear(said(name, 2)) == "late"

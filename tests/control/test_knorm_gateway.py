@@ -94,10 +94,7 @@ def test_shares_are_least():
         assert total(tau * np.array(change)) > best
 
 
-def test_noise_of_the_sensors_own_needs_delta(tmp_path):
-    sensor = sensor_of(vehicle().dynamics.output_names, 1e-3, analog_noise=1e-3)
-    with pytest.raises(AffineDPError, match="δ = 0"):
-        gateway_plan(vehicle(), sensor)
+def test_laplace_noise_is_not_sent(tmp_path):
     laplace = design_output_noise(VEHICLE, 20, epsilon=1.0, law="laplace")
     with pytest.raises(AffineDPError, match="Gaussian or K-norm"):
         Gateway(laplace, state=tmp_path / "g.db", resolution="exact")

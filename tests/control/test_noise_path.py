@@ -29,7 +29,7 @@ def followed(dynamics, root, draw, draw_bits, bits, exponents):
     path = NoisePath(dynamics, root, bits)
     numbers, found = path.start(draw, draw_bits), []
     for t in range(dynamics.horizon):
-        found.append(path.outputs(t, numbers, exponents))
+        found.append(path.outputs(t, numbers, (), 0, exponents))
         if t + 1 < dynamics.horizon:
             numbers = path.advance(t, numbers)
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.linalg
-from scipy.stats import kstest, norm
+from scipy.stats import kstest
 
 from affinedp.control import (
     Dither,
@@ -21,11 +21,10 @@ from affinedp.control import (
     independent_output_noise,
 )
 from affinedp.control.gateway.facts import trajectory_facts
-from affinedp.control.gateway.plan import ANALOG_DELTA, analog_distance, cost_of_steps, gateway_plan
+from affinedp.control.gateway.plan import cost_of_steps, gateway_plan
 from affinedp.control.gateway.refusals import OtherRunError
 from affinedp.control.gateway.usefulness import UselessSensorError, bits_for
 from affinedp.control.gateway.white_plan import white_plan
-from affinedp.control.sensors.analog import fresh_noise_for, rounding_distance
 from affinedp.control.sensors.grid import GridWatch, common_step
 from affinedp.control.sensors.recording import study
 from affinedp.control.sensors.sensor import sensor_of
@@ -212,71 +211,6 @@ def test_dither_that_is_not_there_is_noticed(scalar, folder):
 def test_dither_refuses(words):
     with pytest.raises(AffineDPError):
         Dither(*words)
-
-
-# ---------------------------------------------------------------------- analog noise
-
-
-def integrated(analog, fresh, step=1.0):
-    """Total variation by direct integration, the worst of 8 places within a step."""
-    k = np.arange(-50, 51)
-    reach = 8 * math.hypot(fresh, 1 + analog)
-    x = np.linspace(-reach, reach, 2401)
-    ideal = norm.cdf((x + step / 2) / math.hypot(analog, fresh))
-    ideal = (ideal - norm.cdf((x - step / 2) / math.hypot(analog, fresh))) / step
-    worst = 0.0
-    for y in np.arange(8) / 8 * step:
-        p = norm.cdf((k + 0.5) * step - y, scale=analog)
-        p = p - norm.cdf((k - 0.5) * step - y, scale=analog)
-        density = (p[:, None] * norm.pdf(x - (k * step - y)[:, None], scale=fresh)).sum(axis=0)
-        worst = max(worst, 0.5 * np.abs(density - ideal).sum() * (x[1] - x[0]))
-    return worst
-
-
-@pytest.mark.parametrize("analog", [0.25, 0.5, 0.75, 1.0])
-@pytest.mark.parametrize("fresh", [1.0, 5.0])
-def test_distance_of_a_noisy_converter_is_bounded(analog, fresh):
-    bound = rounding_distance(analog, fresh, 1.0)
-    assert bound <= 1
-    assert integrated(analog, fresh) <= bound
-    assert rounding_distance(0.1 * analog, 0.1 * fresh, 0.1) == pytest.approx(bound, rel=1e-9)
-
-
-def test_analog_noise_takes_the_place_of_a_declared_step(folder):
-    m = building()
-    sensor = sensor_of(m.dynamics.output_names, STEP, analog_noise=0.2)
-    plan = gateway_plan(m, sensor)
-    assert analog_distance(m.horizon, sensor, plan.fresh_noise) <= ANALOG_DELTA * 2.0**-10
-    assert plan.noise_factor < 1.002
-    with Gateway(m, state=folder / "s", resolution=STEP, analog_noise=0.2) as gateway:
-        assert np.all(gateway.added_variance < 1.0)  # 1864 without
-        said = " ".join(gateway.guarantee.warnings)
-    assert "taken on trust" in said
-    with pytest.raises(AffineDPError, match="too little to hide"):
-        Gateway(m, state=folder / "t", resolution=STEP, analog_noise=0.05)
-    with pytest.raises(AffineDPError, match="leave fresh_noise out"):
-        gateway_plan(m, sensor, fresh_noise=0.01)
-    with pytest.raises(AffineDPError, match="steps are all alike"):
-        sensor_of(m.dynamics.output_names, Dither(4, STEP, nonlinearity=0.01), analog_noise=0.2)
-
-
-def test_room_for_analog_noise_is_in_the_curve():
-    """κ(ε, s) − κ(ε, s/(1 + share)) ≥ (1 + e^ε) · distance wherever κ ≥ ANALOG_DELTA (1 + e^ε)."""
-    import affinedp as adp
-
-    for delta in (1e-9, 1e-4, 0.1):
-        s = adp.gaussian_sensitivity(1.0, delta)
-        for epsilon in (0.01, 0.5, 1.0, 3.0, 6.0):
-            stated = adp.gaussian_delta(epsilon, s)
-            if stated < ANALOG_DELTA * (1 + math.exp(epsilon)):
-                continue
-            left = stated - adp.gaussian_delta(epsilon, s / (1 + 2.0**-10))
-            assert left >= (1 + math.exp(epsilon)) * ANALOG_DELTA * 2.0**-10
-
-
-def test_least_fresh_noise_for_a_distance():
-    tau = fresh_noise_for(0.25, 0.1, 1e-12)
-    assert rounding_distance(0.25, tau, 0.1) <= 1e-12 < rounding_distance(0.25, tau / 1.01, 0.1)
 
 
 # ---------------------------------------------------------------------- grids of readings

@@ -1,7 +1,9 @@
 """Stationary noise through a gateway: the promise under feedback, restarts, skips, memory."""
 
 import os
+import sqlite3
 import tempfile
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from unittest import mock
@@ -14,17 +16,17 @@ from scipy import stats
 from affinedp.budget.ledger import Ledger
 from affinedp.control import Gateway, Reach
 from affinedp.control.gateway import kinds
+from affinedp.control.gateway import walk as walk_module
+from affinedp.control.gateway.gateway import FARTHEST
 from affinedp.control.gateway.refusals import LateStepError
-from affinedp.control.gateway.saturation import gain_bound
-from affinedp.control.gateway.state import GatewayStateError
-from affinedp.control.gateway.stream import AHEAD, MOST_SKIPPED, draw_bits
+from affinedp.control.gateway.walk import draw_bits
 from affinedp.control.stationary.certificate import start_certificate
 from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.inputs import private_inputs
 from affinedp.control.stationary.promise import stationary_promise, whitened
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import AffineDPError
-from affinedp.once import state as drawn_state
+from affinedp.stream.run import Run, RunError
 
 ROOM = ([[0.99]], [[0.9]], [[1.0]])
 SHAPER = Filter.of([[0.97, 0.0], [0.1, 0.7]], [[0.5], [0.1]], [[0.4, 0.3]], [[1.0]])
@@ -48,28 +50,20 @@ def folder(tmp_path):
         yield Path(name)
 
 
-def test_a_memory_is_never_lost_with_the_power(folder, monkeypatch):
-    """Memory that is drawn again after a power cut would be a second release of what was lost."""
-    reserved = []
-    ahead = drawn_state.DrawnState._ahead
-
-    def watched(self, step, until):
-        reserved.append((ahead(self, step, until), until))
-        return reserved[-1][0]
-
-    monkeypatch.setattr(drawn_state.DrawnState, "_ahead", watched)
-    with Gateway(NOISE, state=folder / "s", resolution="exact") as gateway:
-        for step in range(500):
-            gateway.send([0.0])
-            assert len(gateway._state.head.numbers) == 2 + AHEAD, "bounded"
-            assert gateway._state._reserved <= step + 1 + AHEAD
-    assert len(reserved) > 5
-    assert all(found <= until for found, until in reserved)
-    white = room_noise(Filter.static(np.eye(1)), 64.0)  # nothing to remember: lost is skipped
+def test_a_memory_is_never_drawn_again(folder, monkeypatch):
+    """After a crash the noise goes on behind all that may have been sent, bounded in memory."""
+    monkeypatch.setattr(Run, "block", lambda self, step, most: step + 5)
+    crashed = Gateway(NOISE, state=folder / "s", resolution="exact")
+    for _ in range(13):
+        crashed.send([0.0])
+        assert len(crashed._run.memory["path"]) == 2, "bounded"
+    again = Gateway(NOISE, state=folder / "s", resolution="exact")
+    assert again.next_step == 15
+    assert again._last == crashed._last
+    white = room_noise(Filter.static(np.eye(1)), 64.0)
     with Gateway(white, state=folder / "white", resolution="exact") as gateway:
         gateway.send([0.0])
-        assert gateway._state.head.numbers == ()
-        assert gateway._noise.until(gateway._state.head) is None
+        assert gateway._last == ()
 
 
 def test_what_a_memory_that_is_drawn_again_would_cost():
@@ -90,9 +84,10 @@ class Known:
         self.numbers = list(numbers)
         self.taken = 0
 
-    def take(self):
-        self.taken += 1
-        return [self.numbers[self.taken - 1] if self.taken <= len(self.numbers) else 0]
+    def draw(self, shape):
+        found = (self.numbers[self.taken :] + [0] * shape[0])[: shape[0]]
+        self.taken += shape[0]
+        return np.array(found, dtype=object).reshape(shape)
 
 
 class Seen(int):
@@ -115,13 +110,13 @@ class Noting:
     def __init__(self, sums=()):
         self.totals, self.sums = [], sums
 
-    def take(self):
-        return [Seen(self)]
+    def draw(self, words):
+        return Seen(self)
 
 
 def opened(path, eta, **words):
     """A gateway whose one draw is known."""
-    with mock.patch.object(kinds, "drawn_once", return_value=tuple(eta)):
+    with mock.patch.object(walk_module, "draw_integers", return_value=np.array(eta, dtype=object)):
         return Gateway(NOISE, state=path, **{"resolution": "exact", **words})
 
 
@@ -132,7 +127,7 @@ def integers(rng, count):
 def run(path, inputs, eta, zeta, before, sensor, sums=(), **words):
     """The room under feedback; what the fresh noise was added to, and the plan."""
     with opened(path, eta, **words) as gateway:
-        gateway._noise._drawn, gateway._noise._fresh = Known(zeta), Noting(sums)
+        gateway._walk._drawn, gateway._fresh = Known(zeta), [Noting(sums)]
         x = 20.0
         for w in before:
             x = 0.99 * x + 0.9 * w
@@ -142,7 +137,7 @@ def run(path, inputs, eta, zeta, before, sensor, sums=(), **words):
             sent.append(out)
             u = ((out * 3) % 7 - 3) / 8  # steered by what was sent
             x = 0.99 * x + 0.9 * (w + u)
-        return gateway._noise._fresh.totals, sent, gateway._plan
+        return gateway._fresh[0].totals, sent, gateway._plan
 
 
 @pytest.mark.parametrize("event", [-12, 0, 25])
@@ -198,7 +193,7 @@ def test_sends_the_noise_of_the_definition(folder):
     exact = [[[Fraction(float(v)) for v in row] for row in m] for m in (SHAPER.A, NOISE.start)]
     state = [sum(r * e for r, e in zip(row, eta)) / Fraction(2) ** bits for row in exact[1]]
     with opened(folder / "s", eta) as gateway:
-        gateway._noise._drawn, gateway._noise._fresh = Known(zeta), Noting()
+        gateway._walk._drawn, gateway._fresh = Known(zeta), [Noting()]
         unit = Fraction(2) ** gateway._plan.grid_exponents[0]
         for t in range(40):
             y = float(rng.normal() * 20)
@@ -206,16 +201,17 @@ def test_sends_the_noise_of_the_definition(folder):
             drawn = Fraction(zeta[t]) / Fraction(2) ** bits
             wanted = Fraction(y) + drawn
             wanted += sum(Fraction(float(c)) * x for c, x in zip(SHAPER.C[0], state))
-            assert abs(gateway._noise._fresh.totals[-1] * unit - wanted) <= 2 * unit
+            assert abs(gateway._fresh[0].totals[-1] * unit - wanted) <= 2 * unit
             state = [
                 sum(a * x for a, x in zip(row, state)) + Fraction(float(b)) * drawn
                 for row, b in zip(exact[0], SHAPER.B[:, 0])
             ]
 
 
-def test_restarts_and_skipped_steps_go_on_with_the_same_noise(folder):
+def test_restarts_and_skipped_steps_go_on_with_the_same_noise(folder, monkeypatch):
+    monkeypatch.setattr(Run, "block", lambda self, step, most: step + 1)
     rng = np.random.default_rng(3)
-    eta, zeta = integers(rng, 2), integers(rng, 30 + AHEAD)
+    eta, zeta = integers(rng, 2), integers(rng, 30)
     wanted = [0, 1, 4, 5, 17, 29]  # the steps between are skipped, and draw all the same
 
     def totals(path, reopen):
@@ -225,13 +221,13 @@ def test_restarts_and_skipped_steps_go_on_with_the_same_noise(folder):
             if reopen:
                 gateway.close()
                 gateway = Gateway(NOISE, state=path, resolution="exact")
-            gateway._noise._drawn = Known(zeta[taken:])
-            gateway._noise._fresh = Noting()
+            gateway._walk._drawn = Known(zeta[taken:])
+            gateway._fresh = [Noting()]
             gateway.send([20.0], step)
-            taken += gateway._noise._drawn.taken
-            found.append(gateway._noise._fresh.totals[0])
+            taken += gateway._walk._drawn.taken
+            found.append(gateway._fresh[0].totals[0])
         gateway.close()
-        assert taken == 30 + AHEAD
+        assert taken == 30
         return found
 
     assert totals(folder / "a", reopen=False) == totals(folder / "b", reopen=True)
@@ -257,33 +253,34 @@ def test_law_of_what_is_sent(folder):
 @pytest.mark.parametrize("every", [3, 7])
 def test_memory_is_bounded_where_steps_are_skipped(folder, monkeypatch, every):
     """What is old is forgotten whichever steps are sent."""
+    monkeypatch.setattr(Run, "block", lambda self, step, most: step + 1)
     monkeypatch.setattr(kinds.StationaryKind, "keeps", 16)
     with Gateway(NOISE, state=folder / "s", resolution="exact") as gateway:
         for step in range(1, 200 * every, 4 * every):  # no multiple of four
             gateway.send([20.0], step)
-        query = "SELECT COUNT(*) FROM sent"
-        assert gateway._state._connection.execute(query).fetchone()[0] <= 6
+    assert kept(folder / "s") <= 6
+
+
+def kept(path):
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute("SELECT COUNT(*) FROM sent").fetchone()[0]
 
 
 def test_memory_is_bounded(folder, monkeypatch):
+    monkeypatch.setattr(Run, "block", lambda self, step, most: step + 1)
     monkeypatch.setattr(kinds.StationaryKind, "keeps", 16)
     path = folder / "s"
     with Gateway(NOISE, state=path, resolution="exact") as gateway:
         assert gateway.horizon == 2**40
-        sizes = []
-        sent = []
-        for _ in range(120):
-            sent.append(gateway.send([20.0]))
-            connection = gateway._state._connection
-            sizes.append(connection.execute("SELECT COUNT(*) FROM sent").fetchone()[0])
-        assert max(sizes) <= 16 + 4 + 1
-        numbers = max(abs(number).bit_length() for number in gateway._state.head.numbers)
+        sent = [gateway.send([20.0]) for _ in range(120)]
+        assert kept(path) <= 16 + 1
+        numbers = max(abs(number).bit_length() for number in gateway._last)
         assert numbers < gateway._plan.path_bits + 20
         assert np.array_equal(gateway.send([20.0], 110), sent[110])
         with pytest.raises(LateStepError):
             gateway.send([20.0], 3)
         with pytest.raises(AffineDPError, match="at most"):
-            gateway.send([20.0], 200 + MOST_SKIPPED)
+            gateway.send([20.0], 200 + FARTHEST)
         assert any("4e-14 (1 + e^ε)" in warning or "e-14" in warning
                    for warning in gateway.guarantee.warnings)  # fmt: skip
 
@@ -294,7 +291,7 @@ def test_noise_that_starts_anew_is_a_new_release(folder):
         with Gateway(NOISE, state=path, resolution="exact", ledger=ledger) as gateway:
             gateway.send([20.0])
         path.unlink()
-        with pytest.raises(GatewayStateError, match="second release"):
+        with pytest.raises(RunError, match="second release"):
             Gateway(NOISE, state=path, resolution="exact", ledger=ledger)
         with Gateway(NOISE, state=path, resolution="exact", ledger=ledger, redraw=True) as gateway:
             assert any("2 draws" in warning for warning in gateway.guarantee.warnings)
@@ -310,7 +307,7 @@ def test_steps_of_a_sensor_cost_more_the_longer_it_runs(folder):
             wanted = (1 + 0.1 * np.sqrt(steps) / (s * deviation)) ** 2
             assert 1 + gateway.added_variance[0] == pytest.approx(wanted, rel=1e-2)
             assert gateway.horizon == steps
-    with pytest.raises(GatewayStateError, match="drawn for 96 steps"):
+    with pytest.raises(RunError, match="drawn for 96 steps"):
         Gateway(NOISE, state=folder / "96", resolution=0.1, horizon=95)
     with pytest.raises(AffineDPError, match="whole number from 1"):
         Gateway(NOISE, state=folder / "x", resolution=0.1, horizon=0)
@@ -326,28 +323,13 @@ def test_noise_that_does_not_keep_its_promise_is_not_sent(folder):
 
 def test_saturation_of_coloured_and_white_noise(folder):
     words = {"resolution": 0.01, "range": (-1e4, 1e4)}
-    # without public limits all of the noise is enlarged, by a certified factor
-    with Gateway(NOISE, state=folder / "c", horizon=100, **words) as gateway:
-        gain, factor = gain_bound(SHAPER.exact().inverse()), gateway.noise_factor
-        G = SHAPER.impulse(100)[:, 0, 0]
-        whiten = np.linalg.inv(scipy.linalg.toeplitz(G, np.zeros(100)))
-        assert np.linalg.norm(whiten, 2) <= gain < 2 * np.linalg.norm(whiten, 2)
-        h, rng = 0.9 * 0.99 ** np.arange(100), np.random.default_rng(4)
-        worst = 0.0
-        for _ in range(300):
-            kept = (rng.random(100) < rng.random()).astype(float)
-            shift = kept * h + 0.01 * rng.choice([-1.0, 1.0], 100)
-            worst = max(worst, np.linalg.norm(whiten @ shift) / SCALE)
-        assert worst > NOISE.guarantee.sensitivity, "without the factor it is broken"
-        assert worst / factor <= NOISE.guarantee.sensitivity
-        assert any("all of the noise is enlarged" in said for said in gateway.guarantee.warnings)
+    with pytest.raises(AffineDPError, match=r"saturates when someone steers.*Give reach"):
+        Gateway(NOISE, state=folder / "c", horizon=100, **words)
     reach = Reach(start=([0], [40]), B=[[0.9]], inputs=([-10], [10]))
     with pytest.raises(AffineDPError, match="give horizon="):
         Gateway(NOISE, state=folder / "a", reach=reach, **words)
     with Gateway(NOISE, state=folder / "a", reach=reach, horizon=100, **words) as gateway:
         gateway.send([20.0])
-    with pytest.raises(GatewayStateError, match="give the reach"):
-        Gateway(NOISE, state=folder / "a", horizon=100, **words)
     white = room_noise(Filter.static(np.eye(1)), 20.0)
     with Gateway(white, state=folder / "b", horizon=100, **words) as gateway:
         gateway.send([20.0])
@@ -385,21 +367,6 @@ def test_limits_count_what_enters_the_outputs_at_once(folder):
         Gateway(two, state=folder / "b", reach=Reach(**limits, system=(A, A)), **words)
 
 
-def test_noise_before_the_converter_needs_room_in_its_range(folder):
-    """Where it drives the sensor into its end, the sensor answers to part of a difference."""
-    words = {"resolution": 0.1, "analog_noise": 0.2, "horizon": 100}
-    reach = Reach(start=([20], [20]), B=[[0.9]], inputs=([0.2], [0.3]))  # 18 to 24
-    with pytest.raises(AffineDPError, match="with the noise before the converter, outside"):
-        Gateway(NOISE, state=folder / "a", range=(17.0, 25.0), reach=reach, **words)
-    with Gateway(NOISE, state=folder / "a", range=(10.0, 30.0), reach=reach, **words) as gateway:
-        gateway.send([20.0])
-    white = room_noise(Filter.static(np.eye(1)), 20.0)
-    with pytest.raises(AffineDPError, match="only while the sensor does not saturate"):
-        Gateway(white, state=folder / "b", range=(-500.0, 500.0), **words)
-    with Gateway(white, state=folder / "b", **words) as gateway:
-        assert any("saturates" in warning for warning in gateway.guarantee.warnings)
-
-
 @pytest.mark.parametrize("gains", [[[1.0], [1.0]], [[1.0], [2.0]], [[1, 0.5], [0, 1], [1, 1]]])
 def test_fewer_private_inputs_than_outputs(folder, gains):
     """Noise of lower rank is not white: one number in several outputs does not hide saturation."""
@@ -415,5 +382,5 @@ def test_fewer_private_inputs_than_outputs(folder, gains):
         with Gateway(noise, **words) as gateway:
             assert gateway.send(np.zeros(p)).shape == (p,)
             assert any("no sensor saturates" in warning for warning in gateway.guarantee.warnings)
-        with pytest.raises(AffineDPError, match="does not hide where a sensor saturates"):
+        with pytest.raises(AffineDPError, match="this noise does not hide where it did"):
             Gateway(noise, range=(-1e4, 1e4), **words)

@@ -568,7 +568,8 @@ def test_gateway_is_killed_and_started_again(mechanism, tmp_path, start, shared,
     for who in ("eavesdropper:", "cloud:"):
         ready(caplog, who)
     measured = Place(shared, "plant/y")
-    more = {"log": log, "resend": 0.1, "period": 0.02, "on_step": on_step}
+    # slower than a block: every output is on the disk with its step, and is said again
+    more = {"log": log, "resend": 0.1, "period": 0.27, "on_step": on_step}
     assert start(run_plant, LOOP, HORIZON, inputs, measured, **more).result(PATIENCE).finished
     for timer in timers.values():
         timer.join()

@@ -8,13 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from affinedp.feedback import state as state_module
-from affinedp.feedback.follow import followings
-from affinedp.feedback.plan import step_plan
-from affinedp.feedback.steps import ReleaseInSteps
 
 import affinedp as adp
 from affinedp.control import design_output_noise
+from affinedp.stream import in_steps
+from affinedp.stream.follow import followings
+from affinedp.stream.in_steps import ReleaseInSteps
+from affinedp.stream.triangular import step_plan
 
 UNIT = 1 << 56
 
@@ -28,7 +28,7 @@ def noise(monkeypatch):
         assert len(chosen) == size
         return np.array(chosen, dtype=object)
 
-    monkeypatch.setattr(state_module, "draw_integers", draw)
+    monkeypatch.setattr(in_steps, "draw_integers", draw)
     return chosen
 
 

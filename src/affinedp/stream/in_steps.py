@@ -92,12 +92,14 @@ class ReleaseInSteps:
 
         def begin() -> Beginning:
             plan = step_plan(mechanism, order, self._bound)
-            return Beginning(
-                {**chosen, "plan": plan.to_record()},
-                mechanism.guarantee,
-                mechanism.fingerprint,
-                lambda: _memory(draw_integers(plan.law, plan.scale, len(plan.read)), {}, {}),
-            )
+
+            def draw(ledger: Ledger | None, label: str) -> Memory:
+                if ledger is not None:
+                    fingerprint = mechanism.fingerprint
+                    ledger.charge(mechanism.guarantee, fingerprint=fingerprint, label=label)
+                return _memory(draw_integers(plan.law, plan.scale, len(plan.read)), {}, {})
+
+            return Beginning({**chosen, "plan": plan.to_record()}, draw)
 
         def check(settings: Mapping[str, Any], memory: Memory) -> None:
             for name, value in chosen.items():

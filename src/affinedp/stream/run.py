@@ -31,7 +31,6 @@ from typing import Any
 from affinedp.budget.ledger import Ledger
 from affinedp.budget.state import now
 from affinedp.errors import AffineDPError
-from affinedp.promise.guarantee import Guarantee
 
 # A block holds the steps of so many seconds, and so many at most.
 BLOCK_SECONDS, BLOCK_STEPS = 0.25, 256
@@ -80,12 +79,14 @@ class Owner:
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a run is drawn for: public settings, what it is charged, and how its memory is drawn."""
+    """What a run is drawn for: public settings, and what charges a ledger and draws its memory.
+
+    ``draw`` is called with the ledger, or None if nothing is to be charged, and with the label of
+    the charge.
+    """
 
     settings: Mapping[str, Any]
-    guarantee: Guarantee
-    fingerprint: str
-    draw: Callable[[], Memory]
+    draw: Callable[[Ledger | None, str], Memory]
     until: int = 0
 
 
@@ -127,6 +128,7 @@ class Run:
         self.opened, self.until = 0, 0
         self.memory: Memory = {}
         self._pending: dict[int, bytes] = {}
+        self._aside: dict[Path, Path] = {}
         # what is given back when the run is closed: the next step, and the memory there
         self.rest: Callable[[], tuple[int, Memory]] | None = None
         if not os.path.lexists(self.path):
@@ -289,30 +291,30 @@ class Run:
                 self._asked.ledger.settle(entry.id)
 
     def _begin(self, begin: Callable[[], Beginning]) -> None:
-        """Charge and draw; what is refused before that leaves nothing behind."""
+        """Charge and draw; what is refused without a charge leaves nothing behind."""
         # a copy of a file without a draw is another run, with a charge of its own
         identity = hashlib.sha256(self._salt + _place(self.path).encode()).hexdigest()[:32]
         if any(known.opened for known in _registered(self.path) if known.id == identity):
             raise RunError(_older(self.path))
         self._head = {"id": identity}
-        ledger, paid = self._asked.ledger, bool(self._charges(re.escape(self._suffix)))
+        paid = bool(self._charges(re.escape(self._suffix)))
         try:
             beginning = begin()
-            if ledger is not None and not paid:
-                label = self._label + self._suffix
-                ledger.charge(beginning.guarantee, fingerprint=beginning.fingerprint, label=label)
+            self.until, self.memory = (
+                beginning.until,
+                beginning.draw(None if paid else self._asked.ledger, self._label + self._suffix),
+            )
         except BaseException:
-            if not paid:
-                with suppress(OSError):
-                    self.path.unlink()
+            with suppress(AffineDPError):  # of a ledger that cannot be asked: it may be charged
+                if not self._charges(re.escape(self._suffix)):
+                    self._undo()
             raise
         self._note(None)
-        self.until, self.memory = beginning.until, beginning.draw()
         head = {"owner": self.owner.name, "created": now(), "settings": beginning.settings}
         text = json.dumps([head, self.memory])
         self._head = json.loads(json.dumps(head)) | {
             "id": identity,
-            "charged": ledger is not None,
+            "charged": self._asked.ledger is not None,
             "commitment": hashlib.sha256(self._salt + text.encode()).hexdigest(),
         }
 
@@ -372,7 +374,8 @@ class Run:
         aside = ".aside-" + re.sub(r"[^0-9]", "", now())[:20]
         for name in (path, path.with_name(path.name + "-journal")):
             if os.path.lexists(name):
-                os.rename(name, name.with_name(name.name + aside))
+                self._aside[name] = Path(os.fspath(name) + aside)
+                os.rename(name, self._aside[name])
         try:
             handle, part = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
         except OSError as error:
@@ -394,6 +397,13 @@ class Run:
             ) from None
         finally:
             os.unlink(part)
+
+    def _undo(self) -> None:
+        """Leave the folder as it was: nothing was charged, and nothing drawn."""
+        with suppress(OSError):
+            self.path.unlink()
+            for name, aside in self._aside.items():
+                os.rename(aside, name)
 
     def _refuse_redraw(self, reason: str) -> None:
         if self._asked.redraw and self._asked.ledger is not None:
@@ -568,11 +578,13 @@ def _refuse_foreign(path: Path, db: sqlite3.Connection) -> None:
 @contextmanager
 def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
     """One transaction on the file of this name, on the disk at its end or undone."""
-    before = _identity(path)
+    before, moved = _identity(path), f"{path} was moved or replaced while it was open"
+    if before is None:
+        raise RunError(moved)
     with _connected(path) as db:
         db.execute("BEGIN IMMEDIATE")
-        if before is None or _identity(path) != before:
-            raise RunError(f"{path} was moved or replaced while it was open")
+        if _identity(path) != before:
+            raise RunError(moved)
         yield db
         db.execute("COMMIT")
 

@@ -432,8 +432,8 @@ def _beginning(
         raise RunError("there is no state yet: say which noise to draw")
     mechanism = noise.mechanism(agent)
 
-    def draw() -> Memory:
-        (first,) = mechanism.release([value], bound=noise.bound)
+    def draw(ledger: Ledger | None, label: str) -> Memory:
+        (first,) = mechanism.release([value], ledger=ledger, label=label, bound=noise.bound)
         return {
             "value": value.hex(),
             "first": float(first).hex(),
@@ -442,7 +442,7 @@ def _beginning(
         }
 
     settings = {"agent": agent, "noise": noise.record()}
-    return Beginning(settings, mechanism.guarantee, mechanism.fingerprint, draw, until=1)
+    return Beginning(settings, draw, until=1)
 
 
 def _check_noise(

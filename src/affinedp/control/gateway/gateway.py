@@ -141,12 +141,13 @@ class Gateway:
         def begin() -> Beginning:
             plan = kind.plan(sensor, fresh_noise)
             check_useful(sensor, spread(kind, plan), kind.cost(sensor))
-            return Beginning(
-                {**chosen, "plan": plan.to_record()},
-                kind.guarantee,
-                kind.fingerprint,
-                lambda: _memory(kind.draw(plan), None),
-            )
+
+            def draw(ledger: Ledger | None, label: str) -> Memory:
+                if ledger is not None:
+                    ledger.charge(kind.guarantee, fingerprint=kind.fingerprint, label=label)
+                return _memory(kind.draw(plan), None)
+
+            return Beginning({**chosen, "plan": plan.to_record()}, draw)
 
         def check(settings: Mapping[str, Any], memory: Memory) -> None:
             _refuse_other(chosen, settings)

@@ -290,7 +290,7 @@ class StationaryKind(Kind):
                 "reach=Reach(start, B, inputs, D)"
             )
         steps = min(self.steps, MOST_REACHED)
-        if sensor.low and self.steps > MOST_REACHED:
+        if sensor.low and reach is not None and self.steps > MOST_REACHED:
             raise AffineDPError(
                 f"whether a sensor stays in its range is worked out for up to {MOST_REACHED:,} "
                 "steps: give horizon=, how many steps this run has at most"
