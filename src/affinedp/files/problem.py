@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.equations.text import LinearEquations, parse_equations
+from affinedp.domains.text import LinearEquations, parse_equations
 from affinedp.errors import AffineDPError
 from affinedp.files.declared import Document, Field, FileKind
 from affinedp.files.matrices import fitted, zeros
