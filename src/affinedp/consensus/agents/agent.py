@@ -25,6 +25,7 @@ from typing import Any, Literal, NoReturn
 from affinedp.arrays import exact_doubles
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.message import (
+    LARGEST_RUN,
     AgentMessage,
     checked_name,
     checked_number,
@@ -42,7 +43,6 @@ from affinedp.consensus.protocol.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError, look
-from affinedp.wire.messages import LARGEST_STEP
 
 Heard = Literal["new", "repeated", "late", "own", "of an earlier run"]
 
@@ -114,7 +114,7 @@ class Agent:
         rerun: bool = False,
         run: int | None = None,
     ) -> None:
-        if run is not None and (rerun or type(run) is not int or not 0 < run <= LARGEST_STEP):
+        if run is not None and (rerun or type(run) is not int or not 0 < run <= LARGEST_RUN):
             raise AffineDPError("run is a whole number from 1 on, without rerun")
         self._name = checked_name(name)
         asked = Asked(ledger, label or f"agent {self._name}, {Path(state).name}", redraw)
@@ -139,7 +139,7 @@ class Agent:
         self._recent: dict[int, Any] = {}
         begun = _next_run(self.run, again, run)
         if begun is not None:
-            if begun > LARGEST_STEP:
+            if begun > LARGEST_RUN:
                 self.close()
                 raise RunError(
                     f"{self._run.path} is in run {self.run}, and no number is left for the next "
