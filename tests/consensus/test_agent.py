@@ -175,7 +175,7 @@ def test_the_rounds_of_a_poisoned_state_are_gone_with_the_run(agent, tmp_path):
     agent.hear(said("1", 0, 4.0))
     agent.hear(said("5", 0, 8.0))
     agent.advance()
-    first = agent._state.first
+    first = agent._own(0)
     agent.close()
     with sqlite3.connect(tmp_path / "3.db") as connection:
         connection.execute("UPDATE sent SET outputs = x'00'")
@@ -339,7 +339,7 @@ def test_secrets_are_not_shown(agent):
         repr(agent),
         repr(vars(agent)),
         str(agent.message_to("1")),
-        repr(agent._state.draw),
+        repr(agent._run),
     ):
         assert "20.0" not in text
     with pytest.raises(AffineDPError, match="not copied"):
