@@ -83,7 +83,7 @@ def test_launch_poison_and_rerun(network, tmp_path):
     for name in VALUES:
         with read_state(home / f"{name}.db") as agent:
             assert (agent.run, agent.round) == (2, 4)
-            assert agent._state.first == y[name], "the same first message"
+            assert agent._own(0) == y[name], "the same first message"
     heard = [json.loads(line)["payload"] for line in (home / "seen.jsonl").open(encoding="utf-8")]
     assert any(set(json.loads(text)) == {"message", "session", "for", "tag"} for text in heard)
 

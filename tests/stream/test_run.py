@@ -20,7 +20,7 @@ from affinedp.budget.ledger import BudgetExceededError, Ledger
 from affinedp.consensus.agents.noise import AgentNoise
 from affinedp.errors import AffineDPError
 from affinedp.stream import run as run_module
-from affinedp.stream.run import REGISTER, Asked, Beginning, Owner, Run, RunError, look
+from affinedp.stream.run import REGISTER, Asked, Beginning, Owner, Run, RunError
 from disks import MortalDisk, SmallDisk
 
 MECHANISM = AgentNoise(epsilon=1.0, delta=0.01).mechanism()
@@ -86,7 +86,11 @@ def test_what_is_committed_is_found_again(path):
     run.commit(4, run.memory, forget=1)
     assert [run.sent(step) for step in range(3)] == [None, None, b"third"]
     run.close()
-    assert look(path, OWNER) == ({"a": 1}, {"number": number, "at": 3})
+    seen = Run.look(path, OWNER)
+    assert (seen.settings, seen.memory, seen.sent(2)) == ({"a": 1}, run.memory, b"third")
+    with pytest.raises(RunError, match="was only looked at"):
+        advanced(seen, 9)
+    advanced(opened(path), 9)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert names(path) == [REGISTER, "run.db"]
 
@@ -148,22 +152,24 @@ def test_a_second_opening_takes_over(path):
 
 KILLED = """
     import os, sys
+    from contextlib import suppress
     from affinedp.budget.ledger import Ledger
     sys.path.insert(0, sys.argv[4])
     from test_run import advanced, opened
 
-    def idle():
-        try:
-            os.unlink("/nowhere/at/all")
-        except OSError:
-            pass
-
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    idle = {
+        "pwrite64": lambda: os.pwrite(devnull, b"", 0),
+        "fdatasync": lambda: os.fdatasync(devnull),
+        "unlink": lambda: os.unlink("/nowhere/at/all"),
+    }[sys.argv[5]]
     for i in range(int(sys.argv[2])):
         folder = f"{sys.argv[1]}/{i}"
         child = os.fork()
         if child == 0:
-            for _ in range(int(sys.argv[3]) - 4 * i):
-                idle()
+            for _ in range(int(sys.argv[3]) - i * int(sys.argv[6])):
+                with suppress(OSError):
+                    idle()
             out = os.open(f"{folder}/out", os.O_WRONLY | os.O_CREAT)
             ledger = Ledger(f"{folder}/budget")
             run = opened(f"{folder}/run", ledger=ledger)
@@ -181,22 +187,23 @@ KILLED = """
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace, to kill at a system call")
-def test_killed_at_every_write(tmp_path):
-    """Each child is killed four calls later than the one before, from another place every time.
+@pytest.mark.parametrize(("call", "every"), [("pwrite64", 9), ("fdatasync", 3), ("unlink", 1)])
+def test_killed_at_every_write(tmp_path, call, every):
+    """Each child is killed some calls later than the one before, from another place every time.
 
     Calls are writes, syncs and removals, those of the ledger included.
     """
-    count, calls = 38, "pwrite64,fdatasync,fsync,unlink,link,ftruncate"
-    code = textwrap.dedent(KILLED)
+    count, code = 14, textwrap.dedent(KILLED)
     for i in range(count):
         (tmp_path / str(i)).mkdir()
         with Ledger(tmp_path / str(i) / "budget", epsilon=9, delta=0.1, protects="a thing"):
             pass
-    last = str(4 * count - random.randrange(4))
-    inject = f"inject={calls}:signal=KILL:when={4 * count}"
+    last = str(every * count - random.randrange(every))
+    inject = f"inject={call}:signal=KILL:when={every * count}"
     done = subprocess.run(
-        ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={calls}", "-e", inject,
-         sys.executable, "-c", code, tmp_path, str(count), last, Path(__file__).parent],
+        ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={call}", "-e", inject,
+         sys.executable, "-c", code, tmp_path, str(count), last, Path(__file__).parent,
+         call, str(every)],
         capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path])},
     )  # fmt: skip
@@ -572,7 +579,7 @@ def test_files_of_others(path):
     with pytest.raises(RunError, match=r"another kind of run \(thing\)"):
         opened(path, Owner("other", "subject"))
     with pytest.raises(RunError, match="not the state"):
-        look(path, Owner("other", "subject"))
+        Run.look(path, Owner("other", "subject"))
     path.chmod(0o640)
     with pytest.raises(RunError, match="chmod 600"):
         opened(path)
@@ -640,7 +647,7 @@ def test_flipped_bytes_never_pass_for_the_run(path):
         damaged[place] ^= 1 << random.randrange(8)
         path.write_bytes(damaged)
         try:
-            _, found = look(path, OWNER)
+            found = Run.look(path, OWNER).memory
         except RunError:
             continue
         assert found == memory

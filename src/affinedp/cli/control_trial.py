@@ -68,6 +68,7 @@ def trial(
     else:
         expect(noise, "noise of a loop")
         designed = load_noise(noise)
+        read.check_noise(designed)
     guarantee = designed.guarantee
     running: dict[str, subprocess.Popen[bytes]] = {}
     with ExitStack() as stack:

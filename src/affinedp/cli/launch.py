@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +23,6 @@ from affinedp.progress import Progress
 
 if TYPE_CHECKING:
     from affinedp.consensus.network_file import NetworkFile
-    from affinedp.consensus.private import PrivateConsensus
     from affinedp.mqtt.listening import Monitor
 
 LOOK = 0.1  # seconds between two looks at the processes
@@ -75,7 +74,7 @@ def launch(
     one_end = len(reached) == len(names) and len(set(reached)) == 1 and reached[0][1] == goal
     if one_end and not rerun:  # nobody would speak any more
         typer.echo("all agents have done their rounds: --rerun begins again", err=True)
-        _show(home, found.consensus, as_json)
+        _show(home, names, as_json)
         return
     values = _value_files(found, home)
     if sealed:
@@ -109,7 +108,7 @@ def launch(
             typer.echo("its draw is kept: launch again, with --rerun to begin anew", err=True)
             raise typer.Exit(code if 0 < code < 126 else 4)
         if not stop.is_set():
-            _show(home, found.consensus, as_json)
+            _show(home, names, as_json)
 
 
 def keys(
@@ -136,14 +135,14 @@ def keys(
 
 
 def _reached(home: Path, found: NetworkFile) -> list[tuple[int, int]]:
-    """Run and round of every agent that has a state; refused while it runs, or for other values."""
+    """Run and round of every agent that has a state; refused for other values."""
     from affinedp.consensus.agents.agent import read_state
 
     reached = []
     for name in found.consensus.process_names:
         if (home / f"{name}.db").exists():
-            with read_state(home / f"{name}.db", found.values.get(name)) as agent:
-                reached.append((agent.run, agent.round))
+            agent = read_state(home / f"{name}.db", found.values.get(name))
+            reached.append((agent.run, agent.round))
     return reached
 
 
@@ -167,8 +166,8 @@ def _value_files(found: NetworkFile, home: Path) -> dict[str, Path]:
     files = {}
     for name in found.consensus.process_names:
         if name not in found.values:
-            if any((home / file).exists() for file in (f"{name}.db", f".{name}.db.part")):
-                continue  # the state, or what a crash left of it, holds the value
+            if (home / f"{name}.db").exists():
+                continue  # the state holds the value
             raise AffineDPError(
                 f"there is no value for agent {name!r}: a trial needs all of them, in [values] of "
                 "the network file"
@@ -214,27 +213,32 @@ def _watch(
     return None
 
 
-def _show(home: Path, consensus: PrivateConsensus, as_json: bool) -> None:
-    """What was asked for, and the last messages, which are public: as the agents said them."""
+def _show(home: Path, names: Sequence[str], as_json: bool) -> None:
+    """What was drawn and asked for, and the last messages, which are public: as the states say."""
     from affinedp.consensus.agents.agent import read_state
 
-    names, noise = consensus.process_names, consensus.noise
+    agents = [read_state(home / f"{name}.db") for name in names]
+    found = [{"agent": one.name, "round": one.round, "message": one.y} for one in agents]
+    drawn = [one.noise.record() for one in agents]
     asked = None
-    if noise.epsilon is not None:  # refused where an agent's noise does not keep it
-        agents = consensus.network.names
-        kept = all(consensus.agent_guarantee(name).keeps_asked() for name in agents)
-        asked = {"epsilon": float(noise.epsilon.max()), "delta": noise.delta, "holds": kept}
-    found = []
-    for name in names:
-        with read_state(home / f"{name}.db") as agent:
-            found.append({"agent": name, "round": agent.round, "message": agent.y})
+    if all("epsilon" in noise for noise in drawn):
+        kept = all(
+            one.guarantee.holds(noise["epsilon"], noise.get("delta", 0.0))
+            for one, noise in zip(agents, drawn)
+        )
+        asked = {
+            "epsilon": max(noise["epsilon"] for noise in drawn),
+            "delta": max(noise.get("delta", 0.0) for noise in drawn),
+            "holds": kept,
+        }
     if as_json:
         say_json({"asked": asked, "agents": found})
         return
     if asked is not None:
         verdict = "keep" if asked["holds"] else "do NOT keep"
-        same = noise.mu.min() == noise.mu.max()
-        apart = f"{noise.mu[0]:g}" if same else "their μ"  # never more than every agent's own
+        distances = {noise["mu"] for noise in drawn}
+        # never more than every agent's own
+        apart = f"{distances.pop():g}" if len(distances) == 1 else "their μ"
         say(
             f"the messages of every agent {verdict} ε = {asked['epsilon']:g} at δ = "
             f"{asked['delta']:g}, for values up to {apart} apart, however long it runs"

@@ -120,17 +120,7 @@ class Run:
         check: Callable[[Mapping[str, Any], Memory], None],
         asked: Asked,
     ) -> None:
-        self.path, self.owner, self._asked = _real(path), owner, asked
-        self._label = asked.label or f"{owner.name} {self.path.name}"
-        self._lock, self._inside, self._closing = threading.RLock(), False, False
-        self._ended = ""
-        self._head: dict[str, Any] = {}
-        self.opened, self.until = 0, 0
-        self.memory: Memory = {}
-        self._pending: dict[int, bytes] = {}
-        self._aside: dict[Path, Path] = {}
-        # what is given back when the run is closed: the next step, and the memory there
-        self.rest: Callable[[], tuple[int, Memory]] | None = None
+        self._set_up(path, owner, asked)
         if not os.path.lexists(self.path):
             self._make_new()
         try:
@@ -145,6 +135,38 @@ class Run:
             self._open(begin, check)
         self._since = (self.until, time.monotonic())
         _open_runs.add(self)
+
+    @classmethod
+    def look(cls, path: str | os.PathLike[str], owner: Owner) -> Run:
+        """Return a run as it is, without taking it over: it tells, and commits nothing."""
+        run = cls.__new__(cls)
+        run._set_up(path, owner, Asked())
+        _refuse_unusual(run.path)
+        with _connected(run.path) as db:
+            _refuse_foreign(run.path, db)
+            row = _row(run.path, db)
+        if row.memory is None or row.head.get("owner") != owner.name:
+            raise RunError(f"{run.path} is not the state of this kind of run: {owner.name}")
+        run._take(row, row.memory)
+        run._end("was only looked at")
+        return run
+
+    def _set_up(self, path: str | os.PathLike[str], owner: Owner, asked: Asked) -> None:
+        self.path, self.owner, self._asked = _real(path), owner, asked
+        self._label = asked.label or f"{owner.name} {self.path.name}"
+        self._lock, self._inside, self._closing = threading.RLock(), False, False
+        self._ended = ""
+        self._head: dict[str, Any] = {}
+        self.opened, self.until = 0, 0
+        self.memory: Memory = {}
+        self._pending: dict[int, bytes] = {}
+        self._aside: dict[Path, Path] = {}
+        # what is given back when the run is closed: the next step, and the memory there
+        self.rest: Callable[[], tuple[int, Memory]] | None = None
+
+    def _take(self, row: _Row, memory: Memory) -> None:
+        self._salt, self.opened, self.until = row.salt, row.opened, row.until
+        self._head, self.memory = row.head, memory
 
     # ------------------------------------------------------------------ what it holds
 
@@ -276,12 +298,11 @@ class Run:
         with _transaction(self.path) as db:
             _refuse_foreign(self.path, db)
             row = _row(self.path, db)
-            self._salt, self.opened, self.until = row.salt, row.opened, row.until
             before = (row.opened, row.until)
+            self._take(row, row.memory or {})
             if row.memory is None:
                 self._begin(begin)
             else:
-                self._head, self.memory = row.head, row.memory
                 self._check(check)
             self.opened += 1
             self._write(db, self.until, self.memory, before)
@@ -461,18 +482,6 @@ class Run:
 
     def __reduce__(self) -> Any:
         raise AffineDPError(f"a {self.owner.name} is not copied: it holds the only draw")
-
-
-def look(path: str | os.PathLike[str], owner: Owner) -> tuple[Mapping[str, Any], Memory]:
-    """Return settings and memory of a run, without opening it."""
-    real = _real(path)
-    _refuse_unusual(real)
-    with _connected(real) as db:
-        _refuse_foreign(real, db)
-        row = _row(real, db)
-    if row.memory is None or row.head.get("owner") != owner.name:
-        raise RunError(f"{real} is not the state of this kind of run: {owner.name}")
-    return row.head["settings"], row.memory
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from affinedp.consensus.agents.refusals import (
 from affinedp.consensus.protocol.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
-from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError, look
+from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 
 Heard = Literal["new", "repeated", "late", "own", "of an earlier run"]
 
@@ -134,9 +134,7 @@ class Agent:
                     f"change within a run. {FREE}, also with others"
                 )
 
-        self._run = Run(state, AGENT, begin, check, asked)
-        # what was read or written last: a hub is asked for it by every one of its neighbours
-        self._recent: dict[int, Any] = {}
+        self._set_up(Run(state, AGENT, begin, check, asked))
         begun = _next_run(self.run, again, run)
         if begun is not None:
             if begun > LARGEST_RUN:
@@ -148,6 +146,11 @@ class Agent:
             memory = {**self._run.memory, "run": begun, "weights": dict(self._weights)}
             self._run.commit(1, memory, forget=self._run.until)
         self._y = self._own(self.round)
+
+    def _set_up(self, run: Run) -> None:
+        self._run = run
+        # what was read or written last: a hub is asked for it by every one of its neighbours
+        self._recent: dict[int, Any] = {}
         self._heard: dict[tuple[str, int], float] = {}  # of this round and the next
         self._rounds: dict[str, int] = {}
 
@@ -203,9 +206,14 @@ class Agent:
         return self._run.commitment
 
     @property
+    def noise(self) -> AgentNoise:
+        """What was drawn with, as the state says."""
+        return AgentNoise(**self._run.settings["noise"])
+
+    @property
     def guarantee(self) -> Guarantee:
         """What all messages together promise, however long it runs (Theorem 4)."""
-        promise = AgentNoise(**self._run.settings["noise"]).mechanism(self._name).guarantee
+        promise = self.noise.mechanism(self._name).guarantee
         warnings = ["it is about messages: a state or a corrected read-out reveals the draw"]
         warnings += self._run.warnings
         return replace(promise, warnings=(*promise.warnings, *warnings))
@@ -409,7 +417,7 @@ class Agent:
 
 
 def read_state(state: str | os.PathLike[str], value: float | None = None) -> Agent:
-    """Open the agent of an existing state, as it is.
+    """Return the agent of an existing state as it is; one that runs goes on.
 
     Parameters
     ----------
@@ -417,9 +425,19 @@ def read_state(state: str | os.PathLike[str], value: float | None = None) -> Age
         Its file.
     value : float, optional
         Secret: refused if it is not the one that the state was drawn for.
+
+    Returns
+    -------
+    Agent
+        It tells everything, and does not advance.
     """
-    settings, memory = look(state, AGENT)
-    return Agent(settings["agent"], memory["weights"], state=state, value=value)
+    run = Run.look(state, AGENT)
+    agent = Agent.__new__(Agent)
+    agent._name, agent._weights = run.settings["agent"], dict(run.memory["weights"])
+    _check_noise(agent._name, value, None, run.settings, run.memory)
+    agent._set_up(run)
+    agent._y = agent._own(agent.round)
+    return agent
 
 
 def _beginning(

@@ -148,6 +148,48 @@ class LoopFile:
         plant = self.loop.plant
         return Dynamics(plant.A, plant.C, self.horizon, plant.state_names, plant.output_names)
 
+    def check_noise(self, noise: Any) -> None:
+        """Refuse noise that was made for another plant, or keeps less than the file asks for.
+
+        Parameters
+        ----------
+        noise : TrajectoryMechanism or StationaryMechanism
+            Noise with a promise.
+        """
+        if not self._is_plant_of(noise):
+            raise AffineDPError(
+                "this noise was made for another plant than that of the loop: what it hides there "
+                "may be bare here. Design it for this loop"
+            )
+        epsilon, delta, kind = self.epsilon, self.delta or 0.0, noise.neighbours.kind
+        if epsilon is None:
+            return
+        if kind != self.neighbours or not noise.guarantee.holds(epsilon, delta):
+            raise AffineDPError(
+                f"the loop asks for ε = {epsilon:g} at δ = {delta:g} about {self.neighbours} "
+                f"neighbours, which this noise, made for {kind} ones, does not keep"
+            )
+
+    def _is_plant_of(self, noise: Any) -> bool:
+        """Whether the noise was made for the very numbers of the plant."""
+        if not hasattr(noise.neighbours, "plant"):
+            made = noise.dynamics
+            pairs = [(made.A, self.dynamics.A), (made.C, self.dynamics.C)]
+            return all(np.array_equal(*pair) for pair in pairs)
+        from affinedp.control.stationary.inputs import forward_states, private_inputs
+
+        private = noise.neighbours
+        mu = dict(zip(private.input_names, private.mu.tolist()))
+        try:
+            if private.kind == "forward":
+                ours = forward_states(self.dynamics, mu)
+            else:
+                ours = private_inputs(self.private, mu)
+        except AffineDPError:
+            return False
+        found, wanted = private.plant, ours.plant
+        return all(np.array_equal(getattr(found, name), getattr(wanted, name)) for name in "ABCD")
+
 
 def read_loop(path: str | Path) -> LoopFile:
     """Read and check a loop file.
