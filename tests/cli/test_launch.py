@@ -54,6 +54,10 @@ def test_launch_poison_and_rerun(network, tmp_path):
         assert fewer.wait() == 2, fewer.said
     assert "beyond the 2 rounds" in fewer.said
     text = network.read_text()
+    network.write_text(text.replace("epsilon = 1.0", "epsilon = 0.25"))
+    with launched(network) as edited:
+        assert edited.wait() == 0, edited.said
+    assert "keep ε = 1 at" in edited.said, "what is said of messages is what was drawn"
     network.write_text(text.replace('"b" = 20.0', '"b" = 21.0'))
     with launched(network) as changed:
         assert changed.wait() == 2, changed.said

@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.control import control_app
+from affinedp.cli.control_design import design_loop
 from affinedp.cli.sensor import read_scales
+from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.connection import Connection
@@ -63,6 +65,37 @@ def test_trial(loop, tmp_path, named):
     assert "plant/y" not in {message["topic"] for message in seen}, "the truth stays at its broker"
     with pytest.raises(AffineDPError, match="a second drive needs a second draw"):
         CliRunner().invoke(control_app, ["trial", str(loop)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("[[1, 0.1], [0, 1]]", "[[0.5, 0.1], [0, 1]]"), "another plant"),
+        (("C = [[1, 0]]", "C = [[2, 0]]"), "another plant"),
+        (("epsilon = 1.0", "epsilon = 0.5"), "asks for ε = 0.5"),
+        (("delta = 0.01", 'delta = 0.01\nneighbours = "manifold"'), "about manifold neighbours"),
+    ],
+)
+def test_noise_of_another_loop(loop, tmp_path, change, words):
+    invoke = CliRunner().invoke
+    made = tmp_path / "noise.json"
+    design_loop(read_loop(loop), None, None).save(made)
+    loop.write_text(LOOP.replace(*change))
+    with pytest.raises(AffineDPError, match=words):
+        invoke(control_app, ["trial", str(loop), "--mechanism", str(made)], catch_exceptions=False)
+
+
+def test_noise_of_the_same_loop_is_taken(loop):
+    text = LOOP.replace("[[1, 0.1], [0, 1]]", "[[0.9, 0.1], [0, 0.8]]").replace(
+        "x0", "E = [[1], [0]]\nx0"
+    )
+    for kind in ("time-local", "initial", "forward", "input"):
+        loop.write_text(text + f'neighbours = "{kind}"\n')
+        read = read_loop(loop)
+        read.check_noise(design_loop(read, None, None))
+    loop.write_text(text.replace("E = [[1], [0]]", "E = [[1], [1]]") + 'neighbours = "input"\n')
+    with pytest.raises(AffineDPError, match="another plant"):
+        read_loop(loop).check_noise(design_loop(read, None, None))
 
 
 @pytest.mark.slow
