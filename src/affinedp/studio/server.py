@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from importlib import resources
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -18,10 +19,9 @@ from affinedp import __version__
 from affinedp.errors import AffineDPError
 from affinedp.studio.guard import Guard
 from affinedp.studio.jobs import Busy, Job, Jobs
-from affinedp.studio.looking import Reading
+from affinedp.studio.looking import Described, Reading
+from affinedp.studio.publishing import Releases
 from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Tied, Wish
-from affinedp.studio.releasing import Releases
-from affinedp.studio.tied_rows import Described
 from affinedp.studio.uploads import MOST_BYTES, Shelf, checked_kind
 
 # How long a question waits for its answer before it is told how far that is.
@@ -36,45 +36,40 @@ NUMBERS = {
     "int_parsing": "this is not a whole number",
     "int_from_float": "this is not a whole number",
 }
+# What is computed of a question alone, so that its answer may be kept.
+ASKED: Mapping[str, type[BaseModel]] = {
+    "check": Question,
+    "leak": Question,
+    "design": Question,
+    "solve": Wish,
+    "control": Plant,
+    "consensus": Meeting,
+}
 JobNumber = Annotated[str, Header(alias="x-studio-job", pattern=r"^[A-Za-z0-9_-]{8,64}$")]
 
 
 def create_app(token: str, hosts: tuple[str, ...], jobs: Jobs | None = None) -> Guard:
-    """Return the studio, which answers nobody without the token.
-
-    Parameters
-    ----------
-    token : str
-        The secret of this run.
-    hosts : tuple of str
-        Host and port under which it is called.
-    jobs : Jobs, optional
-        Where computations run.
-    """
+    """Return the studio, which answers nobody without the token, nor under another host."""
     running = jobs or Jobs()
+    shelf = Shelf()
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _refusals(app)
     _pages(app)
-    _questions(app, running, shelf := Shelf())
     _files(app, running, shelf)
     _releases(app, Releases(running, shelf))
+    _questions(app, running, shelf)
     return Guard(app, token, hosts, MOST_BYTES)
 
 
 def key_of(question: BaseModel) -> str:
-    """Return a question as text, the same for the same question.
-
-    Parameters
-    ----------
-    question : BaseModel
-        What is asked.
-    """
+    """Return a question as text, the same for the same question."""
     return question.model_dump_json()
 
 
 def _refusals(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    @app.exception_handler(ValidationError)
+    async def invalid(_: Request, error: RequestValidationError | ValidationError) -> JSONResponse:
         first = error.errors()[0]
         words = [str(part) for part in first["loc"] if part not in ("body", "query")]
         said = NUMBERS.get(first["type"], first["msg"])
@@ -102,39 +97,12 @@ def _pages(app: FastAPI) -> None:
     def static(name: str) -> Response:
         return _static(name)
 
-
-def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     @app.get("/api/hello")
     def hello() -> dict[str, Any]:
         return {"version": __version__, "most_bytes": MOST_BYTES}
 
-    def ask(task: str, question: BaseModel, number: str) -> Response:
-        return _told(jobs.start(number, task, question, key_of(question)))
 
-    @app.post("/api/check")
-    def check(question: Question, number: JobNumber) -> Response:
-        return ask("check", question, number)
-
-    @app.post("/api/leak")
-    def leak(question: Question, number: JobNumber) -> Response:
-        return ask("leak", question, number)
-
-    @app.post("/api/design")
-    def design(question: Question, number: JobNumber) -> Response:
-        return ask("design", question, number)
-
-    @app.post("/api/solve")
-    def solve(wish: Wish, number: JobNumber) -> Response:
-        return ask("solve", wish, number)
-
-    @app.post("/api/control")
-    def control(plant: Plant, number: JobNumber) -> Response:
-        return ask("control", plant, number)
-
-    @app.post("/api/consensus")
-    def consensus(meeting: Meeting, number: JobNumber) -> Response:
-        return ask("consensus", meeting, number)
-
+def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     @app.post("/api/discover")
     def discover(look: Look, number: JobNumber) -> Response:
         reading = Reading(shelf.get(look.file), look.known, look.epsilon, look.delta)
@@ -143,6 +111,13 @@ def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     @app.post("/api/table")
     def table(tied: Tied, number: JobNumber) -> Response:
         return _told(jobs.start(number, "table", Described(shelf.get(tied.file), tied.text)))
+
+    @app.post("/api/{task}")
+    def ask(task: str, number: JobNumber, asked: Annotated[Any, Body()]) -> Response:
+        if task not in ASKED:
+            raise HTTPException(404)
+        question = ASKED[task].model_validate(asked)
+        return _told(jobs.start(number, task, question, key_of(question)))
 
     @app.get("/api/jobs/{number}")
     def follow(number: str) -> Response:

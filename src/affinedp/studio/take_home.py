@@ -28,19 +28,7 @@ COVERED = "An equation that the public knows and that is missing above is not co
 
 
 def files(question: Question, known: Known, shown: dict[str, Any], mechanism: str) -> Any:
-    """Return the four files by name.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    known : Known
-        Equations and neighbours.
-    shown : dict
-        What step 3 shows.
-    mechanism : str
-        The saved mechanism.
-    """
+    """Return the four files by name."""
     return {
         "publish.py": script(question, known, shown),
         "problem.toml": problem_file(question, known),
@@ -50,17 +38,7 @@ def files(question: Question, known: Known, shown: dict[str, Any], mechanism: st
 
 
 def script(question: Question, known: Known, shown: dict[str, Any]) -> str:
-    """Return a Python script that designs the noise again, tells its numbers and saves it.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    known : Known
-        Equations and neighbours.
-    shown : dict
-        What step 3 shows.
-    """
+    """Return a Python script that designs the noise again, tells its numbers and saves it."""
     forgetful = forgetful_noise(known, question)
     scales = np.asarray(forgetful.root).diagonal().tolist()
     public = ', public_entries="allow"' if known.manifold.public_entries else ""
@@ -117,15 +95,7 @@ def script(question: Question, known: Known, shown: dict[str, Any]) -> str:
 
 
 def problem_file(question: Question, known: Known) -> str:
-    """Return the problem as TOML, for the command line.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    known : Known
-        Equations and neighbours.
-    """
+    """Return the problem as TOML, for the command line."""
     lines = [
         f"# affinedp design problem.toml --law {question.law} -o mechanism.json",
         f"# {COVERED}",
@@ -145,17 +115,7 @@ def problem_file(question: Question, known: Known) -> str:
 
 
 def report(question: Question, known: Known, shown: dict[str, Any]) -> str:
-    """Return one page in plain words, for whoever decides and does not read formulas.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    known : Known
-        Equations and neighbours.
-    shown : dict
-        What step 3 shows.
-    """
+    """Return one page in plain words, for whoever decides and does not read formulas."""
     delta = f", plus a chance of {question.delta:g}," if question.delta else ""
     odds = 100 * shown["odds"]
     rows = "".join(

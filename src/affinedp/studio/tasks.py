@@ -7,29 +7,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from affinedp.progress import Progress
 from affinedp.studio import (
     answers,
     applications,
-    checking,
     looking,
+    problem,
     publishing,
     take_home,
-    tied_rows,
     uploads,
 )
 from affinedp.studio.question import Question
 
 
 def design(question: Question) -> dict[str, Any]:
-    """Return what step 3 shows, and the mechanism as its file.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    """
-    from affinedp.progress import Progress
-
+    """Return what step 3 shows, and what can be taken home."""
     with Progress("the noise") as bar:
         bar.update(0.05, "designing the least noise")
         known, mechanism = answers.designed(question)
@@ -42,7 +34,7 @@ def design(question: Question) -> dict[str, Any]:
 
 
 TASKS: Mapping[str, Callable[[Any], Any]] = {
-    "check": checking.check,
+    "check": problem.check,
     "leak": answers.leak,
     "design": design,
     "solve": answers.solve,
@@ -50,7 +42,7 @@ TASKS: Mapping[str, Callable[[Any], Any]] = {
     "consensus": applications.consensus,
     "peek": uploads.peek,
     "discover": looking.discover_in,
-    "table": tied_rows.table,
+    "table": looking.table,
     "preview": publishing.preview,
     "publish": publishing.publish,
 }
