@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from affinedp.consensus import PrivateConsensus
-from affinedp.consensus.protocol import behaviour as behaviour_module
-from affinedp.consensus.protocol.probes import trace_interval
+from affinedp.consensus import private as behaviour_module
+from affinedp.consensus.error_curves import trace_interval
 from affinedp.errors import AffineDPError
 from networks import bridged, precise_second
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import affinedp as adp
 from affinedp.consensus import NetworkError, PrivateConsensus
-from affinedp.consensus.network import schedule as schedule_module
+from affinedp.consensus import schedule as schedule_module
 from affinedp.errors import AffineDPError
 
 RING = nx.cycle_graph(["a", "b", "c", "d", "e", "f"])

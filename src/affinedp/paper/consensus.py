@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from affinedp.consensus.protocol.readouts import READOUTS
+from affinedp.consensus.readouts import READOUTS
 from affinedp.paper.claims import Claim, verdict_of
 from affinedp.paper.consensus_figures import draw_all
 from affinedp.paper.large_network import converging

@@ -8,7 +8,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
-from affinedp.consensus.protocol.simulation import Run
+from affinedp.consensus.simulation import Run
 from affinedp.promise.verification import Law
 
 # The figure with the graph has no list of links in the text; these are those of the example.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import affinedp as adp
 from affinedp.budget.ledger import OtherUnitError
 from affinedp.consensus import PrivateRegression
-from affinedp.consensus.learning.moments import GRID_BITS, Moments
+from affinedp.consensus.moments import GRID_BITS, Moments
 
 RANGES = {"a": (0.0, 10.0), "b": (-1.0, 1.0), "y": (0.0, 100.0)}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import affinedp as adp
 from affinedp.consensus import AgentNoise, PrivatePushSum, PushSumAgent, PushSumMessage
-from affinedp.consensus.pushsum.network import directed_network_of
+from affinedp.consensus.one_way import directed_network_of
 
 
 def one_way(n: int, seed: int) -> nx.DiGraph:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.consensus.network.network import Network, NetworkError, listed
+from affinedp.consensus.network import Network, NetworkError, listed
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import hashed, mu_words
 from affinedp.promise.asked import Asked
@@ -38,21 +39,7 @@ KEEP_PRIVATE = (
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """One draw per agent, and whom it protects.
-
-    Attributes
-    ----------
-    law : {"gaussian", "laplace"}
-        The law of η_i: N(0, 1), or L(0, 1), which has variance 2.
-    sigma : array, shape (n,)
-        γ_i = σ_i η_i.
-    mu : array, shape (n,)
-        How far the trajectory of agent i moves between neighbours.
-    epsilon : array, shape (n,), or None
-        What was asked for; None if σ was given.
-    delta : float
-        What was asked for; 0 for Laplace noise.
-    """
+    """One draw per agent, and whom it protects."""
 
     law: Law
     sigma: FloatArray = field(repr=False)
@@ -104,24 +91,7 @@ def noise_for(
     mu: PerAgent,
     sigma: PerAgent | None,
 ) -> Noise:
-    """Return the least noise for (ε_i, δ), or the noise that was given.
-
-    Parameters
-    ----------
-    network : Network
-        The agents.
-    law : {"gaussian", "laplace", "auto"}
-        The law of η_i; ``"auto"`` takes the one with the least total variance: Laplace noise keeps
-        (ε, δ) too, and at δ = 0 it is the only one.
-    epsilon : float, array_like or mapping, optional
-        ε, one for all or one per agent.
-    delta : float
-        δ: positive for Gaussian, 0 for Laplace noise.
-    mu : float, array_like or mapping
-        How far neighbours are apart, one for all or one per agent.
-    sigma : float, array_like or mapping, optional
-        In place of ε.
-    """
+    """Return the least noise for (ε_i, δ), or the noise that was given."""
     if law not in ("gaussian", "laplace", "auto"):
         raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'auto', not {law!r}")
     if (epsilon is None) == (sigma is None):
@@ -169,16 +139,59 @@ def noise_for(
     return Noise(kind, _read_only(designed), _read_only(steps), _read_only(wanted), float(delta))
 
 
-def guarantee_of(noise: Noise, network: Network) -> Guarantee:
-    """Return the promise to every agent: that of the agent with the least noise for its μ.
+class NoisyNetwork:
+    """Agents that each add one draw: who they are, and what all that they send promises."""
 
-    Parameters
-    ----------
-    noise : Noise
-        One draw per agent.
-    network : Network
-        For the names.
-    """
+    network: Network
+    noise: Noise
+
+    @property
+    def n(self) -> int:
+        """The number of agents."""
+        return self.network.n
+
+    @property
+    def agents(self) -> Sequence[Hashable]:
+        """The names of the agents; arrays are in this order."""
+        return self.network.names
+
+    @property
+    def law(self) -> Law:
+        """The law of the noise."""
+        return self.noise.law
+
+    @property
+    def sigma(self) -> FloatArray:
+        """σ_i of each agent."""
+        return self.noise.sigma
+
+    @property
+    def mu(self) -> FloatArray:
+        """μ_i of each agent."""
+        return self.noise.mu
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What all that is sent promises to every agent, however long it runs (Theorem 4)."""
+        return self._stated(guarantee_of(self.noise, self.network))
+
+    def agent_guarantee(self, agent: Hashable) -> Guarantee:
+        """Return what all that is sent promises to one agent.
+
+        Parameters
+        ----------
+        agent : hashable
+            Its name.
+        """
+        return self._stated(agent_guarantee_of(self.noise, self.network, agent))
+
+    def _stated(self, promise: Guarantee) -> Guarantee:
+        """The promise in the words of the protocol."""
+        return promise
+
+
+def guarantee_of(noise: Noise, network: Network) -> Guarantee:
+    """Return the promise to every agent: that of the agent with the least noise for its μ."""
     mu = noise.mu
     if np.all(mu == mu[0]):
         # the same for any number of agents: who else takes part does not matter
@@ -196,17 +209,7 @@ def guarantee_of(noise: Noise, network: Network) -> Guarantee:
 
 
 def agent_guarantee_of(noise: Noise, network: Network, agent: Hashable) -> Guarantee:
-    """Return the promise to one agent.
-
-    Parameters
-    ----------
-    noise : Noise
-        One draw per agent.
-    network : Network
-        For the names.
-    agent : hashable
-        Its name.
-    """
+    """Return the promise to one agent."""
     place = network.position(agent)
     words, key = neighbours_of_agent(network.names[place], float(noise.mu[place]))
     found = _guarantee(noise, network, place, words, key)
@@ -220,15 +223,6 @@ def neighbours_of_agent(name: Hashable, mu: float) -> tuple[str, str]:
 
     The simulation and the agent as a process say the same.
 
-    Parameters
-    ----------
-    name : hashable
-        Its name; a number and its digits are the same name.
-    mu : float
-        How far its trajectory moves.
-
-    Examples
-    --------
     >>> neighbours_of_agent(3, 10.0)[0]
     "Definition 4: the trajectory of agent '3' moves by at most μ = 10"
     """
@@ -237,13 +231,7 @@ def neighbours_of_agent(name: Hashable, mu: float) -> tuple[str, str]:
 
 
 def agent_basis(law: Law) -> str:
-    """Return what the promise about all messages of an agent rests on.
-
-    Parameters
-    ----------
-    law : {"gaussian", "laplace"}
-        Of its noise.
-    """
+    """Return what the promise about all messages of an agent rests on."""
     theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
     return f"Theorem 4 ({theorem} on x(t+1) = x(t) + u(t)), for any running time"
 
@@ -282,13 +270,6 @@ def _guarantee(noise: Noise, network: Network, place: int, words: str, key: str)
 def divide_up(top: FloatArray, bottom: FloatArray) -> FloatArray:
     """Return the least doubles that are at least ``top/bottom``, for positive numbers.
 
-    Parameters
-    ----------
-    top, bottom : array
-        Positive.
-
-    Examples
-    --------
     >>> from fractions import Fraction
     >>> up = divide_up(np.array([1.0]), np.array([3.0]))[0]
     >>> Fraction(1 / 3) < Fraction(1, 3) < Fraction(up)

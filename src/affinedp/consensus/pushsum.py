@@ -9,10 +9,8 @@ docs/explanation/push-sum.md gives the argument and what breaks it.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import islice
 from typing import Any, Literal
 
@@ -20,16 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.consensus.protocol.promise import (
-    Noise,
-    PerAgent,
-    agent_guarantee_of,
-    guarantee_of,
-    noise_for,
-)
-from affinedp.consensus.pushsum.losses import losses_of
-from affinedp.consensus.pushsum.network import directed_network_of
-from affinedp.consensus.pushsum.rounds import Rounds
+from affinedp.consensus.network import whole
+from affinedp.consensus.one_way import DirectedNetwork, Rounds, directed_network_of, losses_of
+from affinedp.consensus.promise import NoisyNetwork, PerAgent, noise_for
+from affinedp.consensus.readouts import limit_factor, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
@@ -76,9 +68,8 @@ class PushSumRun:
         readout : {"message", "corrected"}
             What everyone may see, or that minus the agent's own share of noise, γ_i/n.
         """
-        if _checked_readout(readout) == "message":
-            return self.estimates
-        return np.asarray(self.estimates - self.noise[:, None, :] / self.noise.shape[1])
+        share = _share(readout, self.noise.shape[1])
+        return np.asarray(self.estimates - share * self.noise[:, None, :])
 
     def squared_error(self, readout: str = "message") -> FloatArray:
         """Return ‖read-out − average‖² over the agents, shape (runs, time).
@@ -92,7 +83,7 @@ class PushSumRun:
         return np.asarray(np.einsum("rti,rti->rt", error, error))
 
 
-class PrivatePushSum:
+class PrivatePushSum(NoisyNetwork):
     """Agents that find the average of their values over one-way links that lose messages.
 
     Parameters
@@ -138,42 +129,20 @@ class PrivatePushSum:
         sigma: PerAgent | None = None,
         names: Sequence[Hashable] | None = None,
     ) -> None:
-        self.network = directed_network_of(graph, names)
-        self.noise: Noise = noise_for(self.network, law, epsilon, delta, mu, sigma)
+        self.network: DirectedNetwork = directed_network_of(graph, names)
+        self.noise = noise_for(self.network, law, epsilon, delta, mu, sigma)
         self._rounds = Rounds(self.network)
 
     def __repr__(self) -> str:
         return f"PrivatePushSum(agents={self.n}, links={self.network.links_count})"
 
-    @property
-    def n(self) -> int:
-        """The number of agents."""
-        return self.network.n
-
-    @property
-    def agents(self) -> Sequence[Hashable]:
-        """The names of the agents; arrays are in this order."""
-        return self.network.names
-
-    @property
-    def sigma(self) -> FloatArray:
-        """σ_i of each agent."""
-        return self.noise.sigma
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """What all that is sent promises to every agent, however long it runs."""
-        return _about_all_that_is_sent(guarantee_of(self.noise, self.network))
-
-    def agent_guarantee(self, agent: Hashable) -> Guarantee:
-        """Return what all that is sent promises to one agent.
-
-        Parameters
-        ----------
-        agent : hashable
-            Its name.
-        """
-        return _about_all_that_is_sent(agent_guarantee_of(self.noise, self.network, agent))
+    def _stated(self, promise: Guarantee) -> Guarantee:
+        theorem = "Theorem 1" if promise.law == "gaussian" else "Theorem 2"
+        return replace(
+            promise,
+            basis=f"{theorem} on y = x + γ; all that is sent is post-processing of y, for any time",
+            warnings=(NEEDS, KEEP_PRIVATE),
+        )
 
     def run(
         self,
@@ -199,8 +168,8 @@ class PrivatePushSum:
         lost : None, float, bool array, shape (rounds, links), or callable, optional
             Which messages are lost: a probability, rows by round, or a function of the round.
         """
-        start, count = self.network.values(x0, "x0"), _whole(steps, "steps", 0)
-        repeats, generator = _whole(runs, "runs", 1), np.random.default_rng(seed)
+        start, count = self.network.values(x0, "x0"), whole(steps, "steps", 0)
+        repeats, generator = whole(runs, "runs", 1), np.random.default_rng(seed)
         if float(repeats) * (count + 1) * self.n > MOST_NUMBERS:
             raise AffineDPError("these are too many numbers to keep: use fewer runs or steps")
         losses = losses_of(lost, self.network, generator)  # first: those of mean_square_error
@@ -242,8 +211,8 @@ class PrivatePushSum:
         -------
         array, shape (steps + 1,)
         """
-        start, count = self.network.values(x0, "x0"), _whole(steps, "steps", 0)
-        own = 0.0 if _checked_readout(readout) == "message" else 1.0 / self.n
+        start, count = self.network.values(x0, "x0"), whole(steps, "steps", 0)
+        own = _share(readout, self.n)
         variances, average = self.noise.variance * self.noise.sigma**2, float(start.mean())
         found = np.empty(count + 1)
         for t, weights in enumerate(self._weights(count, lost, seed)):
@@ -260,10 +229,8 @@ class PrivatePushSum:
         readout : {"message", "corrected"}
             Which estimate.
         """
-        total = self.noise.total_variance
-        if _checked_readout(readout) == "message":
-            return total / self.n
-        return (self.n - 1) / self.n**2 * total
+        _share(readout, self.n)
+        return self.noise.total_variance * limit_factor(readout, self.n)
 
     def steps_to(
         self, factor: float, *, lost: Any = None, seed: int | np.random.Generator | None = None
@@ -310,22 +277,8 @@ class PrivatePushSum:
         return np.eye(self.n)
 
 
-def _about_all_that_is_sent(promise: Guarantee) -> Guarantee:
-    theorem = "Theorem 1" if promise.law == "gaussian" else "Theorem 2"
-    return replace(
-        promise,
-        basis=f"{theorem} on y = x + γ; all that is sent is post-processing of y, for any time",
-        warnings=(NEEDS, KEEP_PRIVATE),
-    )
-
-
-def _checked_readout(readout: str) -> str:
+def _share(readout: str, n: int) -> float:
+    """The share of its own draw that an agent takes off its estimate."""
     if readout not in READOUTS:
         raise AffineDPError(f"readout must be one of {', '.join(READOUTS)}, not {readout!r}")
-    return readout
-
-
-def _whole(number: Any, what: str, least: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, numbers.Integral) or number < least:
-        raise AffineDPError(f"{what} must be a whole number, at least {least}, not {number!r}")
-    return int(number)
+    return noise_share(readout, n)

@@ -2,27 +2,33 @@
 
 Up to DENSE_AGENTS agents all eigenvalues are computed.  Beyond, Lanczos gives values that are
 close but never proved, so bounds and numbers of steps use ``alpha_bound``, which is proved.  For
-λ₂ of thin networks :mod:`affinedp.consensus.network.thin` does it by a factorisation; otherwise:
+λ₂ of thin networks :mod:`affinedp.consensus.thin` does it by a factorisation; otherwise:
 
 Let A be symmetric with eigenvalues at least ``low`` on the vectors of mean zero, and let T_k be
 the Chebyshev polynomial, moved so that it is at most 1 between ``low`` and ``guess``.  Take one
 vector g of independent standard normal numbers without their mean.  If the largest eigenvalue a
 has the unit eigenvector v, then T_k(a) |v·g| ≤ ‖T_k(A) g‖, and |v·g| < τ has probability at most
 τ √(2/π).  Beyond ``guess`` T_k grows exponentially, so an observed norm bounds a from above.
+
+All modes are found also where some differences hardly die out.  Two groups that are joined by a
+weight of 1e-14 have a second eigenvalue of that size, and LAPACK does not tell its eigenvector from
+the constant one.  So the constant vector is moved to the upper
+end of the spectrum first, and the eigenvalues of slow modes are found again on their own subspace:
+there λ = σ² for the singular values σ of √w_ij (u_i − u_j), one row for each link, which loses half
+as many digits.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
-from affinedp.consensus.network.modes import modes_of
-from affinedp.consensus.network.network import Network, NetworkError, listed
-from affinedp.consensus.network.thin import (
+from affinedp.arrays import FloatArray, IntArray
+from affinedp.consensus.network import Network, NetworkError, listed
+from affinedp.consensus.thin import (
     is_thin,
     second_eigenvalue,
     second_eigenvalue_bound,
@@ -83,16 +89,7 @@ class Spectrum:
 def spectrum_of(network: Network, seed: int = 0) -> Spectrum:
     """Return λ₂, λ_n and α of a connected network.
 
-    Parameters
-    ----------
-    network : Network
-        Connected.
-    seed : int
-        Of the start vectors, where there are too many agents for all eigenvalues.
-
-    Examples
-    --------
-    >>> from affinedp.consensus.network.weights import network_from_edges
+    >>> from affinedp.consensus.weights import network_from_edges
     >>> ring = network_from_edges(4, [0, 1, 2, 3], [1, 2, 3, 0], weights=0.25)
     >>> found = spectrum_of(ring)
     >>> round(found.lambda_2, 9), round(found.lambda_n, 9), round(found.alpha, 9)
@@ -127,13 +124,7 @@ def _small_spectrum(network: Network, generator: np.random.Generator) -> Spectru
 
 
 def largest_eigenvalue_bound(network: Network) -> float:
-    """Return max (d_i + d_j) over links, which is at least λ_n (Anderson and Morley).
-
-    Parameters
-    ----------
-    network : Network
-        Any network.
-    """
+    """Return max (d_i + d_j) over links, which is at least λ_n (Anderson and Morley)."""
     sums, P = network.weight_sums, network.transition
     rows = np.repeat(np.arange(network.n), np.diff(P.indptr))
     between = rows != P.indices
@@ -142,15 +133,7 @@ def largest_eigenvalue_bound(network: Network) -> float:
 
 
 def largest_eigenvalue(network: Network, seed: int = 0) -> float:
-    """Return λ_n of any network, connected or not; by Lanczos if it is large.
-
-    Parameters
-    ----------
-    network : Network
-        Any network.
-    seed : int
-        Of the start vector.
-    """
+    """Return λ_n of any network, connected or not; by Lanczos if it is large."""
     if network.n <= DENSE_AGENTS:
         return float(np.linalg.eigvalsh(network.laplacian.toarray())[-1])
     P = network.transition
@@ -163,16 +146,6 @@ def check_convergence(network: Network) -> tuple[str, ...]:
     """Refuse a connected network with α ≥ 1; return what to report about the weight sums.
 
     The paper asks for Σ_j w_ij < 1.  Convergence needs only λ_n < 2.
-
-    Parameters
-    ----------
-    network : Network
-        Connected, so that λ₂ > 0.
-
-    Returns
-    -------
-    tuple of str
-        A note if the paper's condition fails although the differences die out.
     """
     sums = network.weight_sums
     heavy = [network.names[int(i)] for i in np.flatnonzero(sums >= 1 - ABOUT_ONE)]
@@ -336,3 +309,76 @@ def _lambda_2_bound(network: Network) -> float:
         depth[agent] = depth[before[agent]] + 1
     # two agents are at most twice the depth apart
     return float(W.data.min()) / ((network.n - 1.0) * int(depth.max())) * (1 - 1e-9)
+
+
+# Modes slower than this share of the fastest are refined; the same again among them.
+SLOW = 1e-3
+# Rows of the links that are put through one QR at a time.
+ROWS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """The modes of a network that is not too large."""
+
+    values: FloatArray = field(repr=False)
+    vectors: FloatArray = field(repr=False)
+
+    def powers(self, times: FloatArray) -> FloatArray:
+        """Return (1 − λ)^t, shape (times, n − 1)."""
+        left = 1.0 - self.values
+        with np.errstate(divide="ignore", under="ignore", invalid="ignore"):
+            # log1p, since 1 − λ itself drops the digits of a small λ
+            logs = np.where(left > 0.5, np.log1p(-self.values), np.log(np.abs(left)))
+            exponents = times[:, None] * logs  # 0 · −∞ where λ = 1 and t = 0
+        sizes = np.exp(np.where(times[:, None] == 0, 0.0, exponents))
+        odd = (times % 2 == 1)[:, None] & (left < 0)
+        return np.asarray(np.where(odd, -sizes, sizes))
+
+
+def modes_of(network: Network) -> Modes:
+    """Return all modes of a connected network.
+
+    >>> from affinedp.consensus.weights import network_from_edges
+    >>> pair = network_from_edges(4, [0, 1, 2], [1, 2, 3], weights=[0.25, 1e-16, 0.25])
+    >>> f"{modes_of(pair).values[0]:.6g}"  # one link of weight w between pairs: λ₂ ≈ w
+    '1e-16'
+    """
+    n = network.n
+    rows, columns, weights = network.links()
+    matrix = np.zeros((n, n))
+    matrix[rows, columns] = -weights
+    matrix[np.arange(n), np.arange(n)] = network.weight_sums
+    # λ_n is at most twice the largest weight sum, so this is the upper end
+    matrix += 3 * network.weight_sums.max() / n
+    values, vectors = np.linalg.eigh(matrix)
+    values, vectors = values[:-1].copy(), vectors[:, :-1].copy()
+    vectors -= vectors.mean(axis=0)
+    once = rows < columns
+    links = (rows[once], columns[once], np.sqrt(weights[once]))
+    scale, slow = float(values[-1]), n - 1
+    while True:
+        # the modes are ascending, so the slow ones come first
+        fewer = int(np.sum(values[:slow] < SLOW * scale))
+        if fewer in (0, slow):
+            break
+        slow = fewer
+        values[:slow], vectors[:, :slow] = _refined(vectors[:, :slow], links)
+        scale = float(values[slow - 1])
+    return Modes(np.maximum(values, 0.0), vectors)
+
+
+def _refined(
+    vectors: FloatArray, links: tuple[IntArray, IntArray, FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues and eigenvectors within a subspace, ascending."""
+    rows, columns, roots = links
+    rank = vectors.shape[1]
+    triangle: FloatArray = np.zeros((rank, rank))
+    for first in range(0, len(roots), ROWS_AT_ONCE):
+        some = slice(first, first + ROWS_AT_ONCE)
+        steps = roots[some, None] * (vectors[rows[some]] - vectors[columns[some]])
+        triangle = np.asarray(np.linalg.qr(np.vstack([triangle, steps]), mode="r"))
+    _, sizes, turned = np.linalg.svd(triangle, full_matrices=False)
+    order = np.arange(rank)[::-1]
+    return np.asarray(sizes[order] ** 2), np.asarray(vectors @ turned[order].T)

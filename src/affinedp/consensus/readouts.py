@@ -39,15 +39,6 @@ class UnsafeReadoutError(AffineDPError):
 def noise_share(readout: str, n: int) -> float:
     """Return c, the share of its own draw that an agent takes off its message.
 
-    Parameters
-    ----------
-    readout : {"state", "message", "corrected"}
-        Which read-out.
-    n : int
-        The number of agents.
-
-    Examples
-    --------
     >>> [noise_share(readout, 10) for readout in READOUTS]
     [1.0, 0.0, 0.1]
     """
@@ -60,15 +51,6 @@ def noise_share(readout: str, n: int) -> float:
 def limit_factor(readout: str, n: int) -> float:
     """Return the mean-square error in the limit, in units of the total variance of the noise.
 
-    Parameters
-    ----------
-    readout : {"state", "message", "corrected"}
-        Which read-out.
-    n : int
-        The number of agents.
-
-    Examples
-    --------
     >>> [round(limit_factor(readout, 10), 12) for readout in READOUTS]
     [0.9, 0.1, 0.09]
     """
@@ -79,17 +61,10 @@ def limit_factor(readout: str, n: int) -> float:
 def refuse_to_publish(readout: str) -> NoReturn:
     """Say why a simulated read-out is not published.
 
-    Parameters
-    ----------
-    readout : str
-        What was to be published.
-
-    Examples
-    --------
     >>> refuse_to_publish("message")
     Traceback (most recent call last):
         ...
-    affinedp.consensus.protocol.readouts.UnsafeReadoutError: a simulated message must not be \
+    affinedp.consensus.readouts.UnsafeReadoutError: a simulated message must not be \
 published: its noise comes from a generator that can be guessed and from doubles that leak. Let \
 PrivateConsensus.agent draw it
     """

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from affinedp.arrays import is_number
-from affinedp.consensus.pushsum.rounds import LEAST_MASS
+from affinedp.consensus.one_way import LEAST_MASS
 from affinedp.errors import AffineDPError
 
 

@@ -37,19 +37,7 @@ class NetworkError(AffineDPError):
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Agents and what one step does to their messages.
-
-    Attributes
-    ----------
-    transition : sparse matrix, shape (n, n)
-        P = I − L, with its diagonal.
-    names : sequence
-        The agents, in the order of the rows.
-    weight_sums : array, shape (n,)
-        Σ_j w_ij of each agent.
-    notes : tuple of str
-        What was left out of the given links.
-    """
+    """Agents and what one step does to their messages."""
 
     transition: Matrix = field(repr=False)
     names: Sequence[Hashable] = field(repr=False)
@@ -152,16 +140,16 @@ class Network:
         )
 
 
+def whole(value: Any, what: str, least: int) -> int:
+    """Return a whole number that is not too small, or refuse it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise AffineDPError(f"{what} must be a whole number, at least {least}, not {value!r}")
+    return int(value)
+
+
 def is_name(name: object) -> bool:
     """Whether something can be the name of an agent: a tuple of lists looks hashable and is not.
 
-    Parameters
-    ----------
-    name : object
-        Anything.
-
-    Examples
-    --------
     >>> is_name(("a", 1)), is_name(("a", [1]))
     (True, False)
     """

@@ -14,9 +14,9 @@ from typing import Literal, NoReturn
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.consensus.network.schedule import Mover
-from affinedp.consensus.protocol.promise import Noise
-from affinedp.consensus.protocol.readouts import READOUTS, noise_share, refuse_to_publish
+from affinedp.consensus.promise import Noise
+from affinedp.consensus.readouts import READOUTS, noise_share, refuse_to_publish
+from affinedp.consensus.schedule import Mover
 from affinedp.errors import AffineDPError
 
 Keep = Literal["all", "last", "errors"]
@@ -91,7 +91,7 @@ class Run:
             return self._errors[readout]
         error = self.readout(readout) - self.average
         with np.errstate(over="ignore"):
-            return _finite(np.asarray(np.einsum("rti,rti->rt", error, error)))
+            return finite(np.asarray(np.einsum("rti,rti->rt", error, error)))
 
     def mean_square_error(self, readout: str = "state") -> tuple[FloatArray, FloatArray]:
         """Return the mean of the squared error over the runs, and its standard error.
@@ -129,23 +129,7 @@ def simulate(
     generator: np.random.Generator,
     keep: str,
 ) -> Run:
-    """Return simulated runs from checked arguments.
-
-    Parameters
-    ----------
-    mover : Mover
-        What one step does.
-    x0 : array, shape (n,)
-        x(0).
-    noise : Noise
-        One draw per agent and run.
-    steps, runs : int
-        How many.
-    generator : numpy.random.Generator
-        Where the draws come from.
-    keep : {"all", "last", "errors"}
-        All messages, those of the last step, or only squared errors.
-    """
+    """Return simulated runs from checked arguments."""
     n = len(x0)
     if keep not in ("all", "last", "errors"):
         raise AffineDPError(f"keep must be 'all', 'last' or 'errors', not {keep!r}")
@@ -176,10 +160,11 @@ def simulate(
             if errors:
                 for readout, squares in _squared_errors(y, gamma, average, spare).items():
                     errors[readout][some, t] = squares
-    return Run(times, average, draws, messages, {key: _finite(e) for key, e in errors.items()})
+    return Run(times, average, draws, messages, {key: finite(e) for key, e in errors.items()})
 
 
-def _finite(squares: FloatArray) -> FloatArray:
+def finite(squares: FloatArray) -> FloatArray:
+    """Return squared errors, or refuse those beyond double precision."""
     if np.isfinite(squares).all():
         return squares
     raise AffineDPError(

@@ -35,16 +35,7 @@ MOST_COLUMNS = 2**10
 
 @dataclass(frozen=True)
 class Moments:
-    """How records become sums.
-
-    Attributes
-    ----------
-    ranges : dict of str to (float, float)
-        Public: the values of every column lie between the two, or are cut there.  The last
-        column is the target.
-    norm : float
-        Records are shortened to this length; the constant 1 and each column count up to 1.
-    """
+    """How records become sums."""
 
     ranges: Mapping[str, tuple[float, float]]
     norm: float
@@ -77,13 +68,7 @@ class Moments:
         return self.size * (self.size + 1) // 2
 
     def sensitivity(self, replace: bool) -> Fraction:
-        """Return the 2-norm of the largest difference of neighbours' sums, in grid steps, or more.
-
-        Parameters
-        ----------
-        replace : bool
-            Whether a record changes, or joins or leaves.
-        """
+        """Return the 2-norm of the largest difference of neighbours' sums, in grid steps."""
         # ‖uuᵀ − vvᵀ‖² = |u|⁴ + |v|⁴ − 2(u·v)², at most 2 norm⁴; √2 and √numbers rounded up
         records = 2 if replace else 1
         root = Fraction(math.nextafter(math.sqrt(2), 2)) if replace else Fraction(1)
@@ -92,13 +77,7 @@ class Moments:
         return root * longest + records * Fraction(math.isqrt(self.numbers) + 1, 2)
 
     def records(self, data: Any) -> FloatArray:
-        """Return the records, cut and shortened, shape (rows, k).
-
-        Parameters
-        ----------
-        data : mapping of str to array_like, or pandas DataFrame
-            Columns by name; others than those of ``ranges`` are not read.
-        """
+        """Return the records, cut and shortened, shape (rows, k)."""
         missing = [name for name in self.ranges if name not in data]
         if missing:
             raise AffineDPError(f"the data has no column {missing[0]!r}")
@@ -114,13 +93,7 @@ class Moments:
         return np.column_stack([shorten, *(shorten * column for column in columns)])
 
     def sums(self, data: Any) -> NDArray[Any]:
-        """Return the sums of all records, exactly, as Python integers in grid steps: secret.
-
-        Parameters
-        ----------
-        data : mapping of str to array_like, or pandas DataFrame
-            Columns by name.
-        """
+        """Return the sums of all records, exactly, as Python integers in grid steps: secret."""
         records = self.records(data)
         total: NDArray[Any] = np.empty(self.numbers, dtype=object)
         for place, (a, b) in enumerate(self._pairs()):
@@ -131,26 +104,14 @@ class Moments:
         return total
 
     def matrix(self, sums: FloatArray) -> FloatArray:
-        """Return Σ r rᵀ from sums, shape (k, k).
-
-        Parameters
-        ----------
-        sums : array, shape (numbers,)
-            Noisy sums, in units of the records.
-        """
+        """Return Σ r rᵀ from sums, shape (k, k)."""
         found = np.empty((self.size, self.size))
         for value, (a, b) in zip(sums, self._pairs(), strict=True):
             found[a, b] = found[b, a] = value if a == b else value / math.sqrt(2)
         return found
 
     def in_units(self, slopes: FloatArray) -> FloatArray:
-        """Return intercept and slopes in the units of the columns.
-
-        Parameters
-        ----------
-        slopes : array, shape (..., k − 1)
-            Intercept and slopes for columns that lie in [−1, 1].
-        """
+        """Return intercept and slopes in the units of the columns."""
         bounds = np.array(list(self.ranges.values()))
         middle, half = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
         found = np.empty_like(slopes)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
-from affinedp.consensus.network.network import Network
+from affinedp.consensus.network import Network
 
 # Numbers between the diagonal and the first link of every row; the factor has no more.
 MOST_IN_BAND = 2e7
@@ -33,14 +33,7 @@ UNIT_ROUNDOFF = 2.0**-53
 def is_thin(network: Network) -> bool:
     """Whether the Laplacian can be factored within little memory.
 
-    Parameters
-    ----------
-    network : Network
-        Any network.
-
-    Examples
-    --------
-    >>> from affinedp.consensus.network.weights import network_from_edges
+    >>> from affinedp.consensus.weights import network_from_edges
     >>> is_thin(network_from_edges(3, [0, 1], [1, 2]))
     True
     """
@@ -50,15 +43,7 @@ def is_thin(network: Network) -> bool:
 
 
 def second_eigenvalue(network: Network, start: FloatArray) -> float | None:
-    """Return λ₂ by Lanczos on the inverse, or None if it does not converge.
-
-    Parameters
-    ----------
-    network : Network
-        Connected and thin.
-    start : array, shape (n,)
-        Where Lanczos begins.
-    """
+    """Return λ₂ by Lanczos on the inverse, or None if it does not converge."""
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, splu
 
     n, scale = network.n, float(network.weight_sums.max())
@@ -86,19 +71,7 @@ def second_eigenvalue(network: Network, start: FloatArray) -> float | None:
 def second_eigenvalue_bound(
     network: Network, guess: float, failure: float, generator: np.random.Generator
 ) -> float | None:
-    """Return a number that λ₂ is not below, close to the guess if that is right.
-
-    Parameters
-    ----------
-    network : Network
-        Connected and thin.
-    guess : float
-        What λ₂ may be; any number gives a bound that holds, or none.
-    failure : float
-        The probability, over the coins of the generator alone, that the bound is wrong.
-    generator : numpy.random.Generator
-        Coins.
-    """
+    """Return a number that λ₂ is not below, close to the guess if that is right."""
     best = None
     for share in SHARES:
         found = _proved(network, share * guess, failure / len(SHARES), generator)

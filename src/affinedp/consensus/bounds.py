@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.consensus.protocol.promise import Noise
-from affinedp.consensus.protocol.readouts import limit_factor, noise_share
+from affinedp.consensus.promise import Noise
+from affinedp.consensus.readouts import limit_factor, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.promise.calibration import gaussian_epsilon
 
@@ -23,51 +23,20 @@ MOST_STEPS = 2.0**53
 
 
 def path_bound(alpha: float, x0: FloatArray, gamma: FloatArray, steps: int) -> FloatArray:
-    """Return Proposition 1 (i): α^t ‖x(0)‖ + (1 + α^t) ‖γ‖, which no run exceeds.
-
-    Parameters
-    ----------
-    alpha : float
-        α, or more.
-    x0 : array, shape (n,)
-        x(0).
-    gamma : array, shape (n,) or (runs, n)
-        The draws γ_i = σ_i η_i.
-    steps : int
-        How many.
-
-    Returns
-    -------
-    array, shape (steps + 1,) or (runs, steps + 1)
-        Bounds on ‖x(t) − average‖.
-    """
+    """Return Proposition 1 (i): α^t ‖x(0)‖ + (1 + α^t) ‖γ‖, which no run exceeds."""
     powers = alpha ** np.arange(steps + 1)
     noise = np.asarray(length(gamma))[..., None]
     return upwards(lambda: powers * length(x0) + (1 + powers) * noise)
 
 
 def mean_bound(alpha: float, x0: FloatArray, steps: int) -> FloatArray:
-    """Return α^t ‖x(0) − average‖ ≥ ‖E x(t) − average‖: Proposition 1 (ii) at every step.
-
-    Parameters
-    ----------
-    alpha, x0, steps
-        As for :func:`path_bound`.
-    """
+    """Return α^t ‖x(0) − average‖ ≥ ‖E x(t) − average‖: Proposition 1 (ii) at every step."""
     spread = length(x0 - x0.mean())
     return upwards(lambda: alpha ** np.arange(steps + 1) * spread)
 
 
 def mean_square_bound(alpha: float, x0: FloatArray, noise: Noise, steps: int) -> FloatArray:
-    """Return α^2t ‖x(0) − average‖² + (1 + α^t)² Σ E γ_i²: Proposition 1 (iii) at every step.
-
-    Parameters
-    ----------
-    alpha, x0, steps
-        As for :func:`path_bound`.
-    noise : Noise
-        One draw per agent.
-    """
+    """Return α^2t ‖x(0) − average‖² + (1 + α^t)² Σ E γ_i²: Proposition 1 (iii) at every step."""
     powers = alpha ** np.arange(steps + 1)
     spread, total = length(x0 - x0.mean()), noise.total_variance
     return upwards(lambda: (powers * spread) ** 2 + (1 + powers) ** 2 * total)
@@ -76,13 +45,6 @@ def mean_square_bound(alpha: float, x0: FloatArray, noise: Noise, steps: int) ->
 def length(vectors: FloatArray) -> FloatArray:
     """Return ‖·‖ along the last axis, also where squares are beyond double precision.
 
-    Parameters
-    ----------
-    vectors : array, shape (..., n)
-        Finite.
-
-    Examples
-    --------
     >>> float(length(np.array([3e-300, 4e-300])))
     5e-300
     """
@@ -93,13 +55,7 @@ def length(vectors: FloatArray) -> FloatArray:
 
 
 def upwards(compute: Callable[[], FloatArray]) -> FloatArray:
-    """Return a bound rounded up; one beyond double precision is refused.
-
-    Parameters
-    ----------
-    compute : callable
-        Computes it.
-    """
+    """Return a bound rounded up; one beyond double precision is refused."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         found = np.asarray(compute() * ROUNDING_UP)
     if not np.isfinite(found).all():
@@ -113,15 +69,6 @@ def upwards(compute: Callable[[], FloatArray]) -> FloatArray:
 def shrinking_steps(alpha: float, factor: float) -> int:
     """Return a t with α^t ≤ factor, at most one more than needed for this α.
 
-    Parameters
-    ----------
-    alpha : float
-        α, or more.
-    factor : float
-        Positive.
-
-    Examples
-    --------
     >>> shrinking_steps(0.5, 0.1)
     4
     """
@@ -144,19 +91,6 @@ def settling_steps(
 
     With S the total variance of the noise times (1 − 1/n), the difference is at most
     α^2t (spread² + S) + 2 c α^t S for a read-out with share c.
-
-    Parameters
-    ----------
-    alpha : float
-        α, or more.
-    noise : Noise
-        One draw per agent.
-    readout : {"state", "message", "corrected"}
-        Which estimate.
-    spread : float
-        A public bound on ‖x(0) − average‖.
-    tolerance : float
-        Positive.
     """
     n = len(noise.sigma)
     total = noise.total_variance * (1 - 1 / n) * ROUNDING_UP
@@ -177,22 +111,6 @@ def optimal_epsilon(noise: Noise, zeta: float, readout: str, delta: float | None
 
     σ_i is proportional to μ_i, as the least noise for one ε is.  The paper's trade-off is
     ``readout="paper"``: it uses the bound Σ E γ_i² in place of the limit.
-
-    Parameters
-    ----------
-    noise : Noise
-        For its law and μ.
-    zeta : float
-        ζ, positive.
-    readout : {"paper", "state", "message", "corrected"}
-        Which estimate.
-    delta : float or None
-        δ, for Gaussian noise.
-
-    Returns
-    -------
-    float
-        Rounded up.
     """
     factor = 1.0 if readout == "paper" else limit_factor(readout, len(noise.mu))
     squares = factor * noise.variance * math.fsum(noise.mu**2)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse, real_array
-from affinedp.consensus.network.network import Network, NetworkError, is_name, listed
+from affinedp.consensus.network import Network, NetworkError, is_name, listed
 from affinedp.errors import AffineDPError
 
 # "metropolis", "uniform", one weight for all links, or one for each link.
@@ -30,21 +30,7 @@ SAME_WEIGHT = 1e-12
 def network_of(
     graph: Any, weights: Weights = None, names: Sequence[Hashable] | None = None
 ) -> Network:
-    """Return the network of a NetworkX graph or a weight matrix.
-
-    Parameters
-    ----------
-    graph : networkx.Graph, sparse matrix or array
-        Undirected; links of a graph may have the attribute ``weight``.
-    weights : {"metropolis", "uniform"} or float, optional
-        In place of the weights of the graph; "metropolis" if it has none.
-    names : sequence, optional
-        The agents, for a matrix; 0, 1, … by default.
-
-    Returns
-    -------
-    Network
-    """
+    """Return the network of a NetworkX graph or a weight matrix."""
     if hasattr(graph, "is_directed") and hasattr(graph, "edges"):
         if names is not None:
             raise AffineDPError("the nodes of the graph are the agents: leave names out")
@@ -63,19 +49,6 @@ def network_from_edges(
 ) -> Network:
     """Return the network of a list of links.
 
-    Parameters
-    ----------
-    n : int
-        The number of agents.
-    sources, targets : array_like of int, shape (links,)
-        The two ends of every link, 0 to n − 1; each link once.
-    weights : {"metropolis", "uniform"}, float or array_like, shape (links,), optional
-        "metropolis" by default.
-    names : sequence, optional
-        The agents; 0, 1, … by default.
-
-    Examples
-    --------
     >>> network_from_edges(3, [0, 1], [1, 2], weights="uniform").weight_sums.round(3).tolist()
     [0.333, 0.667, 0.333]
     """

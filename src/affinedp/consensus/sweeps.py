@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.consensus.protocol.protocol import ConsensusProtocol
-from affinedp.consensus.protocol.readouts import READOUTS
+from affinedp.consensus.private import PrivateConsensus
+from affinedp.consensus.readouts import READOUTS
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 
@@ -164,7 +164,7 @@ def _shares(runs: int, most: int) -> list[int]:
 
 def _work(task: _Task) -> dict[str, Any]:
     """Run one task: sums of squared errors and of their squares."""
-    consensus = ConsensusProtocol(task.make(), **task.settings)
+    consensus = PrivateConsensus(task.make(), **task.settings)
     values = np.random.default_rng(task.value_seed).uniform(*task.initial, size=consensus.n)
     run = consensus.run(values, task.steps, task.runs, task.noise_seed, keep="errors")
     squares = {readout: run.squared_error(readout) for readout in READOUTS}

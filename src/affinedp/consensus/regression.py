@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, real_array
 from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
-from affinedp.consensus.learning.moments import GRID_BITS, Moments
-from affinedp.consensus.network.spectrum import check_convergence, spectrum_of
-from affinedp.consensus.network.weights import Weights, network_of
+from affinedp.consensus.moments import GRID_BITS, Moments
+from affinedp.consensus.network import whole
+from affinedp.consensus.spectrum import check_convergence, spectrum_of
+from affinedp.consensus.weights import Weights, network_of
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import hashed
 from affinedp.promise.asked import Asked
@@ -218,9 +219,7 @@ class PrivateRegression:
                 f"there must be {self.moments.numbers} sums for each of {self.network.n} agents, "
                 f"not {messages.shape}"
             )
-        if rounds is not None and rounds < 0:
-            raise AffineDPError(f"rounds must be a whole number, at least 0, not {rounds!r}")
-        count = self._rounds() if rounds is None else int(rounds)
+        count = self._rounds() if rounds is None else whole(rounds, "rounds", 0)
         for _ in range(count):
             messages = self.network.transition @ messages
         slopes = np.array([self._solve(row) for row in self.network.n * messages])
