@@ -48,25 +48,33 @@ def leak(question: Question) -> dict[str, Any]:
     names = known.manifold.names
     really = guarantee.epsilon(question.delta)
     return {
+        **_promised(question, known, noise),
         "claimed": question.epsilon,
         "really": really if math.isfinite(really) else None,
-        "exact": guarantee.curve_exact if question.delta else guarantee.exact,
         "kept": guarantee.holds(question.epsilon, question.delta),
-        "delta": question.delta,
-        "law": noise.law,
-        "neighbours": known.words,
-        "basis": guarantee.basis,
-        "warnings": [*known.warnings, *guarantee.warnings],
         "worst": [{"name": names[i], "move": float(worst[i])} for i in moved[:12]]
         if worst is not None
         else [],
         "moved": moved[:200],
         "public": list(known.manifold.public_entries),
         "drawing": drawing_of(known.texts, known.manifold, moved),
-        "odds": odds(guarantee),
-        "curve": pair_curve(noise),
         "noise": [float(size) for size in np.sqrt(noise.expected_squared_errors)],
-        "error": error_of(noise),
+    }
+
+
+def _promised(question: Question, known: Known, mechanism: Mechanism) -> dict[str, Any]:
+    """What is shown about any noise: its promise, how well it can be told, and its error."""
+    guarantee = mechanism.guarantee
+    return {
+        "exact": guarantee.curve_exact if question.delta else guarantee.exact,
+        "delta": question.delta,
+        "law": mechanism.law,
+        "neighbours": known.words,
+        "basis": guarantee.basis,
+        "warnings": [*known.warnings, *guarantee.warnings],
+        "odds": odds(guarantee),
+        "curve": pair_curve(mechanism),
+        "error": error_of(mechanism),
     }
 
 
@@ -85,7 +93,7 @@ def designed(question: Question) -> tuple[Known, Mechanism]:
 
 def described(question: Question, known: Known, mechanism: Mechanism) -> dict[str, Any]:
     """Return everything that step 3 shows about a mechanism."""
-    guarantee, names = mechanism.guarantee, mechanism.output_names
+    names = mechanism.output_names
     interval = mechanism.interval(known.manifold.point, level=LEVEL)
     half = (np.asarray(interval.high) - np.asarray(interval.low)) / 2
     deviations = np.sqrt(mechanism.expected_squared_errors)
@@ -93,19 +101,12 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
     independent = _independent(known, question)
     added = _cells_added_up(known, question, np.array(cells))
     others = [one for one in (independent, added) if one is not None]
-    answer: dict[str, Any] = {
-        "kept": guarantee.epsilon(question.delta),
-        "delta": question.delta,
-        "exact": guarantee.curve_exact if question.delta else guarantee.exact,
-        "law": mechanism.law,
+    kept = mechanism.guarantee.epsilon(question.delta)
+    return {
+        **_promised(question, known, mechanism),
+        "kept": kept,
         "laws": dict(LAW_NAMES),
-        "neighbours": known.words,
-        "basis": guarantee.basis,
-        "warnings": [*known.warnings, *guarantee.warnings],
-        "error": error_of(mechanism),
-        "squared": mechanism.expected_squared_error,
         "lower_bound": mechanism.lower_bound,
-        "excess": mechanism.excess,
         "least_share": None if mechanism.excess is None else mechanism.excess**-0.5,
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
@@ -114,7 +115,6 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
                 "law": other.law,
                 "error": math.sqrt(other.error / len(names)),
                 "designed": other.designed,
-                "reason": other.reason,
             }
             for other in mechanism.alternatives
         ],
@@ -122,9 +122,7 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "unprotected": list(
             dict.fromkeys([*known.manifold.public_entries, *mechanism.published_without_noise])
         ),
-        "odds": odds(guarantee),
-        "factor": math.exp(min(guarantee.epsilon(question.delta), MOST_EXPONENT)),
-        "curve": pair_curve(mechanism),
+        "factor": math.exp(min(kept, MOST_EXPONENT)),
         "independent": _summary(independent),
         "added": _summary(added),
         "saved": 1 - mechanism.expected_squared_error / independent.expected_squared_error,
@@ -142,7 +140,6 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "levels": _by_level(levels, deviations, others),
         "interval": interval.how,
     }
-    return answer
 
 
 def solve(wish: Wish) -> dict[str, Any]:

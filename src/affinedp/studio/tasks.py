@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from affinedp.progress import Progress
@@ -27,10 +25,7 @@ def design(question: Question) -> dict[str, Any]:
         known, mechanism = answers.designed(question)
         bar.update(0.8, "comparing it with others")
         shown = answers.described(question, known, mechanism)
-    with TemporaryDirectory() as folder:  # all of it is public
-        mechanism.save(Path(folder, "mechanism.json"))
-        file = Path(folder, "mechanism.json").read_text(encoding="utf-8")
-    return {"shown": shown, "files": take_home.files(question, known, shown, file)}
+    return {"shown": shown, "files": take_home.files(question, known, mechanism)}
 
 
 TASKS: Mapping[str, Callable[[Any], Any]] = {
