@@ -11,7 +11,6 @@ from .pushsum import PrivatePushSum as PrivatePushSum
 from .pushsum import PushSumRun as PushSumRun
 from .pushsum_agent import PushSumAgent as PushSumAgent
 from .pushsum_agent import PushSumMessage as PushSumMessage
-from .readouts import UnsafeReadoutError as UnsafeReadoutError
 from .regression import Learned as Learned
 from .regression import PrivateRegression as PrivateRegression
 from .schedule import Schedule as Schedule

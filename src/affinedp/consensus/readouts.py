@@ -22,20 +22,6 @@ Readout = Literal["state", "message", "corrected"]
 READOUTS: tuple[Readout, ...] = ("state", "message", "corrected")
 
 
-class UnsafeReadoutError(AffineDPError):
-    """An attempt to publish what would reveal the noise.
-
-    Attributes
-    ----------
-    readout : str
-        What was to be published.
-    """
-
-    def __init__(self, message: str, readout: str) -> None:
-        self.readout = readout
-        super().__init__(message)
-
-
 def noise_share(readout: str, n: int) -> float:
     """Return c, the share of its own draw that an agent takes off its message.
 
@@ -64,26 +50,23 @@ def refuse_to_publish(readout: str) -> NoReturn:
     >>> refuse_to_publish("message")
     Traceback (most recent call last):
         ...
-    affinedp.consensus.readouts.UnsafeReadoutError: a simulated message must not be \
+    affinedp.errors.AffineDPError: a simulated message must not be \
 published: its noise comes from a generator that can be guessed and from doubles that leak. Let \
 PrivateConsensus.agent draw it
     """
     noise_share(readout, 2)
     if readout == "state":
-        raise UnsafeReadoutError(
+        raise AffineDPError(
             "a state must not be published: the message y_i is already public, and y_i − x_i = γ_i "
-            "is the one draw of agent i, which reveals x_i(0). Publish the message of an agent",
-            readout,
+            "is the one draw of agent i, which reveals x_i(0). Publish the message of an agent"
         )
     if readout == "corrected":
-        raise UnsafeReadoutError(
+        raise AffineDPError(
             "a corrected read-out must stay with its agent: the message y_i is already public, "
             "and n times their difference is γ_i, which reveals x_i(0). Publish the message of an "
-            "agent",
-            readout,
+            "agent"
         )
-    raise UnsafeReadoutError(
+    raise AffineDPError(
         "a simulated message must not be published: its noise comes from a generator that can be "
-        "guessed and from doubles that leak. Let PrivateConsensus.agent draw it",
-        readout,
+        "guessed and from doubles that leak. Let PrivateConsensus.agent draw it"
     )
