@@ -75,10 +75,11 @@ def test_what_is_kept(own):
             assert late.receive(0.3) is None
 
 
-def test_last_will(own):
+@pytest.mark.parametrize("retain", [True, False])
+def test_last_will(own, retain):
     _, broker = own
     with Connection(broker, ["will"]) as witness:
-        dying = Connection(broker, will=Will("will", b"", retain=True))
+        dying = Connection(broker, will=Will("will", b"", retain))
         dying.__enter__()
         dying._client.socket().shutdown(socket.SHUT_RDWR)  # no goodbye
         assert witness.receive(PATIENCE) == ("will", b"")
