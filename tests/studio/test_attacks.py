@@ -240,7 +240,7 @@ def test_a_preview_that_finds_no_room_can_be_used_again():
         def start(self, number, task, question):
             raise jobs.Busy
 
-    releases = publishing.Releases(Full(), uploads.Shelf())
+    releases = server.Releases(Full(), uploads.Shelf())
     wanted = Publication(question={}, file="f", ledger="b.db")
     offer = publishing.Offer(
         wanted, b"{}", uploads.Held("t.csv", b""), "ticket", time.monotonic() + 60

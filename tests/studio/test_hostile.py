@@ -17,7 +17,8 @@ pytest.importorskip("fastapi", reason="needs the extra studio")
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.files import data
-from affinedp.studio import publishing, tasks, uploads
+from affinedp.studio import server, tasks, uploads
+from affinedp.studio.question import Publication
 
 JOB = {"x-studio-job": "hostile-1"}
 
@@ -97,12 +98,10 @@ def test_old_previews_are_forgotten_with_their_tables(tmp_path):
     file = shelf.put("t.csv", b"a,b,c\n1,2,3\n")
     with adp.Ledger(tmp_path / "budget.db", epsilon=100.0, protects="one person"):
         pass
-    releases = publishing.Releases(AtOnce(), shelf)
-    wanted = publishing.Publication(
-        question={}, file=file, ledger=str(tmp_path / "budget.db"), label="x"
-    )
-    tickets = [releases.preview(wanted, "job")["ticket"] for _ in range(publishing.MOST_OFFERS + 1)]
-    assert len(releases._offers) == publishing.MOST_OFFERS
+    releases = server.Releases(AtOnce(), shelf)
+    wanted = Publication(question={}, file=file, ledger=str(tmp_path / "budget.db"), label="x")
+    tickets = [releases.preview(wanted, "job")["ticket"] for _ in range(server.MOST_OFFERS + 1)]
+    assert len(releases._offers) == server.MOST_OFFERS
     with pytest.raises(AffineDPError, match="look at a new one"):
         releases.publish(tickets[0], "job")
     assert "a,b,c" in releases.publish(tickets[-1], "job")["csv"]

@@ -20,7 +20,7 @@ from affinedp.consensus import bounds, error_curves
 from affinedp.consensus.agents.agent import Agent
 from affinedp.consensus.agents.message import checked_name
 from affinedp.consensus.agents.noise import AgentNoise
-from affinedp.consensus.network import Network, NetworkError, listed, whole
+from affinedp.consensus.network import NetworkError, listed, whole
 from affinedp.consensus.promise import NoisyNetwork, PerAgent, noise_for
 from affinedp.consensus.readouts import limit_factor, noise_share
 from affinedp.consensus.schedule import Mover, Schedule, Steady, schedule_of
@@ -82,7 +82,6 @@ class PrivateConsensus(NoisyNetwork):
     """
 
     notes: tuple[str, ...]
-    _network_notes: tuple[str, ...]
 
     def __init__(
         self,
@@ -96,7 +95,13 @@ class PrivateConsensus(NoisyNetwork):
         sigma: PerAgent | None = None,
     ) -> None:
         network = network_of(graph, weights)
-        self._prepare(network, _checked(network), law, epsilon, delta, mu, sigma)
+        network.check_connected()
+        notes = (*network.notes, *check_convergence(network))
+        noise = noise_for(network, law, epsilon, delta, mu, sigma)
+        bare = [network.names[int(i)] for i in np.flatnonzero(noise.sigma == 0)]
+        if bare:
+            notes = (*notes, f"{listed(bare)} send their values without noise")
+        vars(self).update(network=network, noise=noise, notes=notes)
 
     @classmethod
     def from_edges(
@@ -136,9 +141,7 @@ class PrivateConsensus(NoisyNetwork):
         ([2.0, 2.0], 0.5)
         """
         network = network_from_edges(n, sources, targets, weights, names)
-        made = cls.__new__(cls)
-        made._prepare(network, _checked(network), law, epsilon, delta, mu, sigma)
-        return made
+        return cls(network, law=law, epsilon=epsilon, delta=delta, mu=mu, sigma=sigma)
 
     def with_noise(
         self,
@@ -156,35 +159,8 @@ class PrivateConsensus(NoisyNetwork):
         law, epsilon, delta, mu, sigma
             As for the class; law and mu stay as they are unless given.
         """
-        made = type(self).__new__(type(self))
-        made._prepare(
-            self.network,
-            self._network_notes,
-            self.law if law is None else law,
-            epsilon,
-            delta,
-            self.noise.mu if mu is None else mu,
-            sigma,
-        )
-        return made
-
-    def _prepare(
-        self,
-        network: Network,
-        network_notes: tuple[str, ...],
-        law: Law | Literal["auto"],
-        epsilon: PerAgent | None,
-        delta: float,
-        mu: PerAgent,
-        sigma: PerAgent | None,
-    ) -> None:
-        noise = noise_for(network, law, epsilon, delta, mu, sigma)
-        notes = network_notes
-        bare = np.flatnonzero(noise.sigma == 0)
-        if len(bare):
-            agents = [network.names[int(i)] for i in bare]
-            notes = (*notes, f"{listed(agents)} send their values without noise")
-        vars(self).update(network=network, noise=noise, notes=notes, _network_notes=network_notes)
+        law, mu = law or self.law, self.noise.mu if mu is None else mu
+        return type(self)(self.network, law=law, epsilon=epsilon, delta=delta, mu=mu, sigma=sigma)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a {type(self).__name__} does not change: {name!r} cannot be set")
@@ -604,12 +580,6 @@ class PrivateConsensus(NoisyNetwork):
         # ε rather than σ: what is stated is then at most ε, whichever way σ is rounded
         delta = self.noise.delta if self.law == "gaussian" else None
         return AgentNoise(self.law, float(epsilon[place]), delta, mu, bound=bound)
-
-
-def _checked(network: Network) -> tuple[str, ...]:
-    """What to know about a network on which consensus is reached; others are refused."""
-    network.check_connected()
-    return (*network.notes, *check_convergence(network))
 
 
 def _times(steps: int | Sequence[int] | IntArray) -> IntArray:

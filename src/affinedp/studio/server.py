@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
+import threading
+import time
 from collections.abc import Mapping
 from importlib import resources
 from typing import Annotated, Any
@@ -20,7 +23,7 @@ from affinedp.errors import AffineDPError
 from affinedp.studio.guard import Guard
 from affinedp.studio.jobs import Busy, Job, Jobs
 from affinedp.studio.looking import Described, Reading
-from affinedp.studio.publishing import Releases
+from affinedp.studio.publishing import Offer
 from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Tied, Wish
 from affinedp.studio.uploads import MOST_BYTES, Shelf, checked_kind
 
@@ -45,6 +48,9 @@ ASKED: Mapping[str, type[BaseModel]] = {
     "control": Plant,
     "consensus": Meeting,
 }
+# How long a preview can be confirmed, and how many are kept: each holds a file.
+LONGEST_OFFER = 900.0
+MOST_OFFERS = 4
 JobNumber = Annotated[str, Header(alias="x-studio-job", pattern=r"^[A-Za-z0-9_-]{8,64}$")]
 
 
@@ -59,6 +65,48 @@ def create_app(token: str, hosts: tuple[str, ...], jobs: Jobs | None = None) -> 
     _releases(app, Releases(running, shelf))
     _questions(app, running, shelf)
     return Guard(app, token, hosts, MOST_BYTES)
+
+
+class Releases:
+    """Previews that were begun and not used yet."""
+
+    def __init__(self, jobs: Jobs, shelf: Shelf) -> None:
+        self._jobs = jobs
+        self._shelf = shelf
+        self._offers: dict[str, Offer] = {}
+        self._lock = threading.Lock()
+
+    def preview(self, publication: Publication, number: str) -> Job:
+        """Begin to tell what a release would spend; nothing is charged or drawn."""
+        design = self._jobs.known("design", publication.question.model_dump_json())
+        if design is None:
+            raise AffineDPError("design the noise first (step 3)")
+        held = self._shelf.get(publication.file)
+        ticket = secrets.token_urlsafe(16)
+        offer = Offer(publication, design, held, ticket, time.monotonic() + LONGEST_OFFER)
+        job = self._jobs.start(number, "preview", offer)
+        self._keep(offer)
+        return job
+
+    def publish(self, ticket: str, number: str) -> Job:
+        """Begin to charge the ledger, draw the noise and tell the table; once per preview."""
+        with self._lock:
+            offer = self._offers.pop(ticket, None)
+        if offer is None or offer.until < time.monotonic():
+            raise AffineDPError("this preview was used or is too old: look at a new one first")
+        try:
+            return self._jobs.start(number, "publish", offer)
+        except Busy:  # nothing was begun
+            self._keep(offer)
+            raise
+
+    def _keep(self, offer: Offer) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._offers = {key: one for key, one in self._offers.items() if one.until > now}
+            for oldest in list(self._offers)[: 1 - MOST_OFFERS]:
+                del self._offers[oldest]
+            self._offers[offer.ticket] = offer
 
 
 def key_of(question: BaseModel) -> str:
