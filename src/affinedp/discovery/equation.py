@@ -77,6 +77,12 @@ class DiscoveredEquation:
         """How many such equations chance would give, in words for people."""
         return "certain" if self.log10_chance > -1e-9 else f"10^{math.ceil(self.log10_chance)}"
 
+    def sides(self) -> tuple[list[str], list[str]]:
+        """Return the terms of either sign, the shorter side first."""
+        plus = [name for name, value in self.coefficients.items() if value > 0]
+        minus = [name for name, value in self.coefficients.items() if value < 0]
+        return (plus, minus) if len(plus) <= len(minus) else (minus, plus)
+
     @property
     def holds(self) -> str:
         """In how many rows it holds, in words for people."""

@@ -65,8 +65,9 @@ class Discovery:
     def toml(self) -> str:
         """Return the equations as the top of a problem file or a table file.
 
-        Look at every line: only what the public knows belongs there, and a table file takes the
-        parts about rows.
+        Look at every line: only what the public knows belongs there.  A table file asks besides in
+        which numbers a person is counted, which no data tells: give sums under ``[totals]``, or
+        name ``cells``; what is found about rows is a comment until somebody takes it out.
 
         Examples
         --------
@@ -79,6 +80,8 @@ class Discovery:
         equations = [
             "both = a + b",
         ]
+        # [totals]  # not the equation, if people are counted in the parts
+        # "both" = ["a", "b"]
         """
         lines = [f"# {PRIVATE}", "# Keep the lines that the public knows."]
         lines += self._public_lines()
@@ -94,13 +97,20 @@ class Discovery:
         for one in self.equations:
             if one.scope != "row" and not self._has_a_key(one):
                 lines.append(_comment(f"between rows: {one.text}"))
+        # data does not say in which numbers a person is counted, and these keys of a table file do
+        sums = [one for one in within if one.pattern == "total"]
+        if sums:
+            lines.append("# [totals]  # not the equation, if people are counted in the parts")
+        for one in sums:
+            (total,), parts = one.sides()
+            lines.append(f"# {_text(total)} = [{', '.join(map(_text, parts))}]")
         if self.changes:
-            lines += ["", "[changes]"]
-            lines += [f"{_text(column)} = {_text(of)}" for column, of in self.changes.items()]
+            lines += ["# [changes]  # if people are counted in the right one, not in its changes"]
+            lines += [f"# {_text(column)} = {_text(of)}" for column, of in self.changes.items()]
         if self.row_totals:
-            lines += ["", "[row_totals]"]
+            lines += ["# [row_totals]  # if people are counted in the parts, and so in the total"]
             lines += [
-                f"{_text(total)} = [{', '.join(map(_text, parts))}]"
+                f"# {_text(total)} = [{', '.join(map(_text, parts))}]"
                 for total, parts in self.row_totals
             ]
         return "\n".join(lines)
