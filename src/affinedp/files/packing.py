@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse
-from affinedp.equations.text import MAX_BITS, MAX_DIGITS, MAX_SIZE, MIN_SIZE
-from affinedp.errors import AffineDPError
+from affinedp.domains.text import MAX_BITS, MAX_DIGITS, MAX_SIZE, MIN_SIZE
 from affinedp.files.values import shown
+from affinedp.parts import StorageError as StorageError
 
 # A side of an array may be this much longer than what the file holds for it.
 MOST_EMPTY = 10_000
@@ -24,10 +24,6 @@ MOST_EMPTY = 10_000
 MOST_NUMBERS = 100_000_000
 
 _EXACT = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}(?:/[0-9]{{1,{MAX_DIGITS}}})?")
-
-
-class StorageError(AffineDPError):
-    """A mechanism file that cannot be trusted."""
 
 
 def packed(array: Matrix) -> dict[str, Any]:
@@ -147,7 +143,7 @@ def exact_number(text: Any) -> Fraction:
     Fraction(-1, 3)
     >>> exact_number("1e30000000")
     Traceback (most recent call last):
-    affinedp.files.packing.StorageError: '1e30000000' is not an exact number that is read here
+    affinedp.parts.StorageError: '1e30000000' is not an exact number that is read here
     """
     if isinstance(text, str) and _EXACT.fullmatch(text):
         above, _, below = text.partition("/")
