@@ -10,7 +10,7 @@ from typing import Any
 from affinedp.discovery.ask import discover
 from affinedp.discovery.costs import upward
 from affinedp.discovery.equation import DiscoveredEquation
-from affinedp.equations.text import format_equation
+from affinedp.domains.text import format_equation
 from affinedp.files.data import read_table
 from affinedp.progress import Progress
 from affinedp.studio.tied_rows import description
