@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from affinedp.discovery.ask import discover
 from affinedp.discovery.costs import upward
+from affinedp.discovery.discover import discover
 from affinedp.discovery.equation import DiscoveredEquation
 from affinedp.domains.text import format_equation
 from affinedp.files.data import read_table
