@@ -261,13 +261,13 @@ class TestNearly:
         parts = rng.uniform(0, 1000, (120, 5))
         table = np.hstack([parts.round(1), parts.sum(axis=1, keepdims=True).round(1)])
         _, found = search(table)
-        (one, chance) = found.found[0]
+        one = found.found[0]
         assert len(found.found) == 1
         assert set(map(abs, one.relation.coefficients.values())) == {ONE}
         assert one.within == one.rows == 120
         assert 0 < one.zero < 120
         assert one.largest_miss <= Fraction(3, 10) == one.rounding
-        assert chance < -50
+        assert one.log10_chance < -50
 
     def test_shares_that_sum_to_a_hundred(self):
         rng = np.random.default_rng(11)
