@@ -49,7 +49,21 @@ class Score(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """Two neighbours and a score of their releases."""
+    """Two neighbours and a score of their releases.
+
+    Attributes
+    ----------
+    start, direction : arrays, shape (n,)
+        x, and what x' differs by.
+    score : Score
+        Large where it speaks for x'; a pattern from 0 to ``PATTERNS − 1`` if ``learns``.
+    words : str
+        What is looked at.
+    leak : array, shape (m,), or None
+        The noiseless combination, if that is what is looked at.
+    learns : bool
+        Whether the attacker must first learn which patterns speak for which data.
+    """
 
     start: FloatArray
     direction: FloatArray
@@ -61,7 +75,19 @@ class Attack:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Releases to attack, and what the attacker knows about them."""
+    """Releases to attack, and what the attacker knows about them.
+
+    Attributes
+    ----------
+    mechanism : Mechanism
+        The equations, the query, and the noise that the attacker assumes.
+    release : callable
+        What is attacked.
+    neighbours : Adjacency
+        Whom the claim is about.
+    inverse : matrix, shape (p, m)
+        Λ⁺ of the assumed noise; for K-norm noise what takes outputs to coordinates.
+    """
 
     mechanism: Mechanism
     release: Release
@@ -109,7 +135,17 @@ class Target:
 
 
 def releases(release: Release, points: FloatArray, outputs: int) -> FloatArray:
-    """Call a release function and check what it returns."""
+    """Call a release function and check what it returns.
+
+    Parameters
+    ----------
+    release : callable
+        From rows of data to rows of outputs.
+    points : array, shape (rows, n)
+        The data.
+    outputs : int
+        How many outputs a row must have.
+    """
     published = real_array(release(points), "what the release function returns")
     if published.shape != (len(points), outputs):
         raise AffineDPError(
@@ -148,7 +184,15 @@ class _LikelihoodRatio:
 
 
 def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
-    """Return the likelihood ratio between the worst pair of neighbours."""
+    """Return the likelihood ratio between the worst pair of neighbours.
+
+    Parameters
+    ----------
+    target : Target
+        What is attacked.
+    epsilon, delta : float
+        The claim, which decides the worst pair for Laplace noise.
+    """
     mechanism = target.mechanism
     whitened = target.inverse @ mechanism.query
     direction = None
@@ -211,7 +255,18 @@ class _Combination:
 
 
 def leak_attack(target: Target) -> Attack | None:
-    """Look for a combination without noise that still moves with the data, in a few releases."""
+    """Look for a combination without noise that still moves with the data, in a few releases.
+
+    Parameters
+    ----------
+    target : Target
+        What is attacked.
+
+    Returns
+    -------
+    Attack or None
+        None if there is no such combination (or too many outputs to search).
+    """
     mechanism = target.mechanism
     span, outputs = target.neighbours.span(), mechanism.query.shape[0]
     if max(outputs, span.shape[1]) > MOST_OUTPUTS:
@@ -291,7 +346,15 @@ class _LowBits:
 
 
 def low_bits(mechanism: Mechanism, start: FloatArray, end: FloatArray) -> Attack:
-    """Return the attack that sees only what rounding leaves in the last bits."""
+    """Return the attack that sees only what rounding leaves in the last bits.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        Its outputs obey ``y[free] = coefficients @ y[pivots]`` up to a public offset.
+    start, end : arrays, shape (n,)
+        The two neighbours.
+    """
     from affinedp.equations.elimination import eliminate_dense
 
     image = dense(mechanism.query @ mechanism.manifold.kernel)

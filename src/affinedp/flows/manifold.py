@@ -23,7 +23,17 @@ DENSE_NUMBERS = 1e5
 
 
 class FlowCircuits(CircuitAdjacency):
-    """Definition 4 of the paper on a flow manifold; says which laws it assumes."""
+    """Definition 4 of the paper on a flow manifold; says which laws it assumes.
+
+    Parameters
+    ----------
+    manifold : AffineManifold
+        The public equations.
+    mu : float or array_like, shape (n,)
+        How far an entry moves, one number or one per entry.
+    assumes : str
+        The laws, in words.
+    """
 
     def __init__(self, manifold: AffineManifold, mu: float | ArrayLike, assumes: str) -> None:
         super().__init__(manifold, mu)
@@ -127,7 +137,19 @@ def build(
     declared: tuple[Hashable, ...] = (),
     public_entries: PublicEntries = "refuse",
 ) -> FlowManifold:
-    """Return the manifold of a network."""
+    """Return the manifold of a network.
+
+    Parameters
+    ----------
+    network : FlowNetwork
+        Nodes, branches, and what is public about them.
+    laws : {"full", "balance"}
+        Node balance and line laws, or node balance alone.
+    declared : tuple
+        Labels of the nodes whose injection the caller declared public.
+    public_entries : {"refuse", "allow"}
+        What to do with entries that become public through those.
+    """
     if laws not in ("full", "balance"):
         raise AffineDPError(f"laws must be 'full' or 'balance', not {laws!r}")
     manifold = _manifold(network, laws)
