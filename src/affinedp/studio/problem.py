@@ -158,10 +158,8 @@ def known_of(question: Question) -> Known:
     if question.hidden == "definition4":
         adjacency = CircuitAdjacency(manifold, _mu(question, manifold))
         return Known(texts, manifold, adjacency, adjacency.neighbours)
-    totals, others = _said_totals(texts)
     description = TableDescription(
-        equations=others,
-        totals=totals,
+        **_said(texts),
         columns=manifold.names,
         epsilon=1.0,
         neighbours=question.hidden,
@@ -187,7 +185,7 @@ _SUM = rf"{_NAME}(?:\s*\+\s*{_NAME})+"
 _TOTAL = re.compile(rf"\s*(?:{_NAME}\s*=\s*{_SUM}|{_SUM}\s*=\s*{_NAME})\s*")
 
 
-def _said_totals(texts: Sequence[str]) -> tuple[dict[str, list[list[str]]], list[str]]:
+def _said(texts: Sequence[str]) -> dict[str, Any]:
     """Sums that are written as such, by the column that they make, and all other equations."""
     totals: dict[str, list[list[str]]] = {}
     others = []
@@ -201,7 +199,7 @@ def _said_totals(texts: Sequence[str]) -> tuple[dict[str, list[list[str]]], list
             totals.setdefault(alone[0], []).append(parts)
         else:
             others.append(text)
-    return totals, others
+    return {"totals": totals, "equations": others}
 
 
 def levels_of(texts: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[bool]]:
