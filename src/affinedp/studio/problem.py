@@ -157,7 +157,7 @@ def known_of(question: Question) -> Known:
         return Known(texts, manifold, adjacency, words)
     if question.hidden == "definition4":
         adjacency = CircuitAdjacency(manifold, _mu(question, manifold))
-        return Known(texts, manifold, adjacency, adjacency.neighbours)
+        return Known(texts, manifold, adjacency, adjacency.words)
     description = TableDescription(
         **_said(texts),
         columns=manifold.names,
