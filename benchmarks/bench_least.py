@@ -12,7 +12,7 @@ import numpy as np
 
 import affinedp as adp
 from affinedp.bodies.exact import readable
-from affinedp.bodies.polytope import Polytope
+from affinedp.laws.polytope import Polytope
 from affinedp.designs.knorm_blocks import real_cell
 from affinedp.designs.metric_bound import least_metric_error
 from affinedp.designs.separate import checked_weights, split

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from affinedp.arrays import Matrix
-from affinedp.bodies.noise import BODY_LAWS, noise_of
+from affinedp.laws.knorm import BODY_LAWS, noise_of
 from affinedp.budget.charges import Rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
@@ -25,7 +25,7 @@ from affinedp.release.interoperate import dp_event, make_measurement
 from affinedp.release.knorm_plan import KNormPlan, knorm_plan
 from affinedp.release.plan import Plan, checked_bound, plan_of
 from affinedp.release.publish import publish
-from affinedp.release.sampler import Sampler
+from affinedp.laws.sampler import Sampler
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
@@ -47,7 +47,7 @@ class Mechanism(MechanismRecord):
         Independent vectors that span the noise; dense or sparse.
     root : matrix, shape (r, p)
         What makes noise of η; square, unless more noise is drawn and then projected.  For
-        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.bodies.noise`).
+        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.laws.knorm`).
     law : {"gaussian", "laplace", "knorm", "staircase"}
         Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
         noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K), or of independent stairs.

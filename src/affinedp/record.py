@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
-from affinedp.bodies.noise import BODY_LAWS, KNormNoise, body_points, noise_of, noise_span
+from affinedp.laws.knorm import BODY_LAWS, KNormNoise, body_points, noise_of, noise_span
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.outputs import output_equations
 from affinedp.errors import AffineDPError
@@ -40,7 +40,7 @@ class MechanismRecord:
         Independent vectors that span the noise; dense or sparse.
     root : matrix, shape (r, p)
         What makes noise of η; square, unless more noise is drawn and then projected.  For
-        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.bodies.noise`).
+        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.laws.knorm`).
     law : {"gaussian", "laplace", "knorm", "staircase"}
         Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
         noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K), or of independent stairs.

@@ -18,7 +18,7 @@ from affinedp.budget.ledger import (
     OtherUnitError,
 )
 from affinedp.neighbours.circuit_adjacency import DEFINITION_4
-from affinedp.promise.curves import LaplaceCurve
+from affinedp.laws.curves import LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 
 CELLS = ["cells_in + cells_out = cells_total"]

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 import affinedp as adp
-from affinedp.bodies.axes import AxesPart, geometric_variance
+from affinedp.laws.laplace import AxesPart, geometric_variance
 from affinedp.designs.axes import best_axes
-from affinedp.promise.pure_pairs import ThreeAtoms
+from affinedp.laws.pure_curves import ThreeAtoms
 
 
 def crosstab(rows, columns):

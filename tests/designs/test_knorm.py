@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.bodies import hull as hulls
-from affinedp.bodies.polytope import Polytope
+from affinedp.laws import hull as hulls
+from affinedp.laws.polytope import Polytope
 from affinedp.designs import knorm as designs
 from affinedp.designs import knorm_bodies
 from affinedp.designs.body_search import Search, better_bodies

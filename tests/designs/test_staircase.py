@@ -10,8 +10,8 @@ from scipy import integrate, optimize, stats
 
 import affinedp as adp
 from affinedp.audit import audit
-from affinedp.bodies.noise import StairsNoise as Stairs
-from affinedp.bodies.stairs import (
+from affinedp.laws.knorm import StairsNoise as Stairs
+from affinedp.laws.staircase import (
     best_first,
     best_whole_first,
     real_top,
@@ -19,8 +19,8 @@ from affinedp.bodies.stairs import (
     whole_top,
     whole_variance,
 )
-from affinedp.promise.pure_pairs import ThreeAtoms
-from affinedp.release.sampler.stairs import StairsNoise
+from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.laws.sampler.stairs import StairsNoise
 
 PAIR = adp.AffineManifold([[1.0, -1.0]], names=["a", "b"])
 

@@ -11,16 +11,16 @@ import pytest
 
 import affinedp as adp
 from affinedp.arrays import dense
-from affinedp.bodies.cones import LatticeCones
+from affinedp.laws.cones import LatticeCones
 from affinedp.bodies.exact import readable
-from affinedp.bodies.noise import KNormNoise
-from affinedp.bodies.polytope import Polytope
+from affinedp.laws.knorm import KNormNoise
+from affinedp.laws.polytope import Polytope
 from affinedp.errors import AffineDPError
 from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.curves import ComposedCurve
+from affinedp.laws.curves import ComposedCurve
 from affinedp.promise.exact_moves import whole_steps
-from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve, lattice_delta
-from affinedp.promise.pure_pairs import (
+from affinedp.laws.pure_curves import KNormCurve, LatticeCurve, lattice_delta
+from affinedp.laws.pure_curves import (
     RANDOMISED_RESPONSE,
     ThreeAtoms,
     dominating_gaussian,
@@ -315,7 +315,7 @@ def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkey
     turned = np.array([[1.0, 1.0, 0.1, 0], [1, 1 + 10.0**-nearly, 0, 0.3]]) / units
     grids = []
     monkeypatch.setattr(
-        "affinedp.release.knorm_grid.Polytope", lambda v: (grids.append(v), Polytope(v))[1]
+        "affinedp.laws.knorm_grid.Polytope", lambda v: (grids.append(v), Polytope(v))[1]
     )
     moves, checked = _exact_moves(rows, sets, F(1)), 0
     for query in (None, turned):

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array
 from affinedp.bodies.lattice import whole_kernel
-from affinedp.bodies.noise import BODY_LAWS, KNormNoise
+from affinedp.laws.knorm import BODY_LAWS, KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.curves import laplace_delta
+from affinedp.laws.curves import laplace_delta
 from affinedp.promise.whitening import whiten
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from affinedp.audit.attacks import (
     releases,
 )
 from affinedp.audit.distinguish import distinguish
-from affinedp.bodies.noise import BODY_LAWS
+from affinedp.laws.knorm import BODY_LAWS
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency

@@ -19,7 +19,7 @@ from affinedp.arrays import (
     within_range,
     yes_or_no,
 )
-from affinedp.bodies.hull import TooLargeBodyError
+from affinedp.laws.hull import TooLargeBodyError
 from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.knorm_blocks import real_cell, whole_cells
 from affinedp.designs.knorm_bodies import AXES, HULL, SEARCHED, Chosen, best_bodies

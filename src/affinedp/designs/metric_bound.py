@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array, within_range
 from affinedp.bodies.exact import readable
-from affinedp.bodies.hull import TooLargeBodyError
-from affinedp.bodies.polytope import Polytope
+from affinedp.laws.hull import TooLargeBodyError
+from affinedp.laws.polytope import Polytope
 from affinedp.designs.bounds import dual_value
 from affinedp.designs.knorm_blocks import real_cell
 from affinedp.designs.separate import Block, checked_weights, split

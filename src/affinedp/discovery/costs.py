@@ -16,7 +16,7 @@ from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.promise.calibration import gaussian_sigma
+from affinedp.laws.calibration import gaussian_sigma
 from affinedp.promise.verification import verify
 from affinedp.record import MechanismRecord
 

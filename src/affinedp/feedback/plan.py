@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
-from affinedp.bodies.noise import BODY_LAWS
+from affinedp.laws.knorm import BODY_LAWS
 from affinedp.errors import AffineDPError
 from affinedp.feedback.follow import Following, followings
 from affinedp.files.packing import packed, unpacked

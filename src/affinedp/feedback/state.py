@@ -18,7 +18,7 @@ from affinedp.once.owner import Owner
 from affinedp.once.record import Head
 from affinedp.once.state import DrawnState
 from affinedp.record import MechanismRecord
-from affinedp.release.sampler import draw_integers
+from affinedp.laws.sampler import draw_integers
 
 
 class StepsStateError(AffineDPError):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from affinedp.arrays import is_sparse
-from affinedp.bodies.noise import BODY_LAWS, noise_of
+from affinedp.laws.knorm import BODY_LAWS, noise_of
 from affinedp.equations.manifold import AffineManifold
 from affinedp.equations.text import LinearEquations
 from affinedp.errors import AffineDPError
@@ -35,10 +35,10 @@ from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.promise.asked import Asked
-from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
+from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.knorm import knorm_promise, neighbours_key_of, neighbours_of
-from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve
+from affinedp.laws.pure_curves import KNormCurve, LatticeCurve
 from affinedp.promise.verification import promise_of
 from affinedp.promise.without_list import certified_promise
 from affinedp.record import MechanismRecord

@@ -27,7 +27,7 @@ from affinedp.paper.ten_agents import (
     experiments,
     ten_agents,
 )
-from affinedp.promise.calibration import gaussian_sigma_bound
+from affinedp.laws.calibration import gaussian_sigma_bound
 
 
 def claims(runs: int = RUNS, seed: int = 0) -> list[Claim]:

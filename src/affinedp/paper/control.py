@@ -30,7 +30,7 @@ from affinedp.paper.vehicle import (
     vehicle_loop,
     vehicle_noise,
 )
-from affinedp.promise.calibration import gaussian_sigma_bound
+from affinedp.laws.calibration import gaussian_sigma_bound
 
 
 def claims(runs: int = 10_000, seed: int = 0) -> list[Claim]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.bodies.exact import inverse, readable
-from affinedp.bodies.noise import KNormNoise, SumPart, connected_parts
+from affinedp.laws.knorm import KNormNoise, SumPart, connected_parts
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 

@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
-from affinedp.bodies.axes import AxesPart
+from affinedp.laws.laplace import AxesPart
 from affinedp.bodies.exact import readable
-from affinedp.bodies.noise import KNormNoise, StairsNoise, SumPart, noise_span
-from affinedp.bodies.one_sum import largest_loss_probability
+from affinedp.laws.knorm import KNormNoise, StairsNoise, SumPart, noise_span
+from affinedp.laws.one_sum import largest_loss_probability
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.curves import EPS, Curve, NoPromise
+from affinedp.laws.curves import EPS, Curve, NoPromise
 from affinedp.promise.exact_moves import exact_move, whole_part, whole_steps
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve
+from affinedp.laws.pure_curves import KNormCurve, LatticeCurve
 from affinedp.promise.largest_gauge import LISTED, gauge_of, largest_gauge
 from affinedp.promise.one_sum import exchange_gauge
-from affinedp.promise.pure_pairs import ThreeAtoms
+from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.promise.whitening import combination_without_noise
 
 MOST_WHOLE_MOVES = 200_000

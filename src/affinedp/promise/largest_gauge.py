@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.polytope import Gauges
+from affinedp.laws.polytope import Gauges
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.promise.curves import EPS
+from affinedp.laws.curves import EPS
 from affinedp.promise.exact_moves import exact_move
 
 LISTED = 2_000_000

@@ -23,7 +23,7 @@ from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.norms import column_norms
-from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.laws.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.whitening import (

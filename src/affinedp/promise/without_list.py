@@ -22,7 +22,7 @@ from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.circuits.ask import WAYS_OUT
-from affinedp.promise.curves import GaussianCurve
+from affinedp.laws.curves import GaussianCurve
 from affinedp.promise.domination import domination_factor, top_sum
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.whitening import find_leak, output_units, whiten

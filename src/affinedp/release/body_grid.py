@@ -12,7 +12,7 @@ from affinedp.arrays import IntArray, Matrix
 from affinedp.errors import AffineDPError
 from affinedp.promise.largest_gauge import largest_gauge
 from affinedp.record import MechanismRecord
-from affinedp.release.knorm_grid import Grid, GridBody, GridSum, exponents_of, on_grid
+from affinedp.laws.knorm_grid import Grid, GridBody, GridSum, exponents_of, on_grid
 
 Row = dict[int, Fraction]
 

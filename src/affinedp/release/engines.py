@@ -26,7 +26,7 @@ from affinedp.release.parts import PartError, ReleaseInParts, RowsToPublish
 from affinedp.release.plan import Plan
 from affinedp.release.publish import MechanismRows
 from affinedp.release.read_back import read_back, refuse_unreadable
-from affinedp.release.sampler import Sampler
+from affinedp.laws.sampler import Sampler
 
 Task = Callable[[int, Any], Any]
 

@@ -17,23 +17,23 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.axes import AxesPart
+from affinedp.laws.laplace import AxesPart
 from affinedp.bodies.exact import readable
 from affinedp.bodies.lattice import whole_solution
-from affinedp.bodies.noise import SumPart
-from affinedp.bodies.stairs import StairsPart
+from affinedp.laws.knorm import SumPart
+from affinedp.laws.staircase import StairsPart
 from affinedp.errors import AffineDPError
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
 from affinedp.release.body_grid import Row, body_grid
 from affinedp.release.fixed_point import BigIntegers
-from affinedp.release.knorm_grid import PartNoise
+from affinedp.laws.knorm_grid import PartNoise
 from affinedp.release.rational_rows import RationalRow
-from affinedp.release.sampler.axes import AxesNoise
-from affinedp.release.sampler.cone import ConeNoise
-from affinedp.release.sampler.one_sum import OneSumNoise
-from affinedp.release.sampler.stairs import StairsNoise
+from affinedp.laws.sampler.axes import AxesNoise
+from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.laws.sampler.one_sum import OneSumNoise
+from affinedp.laws.sampler.stairs import StairsNoise
 from affinedp.release.stairs_grid import stairs_grid
 
 NOTHING = Fraction(0)

@@ -24,8 +24,8 @@ from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 from affinedp.release.reading import held, read_points
-from affinedp.release.sampler import Sampler, checked_sampler, draw_integers
-from affinedp.release.sampler.opendp import check_opendp_scale, opendp_integers
+from affinedp.laws.sampler import Sampler, checked_sampler, draw_integers
+from affinedp.laws.sampler.opendp import check_opendp_scale, opendp_integers
 
 
 class OffManifoldError(AffineDPError):

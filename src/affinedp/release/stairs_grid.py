@@ -13,14 +13,14 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.bodies.exact import readable
-from affinedp.bodies.noise import StairsNoise as Stairs
-from affinedp.bodies.stairs import best_whole_first, whole_top, whole_variance
+from affinedp.laws.knorm import StairsNoise as Stairs
+from affinedp.laws.staircase import best_whole_first, whole_top, whole_variance
 from affinedp.errors import AffineDPError
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.exact_moves import exact_move
 from affinedp.record import MechanismRecord
-from affinedp.release.knorm_grid import Grid, PartNoise, exponents_of
-from affinedp.release.sampler.stairs import StairsNoise
+from affinedp.laws.knorm_grid import Grid, PartNoise, exponents_of
+from affinedp.laws.sampler.stairs import StairsNoise
 
 MOST_MOVES = 5_000
 # Rounding may make noise larger than it is said to be by this share, and no more.

@@ -17,7 +17,7 @@ from affinedp.designs.laplace import iid_noise
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.progress import Progress
-from affinedp.promise.calibration import gaussian_sensitivity, gaussian_sigma
+from affinedp.laws.calibration import gaussian_sensitivity, gaussian_sigma
 from affinedp.promise.guarantee import Guarantee
 from affinedp.studio.checking import drawing_of
 from affinedp.studio.curves import pair_curve

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
-from affinedp.bodies.noise import BODY_LAWS
+from affinedp.laws.knorm import BODY_LAWS
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.intervals import checked_level, half_widths
 from affinedp.mechanism import Mechanism

@@ -10,7 +10,7 @@ from typing import Any
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.promise.asked import Asked
-from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
+from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
 from affinedp.promise.guarantee import Guarantee, compose
 from affinedp.promise.verification import Law
 from affinedp.release.reading import held

@@ -22,8 +22,8 @@ from affinedp.consensus.network.network import Network, NetworkError, listed
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import hashed, mu_words
 from affinedp.promise.asked import Asked
-from affinedp.promise.calibration import gaussian_sigma
-from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.laws.calibration import gaussian_sigma
+from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 

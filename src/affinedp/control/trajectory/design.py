@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array
-from affinedp.bodies.hull import TooLargeBodyError
+from affinedp.laws.hull import TooLargeBodyError
 from affinedp.control.trajectory.choose import Distances, trajectory_neighbours
 from affinedp.control.trajectory.coordinates import Coordinates, output_gramian
 from affinedp.control.trajectory.dynamics import ENDLESS, Dynamics, dynamics_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.bodies.polytope import polytope_of
+from affinedp.laws.polytope import polytope_of
 from affinedp.designs.body_search import better_bodies
 from affinedp.designs.knorm_blocks import short_numbers
 from affinedp.errors import AffineDPError

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, Norm
-from affinedp.bodies.polytope import polytope_of
+from affinedp.laws.polytope import polytope_of
 from affinedp.control.trajectory.coordinates import (
     Coordinates,
     output_blocks,
@@ -21,9 +21,9 @@ from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Sensitivity
-from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
+from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.knorm_curves import KNormCurve
+from affinedp.laws.pure_curves import KNormCurve
 from affinedp.promise.rounding_bounds import difference_bound, gamma, row_sums
 from affinedp.promise.verification import Law
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense
-from affinedp.bodies.noise import KNormNoise
+from affinedp.laws.knorm import KNormNoise
 from affinedp.control.trajectory.coordinates import output_blocks, output_gramian
 from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours

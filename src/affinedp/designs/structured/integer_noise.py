@@ -19,8 +19,8 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler import IntegerNoise, Sampler
-from affinedp.release.sampler.opendp import opendp_integers
+from affinedp.laws.sampler import IntegerNoise, Sampler
+from affinedp.laws.sampler.opendp import opendp_integers
 
 # The drawn noise is larger than the stated promise needs by this share: it pays for the grid.
 SHARE = Fraction(1, 1 << 30)

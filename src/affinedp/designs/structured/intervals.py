@@ -8,14 +8,14 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.bodies.laplace_reach import (
+from affinedp.laws.laplace_reach import (
     MOST_WORK,
     SLOPES,
     TAIL,
     covering,
     laplace_total_reach,
 )
-from affinedp.bodies.normal_reach import each_of, normal_reach
+from affinedp.laws.normal_reach import each_of, normal_reach
 from affinedp.errors import AffineDPError
 from affinedp.promise.verification import Law
 

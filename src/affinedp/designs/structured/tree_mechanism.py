@@ -32,7 +32,7 @@ from affinedp.intervals import Interval
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler import Sampler, checked_sampler
+from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.show.page import Report
 
 

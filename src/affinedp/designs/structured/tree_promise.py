@@ -11,9 +11,9 @@ from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import Integers, stated_sensitivity
 from affinedp.designs.structured.tree import Tree, TreeNeighbours
 from affinedp.errors import AffineDPError
-from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
+from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.pure_pairs import ThreeAtoms
+from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.promise.verification import Law
 
 BASIS = {

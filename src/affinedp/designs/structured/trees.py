@@ -37,7 +37,7 @@ from affinedp.designs.structured.tree_promise import (
     tree_guarantee,
 )
 from affinedp.errors import AffineDPError
-from affinedp.promise.calibration import gaussian_epsilon
+from affinedp.laws.calibration import gaussian_epsilon
 from affinedp.promise.guarantee import keeping
 from affinedp.promise.verification import Law
 
