@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 
-from affinedp.budget.ledger_file import LEDGER
 from affinedp.consensus.agents.state import AGENT
 from affinedp.control.gateway.state import GATEWAY
 from affinedp.files.sqlite import (
@@ -23,7 +22,7 @@ from affinedp.files.sqlite import (
     write_whole,
 )
 
-KINDS = {"ledger": LEDGER, "gateway": GATEWAY.kind, "agent": AGENT.kind}
+KINDS = {"gateway": GATEWAY.kind, "agent": AGENT.kind}
 
 
 @pytest.fixture(params=KINDS)
@@ -195,9 +194,9 @@ def test_a_builder_that_was_killed_holds_nothing(kind, tmp_path):
     code = """
         import os, sys
         from pathlib import Path
-        from affinedp.budget.ledger_file import LEDGER
+        from affinedp.control.gateway.state import GATEWAY
         from affinedp.files.sqlite import building
-        with building(LEDGER, Path(sys.argv[1])) as folder:
+        with building(GATEWAY.kind, Path(sys.argv[1])) as folder:
             (folder / "file").write_text("secret")
             os._exit(9)
     """

@@ -17,6 +17,7 @@ say so.  Both are refused, from before the first word to the server until after 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +36,6 @@ from affinedp.budget.transactions import (
     roll_back,
     words_of,
 )
-from affinedp.files.processes import this_process
 
 if TYPE_CHECKING:
     import psycopg
@@ -58,7 +58,7 @@ class ServerStore(Store):
     def __init__(self, url: str) -> None:
         self._address, self._ledger, self.name = parts_of(url)
         self.address = without_password(url)
-        self._process, self._thread = this_process(), threading.get_ident()
+        self._process, self._thread = os.getpid(), threading.get_ident()
         self._busy = False
         # inside writing: its connection, which is never another one, and what it added
         self._writes: tuple[psycopg.Connection[Any], list[Added]] | None = None
@@ -132,7 +132,7 @@ class ServerStore(Store):
 
     def close(self) -> None:
         """Close the connection."""
-        if self._open is not None and this_process() == self._process:  # a fork's is its parent's
+        if self._open is not None and os.getpid() == self._process:  # a fork's is its parent's
             self._open.close()
         self._open = None
 
@@ -152,7 +152,7 @@ class ServerStore(Store):
     def _check_owner(self) -> None:
         if self._open is None:
             raise LedgerError(f"{self.name} is closed")
-        if this_process() != self._process:
+        if os.getpid() != self._process:
             raise LedgerError(f"{self.name} was opened before a fork: open it again here")
         if threading.get_ident() != self._thread:
             raise LedgerError(f"{self.name} was opened by another thread: open it again here")

@@ -25,7 +25,6 @@ CORE = (
     "numpy",
     "scipy",
     "numba",
-    "opendp",
     "typer",
     "rich",
     "joblib",
@@ -39,6 +38,7 @@ EXTRAS = {
     "flows": ("networkx", "pandapower"),
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),
+    "opendp": ("opendp",),
     "postgres": ("psycopg", "psycopg-binary"),
     "broker": ("amqtt",),
     "studio": ("fastapi", "openpyxl", "pandas", "pyarrow", "pydantic", "uvicorn"),
@@ -167,7 +167,7 @@ def _circuit_cache() -> Finding:
 
 
 def _trial_release() -> Finding:
-    """Publish made-up data once: OpenDP's sampler, exact arithmetic and all."""
+    """Publish made-up data once: sampler, exact arithmetic and all."""
     try:
         from affinedp.designs.laplace import iid_noise
         from affinedp.equations.manifold import AffineManifold

@@ -39,8 +39,6 @@ from affinedp.relations.forgotten import warn_of_forgotten
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-Law = Literal["gaussian", "laplace", "knorm", "staircase"]
-
 # Up to this many directions the Laplace curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000
 MOST_SIGN_VECTORS = 1e6
@@ -104,8 +102,7 @@ def verify(
     >>> adp.verify(M, [[1], [1]]).leak
     array([-1.,  1.])
     """
-    if law not in ("gaussian", "laplace", "knorm"):
-        raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'knorm', not {law!r}")
+    law_named(law)
     neighbours = resolve_adjacency(manifold, mu, adjacency)
     matrix, output_names = resolve_query(manifold, query)
     noise, error = _noise(noise_matrix, covariance, law, matrix.shape[0])

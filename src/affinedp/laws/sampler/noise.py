@@ -5,21 +5,29 @@ from __future__ import annotations
 import math
 import operator
 from fractions import Fraction
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+<<<<<<< HEAD:src/affinedp/laws/sampler/noise.py
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler.bulk import Thresholds, draws
 from affinedp.laws.sampler.law import IntegerLaw
 from affinedp.laws.sampler.words import system_words
+=======
+from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.release.sampler.bulk import Thresholds, draws
+from affinedp.release.sampler.law import IntegerLaw
+from affinedp.release.sampler.words import system_words
+>>>>>>> main:src/affinedp/release/sampler/noise.py
 
 # Who draws: this room's sampler, or OpenDP's, which is the reference.
 Sampler = Literal["bulk", "opendp"]
 
 
 def checked_sampler(sampler: str) -> Sampler:
-    """Return who draws, or refuse what is no sampler.
+    """Return who draws, or refuse what is no sampler or not installed: before anything is charged.
 
     Parameters
     ----------
@@ -29,6 +37,8 @@ def checked_sampler(sampler: str) -> Sampler:
     if sampler == "bulk":
         return "bulk"
     if sampler == "opendp":
+        if find_spec("opendp") is None:
+            raise MissingExtraError("opendp", "opendp")
         return "opendp"
     raise AffineDPError(f"sampler must be 'bulk' or 'opendp', not {sampler!r}")
 
