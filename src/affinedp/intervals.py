@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense, is_sparse, real_matrix
-from affinedp.bodies.products import careful_product
 from affinedp.errors import AffineDPError
+from affinedp.exact.rounding import careful_product
 from affinedp.laws.combination_reach import body_reach, independent_reach
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.laplace_reach import laplace_reach, laplace_total_reach

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.outputs import output_equations
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.outputs import output_equations
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.laws.knorm import KNorm

@@ -11,8 +11,8 @@ import pytest
 
 import affinedp as adp
 from affinedp.arrays import dense
-from affinedp.bodies.exact import readable
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.curves import ComposedCurve, LaplaceCurve
 from affinedp.laws.knorm import KNorm

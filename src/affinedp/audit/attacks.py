@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array
-from affinedp.bodies.lattice import whole_kernel
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.lattice import whole_kernel
 from affinedp.laws.base import Law
 from affinedp.laws.curves import laplace_delta
 from affinedp.laws.laplace import Laplace

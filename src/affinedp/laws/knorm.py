@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.exact import readable
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
 from affinedp.laws.bodies import AxesPart, Bodies, BodyPart, HullPart, SumPart
 from affinedp.laws.curves import Curve, LaplaceCurve

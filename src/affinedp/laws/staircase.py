@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
-from affinedp.bodies.exact import readable
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves, Sampler
 from affinedp.laws.bodies import PartNoise, PartsNoise
 from affinedp.laws.curves import Curve

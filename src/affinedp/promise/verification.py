@@ -17,7 +17,7 @@ from affinedp.arrays import (
     real_matrix,
     within_range,
 )
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.laws.base import Law, Moves
 from affinedp.laws.curves import EPS, NoPromise

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.lattice import whole_solution
 from affinedp.errors import AffineDPError
+from affinedp.exact.lattice import whole_solution
 from affinedp.laws.bodies import PartsNoise
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.staircase import Staircase

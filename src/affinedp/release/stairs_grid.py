@@ -12,8 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.bodies.exact import readable
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.laws.bodies import PartNoise, PartsNoise, grid_exponents
 from affinedp.laws.sampler.stairs import StairsNoise
 from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whole_variance
