@@ -22,8 +22,9 @@ from affinedp.laws.curves import EPS, NoPromise
 from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.whole import whole_steps
 from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.exact_moves import exact_move, whole_part, whole_steps
+from affinedp.promise.exact_moves import exact_move, whole_part
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.largest_gauge import LISTED, largest_gauge
 from affinedp.promise.one_sum import exchange_gauge
@@ -99,7 +100,7 @@ def knorm_promise(
 
 def neighbours_of(adjacency: Adjacency, integers: bool) -> str:
     """Return whom a promise is about, in words: whole neighbours only, if data is whole."""
-    return adjacency.neighbours + ("; whole numbers" if integers else "")
+    return adjacency.words + ("; whole numbers" if integers else "")
 
 
 def neighbours_key_of(adjacency: Adjacency, integers: bool) -> str:
@@ -205,13 +206,13 @@ def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, law: Law) -> _F
     single = {row for rows in axes for row in rows}
     top, worst, on_axes, one_step, count = Fraction(0), None, True, False, 0
     steps: dict[int, float] = {}
-    for block, _ in adjacency.listed(LISTED):
-        count += block.shape[1]
+    for listed in adjacency.moves(LISTED):
+        count += listed.values.shape[1]
         if count > MOST_WHOLE_MOVES:
             raise AffineDPError(
                 f"more than {MOST_WHOLE_MOVES:,} moves on whole numbers: treat the data as real"
             )
-        for column in block.T:
+        for column in listed.values.T:
             move, known = exact_move(adjacency, column)
             if not known:
                 raise AffineDPError(
