@@ -157,7 +157,7 @@ class NoisyNetwork:
         return self.network.names
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LawName:
         """The law of the noise."""
         return self.noise.law
 
