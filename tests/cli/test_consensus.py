@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
-from affinedp.cli.consensus import consensus_app, read_neighbours, read_value
+from affinedp.cli.app import app
+from affinedp.cli.consensus import read_neighbours, read_value
 from affinedp.consensus.agents.agent import Agent
 from affinedp.consensus.agents.message import AgentMessage
 from affinedp.consensus.agents.noise import AgentNoise
@@ -21,7 +22,7 @@ NOISE = ("--epsilon", 1, "--delta", 0.01)
 
 def invoke(*words):
     """Run a command here; what it printed, or the refusal that ends it."""
-    result = CliRunner().invoke(consensus_app, [str(word) for word in words])
+    result = CliRunner().invoke(app, ["consensus", *(str(word) for word in words)])
     if isinstance(result.exception, AffineDPError):
         return str(result.exception)
     assert result.exit_code == 0, result.output

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
-from affinedp.cli.control import control_app
+from affinedp.cli.app import app
 from affinedp.control import TrajectoryMechanism
 from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError, install_command
@@ -48,7 +48,7 @@ def file(tmp_path):
 
 def invoke(*words):
     """Run a command here; what it printed, or the refusal that ends it."""
-    result = CliRunner().invoke(control_app, [str(word) for word in words])
+    result = CliRunner().invoke(app, ["control", *(str(word) for word in words)])
     if isinstance(result.exception, AffineDPError):
         return str(result.exception)
     assert result.exit_code == 0, result.output

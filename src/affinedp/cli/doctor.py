@@ -9,14 +9,14 @@ import platform
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
+from typer import Option
 
 from affinedp import __version__
-from affinedp.cli.exits import NOT_KEPT
-from affinedp.cli.options import AsJson
-from affinedp.cli.output import say_json, say_table
+from affinedp.cli.commands import Answer
+from affinedp.cli.exits import KEPT, NOT_KEPT
+from affinedp.cli.output import say_table
 from affinedp.errors import AffineDPError, install_command
 
 Status = Literal["fine", "missing", "problem"]
@@ -71,20 +71,16 @@ class Finding:
 
 
 def doctor(
-    broker: Annotated[
-        list[str] | None, typer.Option(help="A broker to try, host:port; may be repeated.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    broker: list[str] | None = Option(None, help="A broker to try, host:port; may be repeated."),
+) -> Answer:
     """Say which extras, brokers and parallel backends are there (exit code 1: something amiss)."""
     findings = diagnose(broker or ())
-    if as_json:
-        say_json([asdict(finding) for finding in findings])
-    else:
-        rows = ((found.area, found.what, found.status, found.detail) for found in findings)
-        say_table(("area", "what", "status", "detail"), rows)
-    if not healthy(findings):
-        raise typer.Exit(NOT_KEPT)
+    rows = [asdict(finding) for finding in findings]
+    return Answer(
+        rows,
+        lambda: say_table(("area", "what", "status", "detail"), [row.values() for row in rows]),
+        KEPT if healthy(findings) else NOT_KEPT,
+    )
 
 
 def diagnose(brokers: Sequence[str] = ()) -> tuple[Finding, ...]:
