@@ -22,7 +22,12 @@ def audit(
     jobs: int = Option(1, help="Workers (-1: all cores)."),
     low_bits: bool = Option(False, help="Attack the last bits instead."),
 ) -> Answer:
-    """Attack real releases of a saved mechanism; exit code 1 if its claim is refuted."""
+    """Attack real releases of a saved mechanism; exit code 1 if its claim is refuted.
+
+    Examples
+    --------
+    affinedp audit mechanism.json --runs 20000
+    """
     from affinedp.audit.trial import audit as likelihood_ratio_attack
     from affinedp.audit.trial import low_bits_attack
     from affinedp.mechanism import Mechanism

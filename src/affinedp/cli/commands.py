@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -41,36 +41,19 @@ class Answer:
     code: int = 0
 
 
-@dataclass(frozen=True, init=False)
-class Place:
-    """Where a command is written.
-
-    Attributes
-    ----------
-    module : str
-        Of the room of the command line; the function in it is called as the command.
-    examples : tuple of str
-        Lines to try.
-    """
-
-    module: str
-    examples: tuple[str, ...]
-
-    def __init__(self, module: str, *examples: str) -> None:
-        object.__setattr__(self, "module", module)
-        object.__setattr__(self, "examples", examples)
-
-    def load(self, name: str) -> Any:
-        """Return the command as Typer wants it."""
-        function = getattr(import_module(f"affinedp.cli.{self.module}"), name)
-        lines = ["Examples:" if len(self.examples) > 1 else "Example:", *self.examples]
-        alone = typer.Typer(add_completion=False)
-        alone.command(
-            name,
-            help=flowing(inspect.getdoc(function) or ""),
-            epilog="\n\n".join(lines).replace("[", "\\["),
-        )(answering(with_broker(function)))
-        return get_command(alone)
+def load(module: str, name: str) -> Any:
+    """Return a command as Typer wants it: its docstring is the help, with lines to try."""
+    function = getattr(import_module(f"affinedp.cli.{module}"), name)
+    text, _, lines = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
+    examples = lines.replace("\n    ", " ").splitlines()
+    head = "Examples:" if len(examples) > 1 else "Example:"
+    alone = typer.Typer(add_completion=False)
+    alone.command(
+        name,
+        help=flowing(text),
+        epilog="\n\n".join([head, *examples]).replace("[", "\\["),
+    )(answering(with_broker(function)))
+    return get_command(alone)
 
 
 def flowing(text: str) -> str:
@@ -160,31 +143,30 @@ class Loaded(Mapping[str, Any]):
         return len(self._load)
 
 
-Groups = Mapping[str, tuple[str, Mapping[str, Place]]]
+Groups = Mapping[str, tuple[str, Mapping[str, str]]]
 
 
-def group_of(places: Mapping[str, Place], groups: Groups | None = None) -> type[TyperGroup]:
-    """Return the class of a group with these commands, and groups of further ones."""
-    load: dict[str, Callable[[], Any]] = {
-        name: lambda name=name, place=place: place.load(name)  # type: ignore[misc]
-        for name, place in places.items()
+def group_of(modules: Mapping[str, str], groups: Groups | None = None) -> type[TyperGroup]:
+    """Return the class of a group with the commands of some modules, and with further groups."""
+    loaders: dict[str, Callable[[], Any]] = {
+        name: partial(load, module, name) for name, module in modules.items()
     }
     for name, (about, inner) in (groups or {}).items():
-        load[name] = lambda name=name, about=about, inner=inner: _group(name, about, inner)  # type: ignore[misc]
+        loaders[name] = partial(_group, name, about, inner)
 
     class LoadedGroup(TyperGroup):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
-            self.commands: Any = Loaded(load)
+            self.commands: Any = Loaded(loaders)
 
         def list_commands(self, ctx: Any) -> list[str]:
-            return list(load)
+            return list(loaders)
 
     return LoadedGroup
 
 
-def _group(name: str, about: str, places: Mapping[str, Place]) -> Any:
-    apart = typer.Typer(cls=group_of(places), help=about, no_args_is_help=True)
+def _group(name: str, about: str, modules: Mapping[str, str]) -> Any:
+    apart = typer.Typer(cls=group_of(modules), help=about, no_args_is_help=True)
 
     @apart.callback(help=about)
     def _root() -> None:

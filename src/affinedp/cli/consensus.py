@@ -74,6 +74,13 @@ def agent(
 
     The noise is drawn when the state is made; after a crash or a restart the agent goes on where
     it was.  What is published after the first message follows from published messages.
+
+    Examples
+    --------
+    affinedp consensus agent --id 3 --state 3.db --value-file 3.txt --network ring.toml
+        --broker localhost:1883 --ledger budget.db
+    affinedp consensus agent --id 3 --state 3.db --value-file 3.txt --neighbours 2:0.25,4:0.25
+        --epsilon 1 --delta 0.01 --rounds 100
     """
     from affinedp.budget.ledger import Ledger
     from affinedp.consensus.agents.agent import Agent
@@ -156,6 +163,10 @@ def readout(
     """Show the owner of an agent its estimates of the average.
 
     Keep them: next to the messages, the state and the corrected estimate reveal the value.
+
+    Examples
+    --------
+    affinedp consensus readout --state 3.db --agents 6
     """
     from affinedp.consensus.agents.agent import read_state
 
@@ -182,6 +193,10 @@ def keys(
     """Make a key for each link of a network; give each agent its file, and no other.
 
     With ``--keys`` agents drop every message that a neighbour did not seal.
+
+    Examples
+    --------
+    affinedp consensus keys ring.toml --folder keys
     """
     from affinedp.cli.trials import folder_for_owner
     from affinedp.consensus.agents.keys import write_keys

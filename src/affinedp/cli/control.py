@@ -51,6 +51,10 @@ def design(
     ε and δ come from its privacy table, or from the options.  The report says what the loop pays.
     Without a law the one that costs the loop least is taken; noise that is fresh at every step
     (neighbours "forward" and "input") is Gaussian.
+
+    Examples
+    --------
+    affinedp control design loop.toml -o noise.json --epsilon 1 --delta 0.01
     """
     read = read_loop_of(loop)
     mechanism = design_loop(read, epsilon, delta, law)
@@ -164,6 +168,13 @@ def gateway(
     The noise is drawn once, when the state is made; after a crash or a restart the gateway goes
     on where it was, and repeats what it said.  A plant that is started anew is a new run, which
     needs a new draw.
+
+    Examples
+    --------
+    affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1 --ledger
+        budget.db --broker broker.example:8883 --tls --in-broker localhost:1883
+    affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1 --limits
+        limits.toml
     """
     from affinedp.cli.sensor import read_limits, read_resolution, read_scales
     from affinedp.mqtt.gateway_process import run_gateway
@@ -279,6 +290,10 @@ def cloud(
     """Answer noisy measurements with the inputs of the observer and feedback in LOOP.
 
     Where the plant starts (x0) is not used; give the cloud a copy of the file without it.
+
+    Examples
+    --------
+    affinedp control cloud loop.toml --broker localhost:1883
     """
     from affinedp.mqtt.cloud_process import run_cloud
     from affinedp.mqtt.process import Place
@@ -319,7 +334,12 @@ def plant(
     run: str | None = Option(None, help="Name of this run, which no other has; random otherwise."),
     wait: float = _WAIT,
 ) -> Answer:
-    """Simulate the plant of LOOP: send y(t), wait for u(t), and so on to the horizon."""
+    """Simulate the plant of LOOP: send y(t), wait for u(t), and so on to the horizon.
+
+    Examples
+    --------
+    affinedp control plant loop.toml --broker localhost:1883 --log plant.jsonl
+    """
     from affinedp.mqtt.plant_process import run_plant
     from affinedp.mqtt.process import Place
 

@@ -33,6 +33,11 @@ def discover(
 
     The promise covers the equations that were given; this looks for those that were forgotten.
     It reads private data: what it prints is for whoever holds them.
+
+    Examples
+    --------
+    affinedp discover data.csv
+    affinedp discover data.csv --given 'women + men = all' --toml
     """
     from affinedp.discovery import ask
     from affinedp.files.data import read_table

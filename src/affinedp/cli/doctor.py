@@ -73,7 +73,13 @@ class Finding:
 def doctor(
     broker: list[str] | None = Option(None, help="A broker to try, host:port; may be repeated."),
 ) -> Answer:
-    """Say which extras, brokers and parallel backends are there (exit code 1: something amiss)."""
+    """Say which extras, brokers and parallel backends are there (exit code 1: something amiss).
+
+    Examples
+    --------
+    affinedp doctor
+    affinedp doctor --broker localhost:1883 --json
+    """
     findings = diagnose(broker or ())
     rows = [asdict(finding) for finding in findings]
     return Answer(

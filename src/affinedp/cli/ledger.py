@@ -26,7 +26,12 @@ def create(
     protects: str = Option(..., help="Whose budget it is, such as 'one person'."),
     delta: float = Option(0.0, help="Cap on δ."),
 ) -> Answer:
-    """Start the budget of one secret; an existing one is never touched."""
+    """Start the budget of one secret; an existing one is never touched.
+
+    Examples
+    --------
+    affinedp ledger create budget.db --epsilon 2 --delta 1e-6 --protects 'one person'
+    """
     from affinedp.budget.address import without_password
     from affinedp.budget.ledger import Ledger
     from affinedp.budget.opening import ledger_exists
@@ -43,7 +48,12 @@ def create(
 
 
 def show(path: str = _LEDGER) -> Answer:
-    """Say whom the budget protects, the cap, what was spent, and the neighbours of the charges."""
+    """Say whom the budget protects, the cap, what was spent, and the neighbours of the charges.
+
+    Examples
+    --------
+    affinedp ledger show budget.db
+    """
     from affinedp.budget.ledger import Ledger
 
     with Ledger(path, create=False) as ledger:
@@ -88,7 +98,12 @@ def show(path: str = _LEDGER) -> Answer:
 
 
 def history(path: str = _LEDGER) -> Answer:
-    """List all charges and their neighbours, the oldest first."""
+    """List all charges and their neighbours, the oldest first.
+
+    Examples
+    --------
+    affinedp ledger history budget.db --json
+    """
     from dataclasses import asdict
 
     from affinedp.budget.ledger import Ledger
@@ -127,7 +142,12 @@ def _loss(law: str, sensitivity: float) -> str:
 
 
 def check(path: str = _LEDGER) -> Answer:
-    """Verify the whole ledger; exit code 1 if something is wrong with it."""
+    """Verify the whole ledger; exit code 1 if something is wrong with it.
+
+    Examples
+    --------
+    affinedp ledger check budget.db
+    """
     import warnings
 
     from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
@@ -153,7 +173,12 @@ def export(
     path: str = Argument(..., help="The ledger's file.", show_default=False),
     address: str = Argument(..., help="postgresql://…#name, a new ledger.", show_default=False),
 ) -> Answer:
-    """Move a ledger from its file to a server; afterwards the file is not charged any more."""
+    """Move a ledger from its file to a server; afterwards the file is not charged any more.
+
+    Examples
+    --------
+    affinedp ledger export budget.db 'postgresql://budgets.example/privacy#people'
+    """
     from affinedp.budget.ledger import Ledger
 
     with Ledger(path, create=False) as ledger:

@@ -48,6 +48,11 @@ def verify(
 
     With --epsilon (or an epsilon in the problem) the exit code says whether that promise
     holds: 0 yes, up to --tolerance, 1 no.
+
+    Examples
+    --------
+    affinedp verify problem.toml
+    affinedp verify problem.toml --epsilon 1 --delta 1e-6 && echo kept
     """
     from affinedp.files.problem import read_problem
 
@@ -108,6 +113,11 @@ def design(
     orthonormal basis and a multiple of the identity are taken.
 
     With --preview, PROBLEM may also be the description of a table: that is affinedp tables preview.
+
+    Examples
+    --------
+    affinedp design problem.toml -o mechanism.json --epsilon 1 --delta 1e-6
+    affinedp design problem.toml --preview
     """
     from affinedp.files.problem import read_problem
 

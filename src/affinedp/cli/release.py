@@ -45,6 +45,11 @@ def release(
     change of the secret may move all rows or one at most.  Data that is malformed or does not obey
     the equations is refused, and nothing is charged then.  A description of a table says by names
     of columns what must add up; its noise is designed here.
+
+    Examples
+    --------
+    affinedp release mechanism.json data.csv -o out.csv --ledger budget.db --rows different
+    affinedp release table.toml data.csv -o out-2026-01.csv --ledger budget.db
     """
     from affinedp.release.sampler import checked_sampler
 
@@ -81,6 +86,11 @@ def report(
     """Say what a saved mechanism promises and costs; its guarantee is verified again.
 
     The page for --html opens with a paragraph for people who decide.
+
+    Examples
+    --------
+    affinedp report mechanism.json
+    affinedp report mechanism.json --html report.html
     """
     from affinedp.files.writing import write_text
 

@@ -24,6 +24,11 @@ def reproduce(
 
     With --out the figures (PNG and SVG), results.json and report.html go into that folder, and
     a summary is printed.
+
+    Examples
+    --------
+    affinedp reproduce examples
+    affinedp reproduce all --out paper
     """
     from affinedp.paper.parts import parts_named
     from affinedp.paper.parts import reproduce as compute

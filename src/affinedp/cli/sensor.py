@@ -19,6 +19,10 @@ def sensor(
 
     Nothing is sent.  Record raw readings over the whole range that the plant will use; what is
     printed depends on them, so keep it to yourself.
+
+    Examples
+    --------
+    affinedp control sensor recording.csv
     """
     from affinedp.control.sensors.recording import read_recording, study
 

@@ -17,6 +17,11 @@ def studio(
     """Open a page on this machine: equations, who must stay hidden, how much noise, the script.
 
     The first line is the link, with the token of this run.  Nothing leaves this process.
+
+    Examples
+    --------
+    affinedp studio
+    affinedp studio --port 8642 --no-open
     """
     try:
         from affinedp.studio.serving import serve

@@ -32,6 +32,11 @@ def preview(
 
     The noise is designed from the description, the labels of the rows and public columns.  No
     private number is read.
+
+    Examples
+    --------
+    affinedp tables preview table.toml data.csv
+    affinedp tables preview table.toml data.csv --level 0.9 --json
     """
     from affinedp.tables.margin_file import describes_margins, read_margin_release
     from affinedp.tables.table_file import read_table_release
@@ -123,7 +128,12 @@ def guess(
         False, "--public-margins", help="Publish the totals as they are."
     ),
 ) -> Answer:
-    """Print a description of a cross-tabulation, guessed from its labels, to check and correct."""
+    """Print a description of a cross-tabulation, guessed from its labels, to check and correct.
+
+    Examples
+    --------
+    affinedp tables guess counts.csv --index region --epsilon 1 > table.toml
+    """
     import tomllib
 
     from pandas.api.types import is_numeric_dtype

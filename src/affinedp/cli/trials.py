@@ -57,6 +57,11 @@ def trial(
 
     For trials: here one person has everything.  Each is the same process as in earnest.  The plant
     has a broker of its own; what the eavesdropper heard at the public one is in seen.jsonl.
+
+    Examples
+    --------
+    affinedp control trial loop.toml
+    affinedp control trial loop.toml --broker localhost:1883 --period 0.1
     """
     from affinedp.control.gateway.alarms import alarms_of
 
@@ -136,6 +141,10 @@ def launch(
 
     For trials: here one person has all values.  Each agent is the same process as in earnest, with
     a state of its own; one that was run before goes on with its draw.
+
+    Examples
+    --------
+    affinedp consensus launch ring.toml --rounds 50
     """
     from affinedp.mqtt.agent_process import Meeting
     from affinedp.mqtt.listening import Monitor
@@ -195,6 +204,10 @@ def broker(
     """Start a broker for trials that only this machine can reach, until Ctrl-C.
 
     It keeps nothing over a restart and knows no passwords and no TLS; mosquitto is the one for use.
+
+    Examples
+    --------
+    affinedp control broker --port 1883
     """
     from affinedp.mqtt.local_broker import local_broker
 
@@ -211,7 +224,13 @@ def eavesdrop(
     log: Path = Option(..., help="Where the messages are written, as JSON lines."),
     topics: list[str] | None = Option(None, help="What to listen to."),
 ) -> Answer:
-    """Write down every message that a broker delivers, until Ctrl-C."""
+    """Write down every message that a broker delivers, until Ctrl-C.
+
+    Examples
+    --------
+    affinedp control eavesdrop --log seen.jsonl --topics 'cloud/#'
+    affinedp consensus eavesdrop --log seen.jsonl
+    """
     from affinedp.mqtt.listening import eavesdrop as listen
 
     with attended() as stop:
