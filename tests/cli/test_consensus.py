@@ -1,6 +1,7 @@
 """``affinedp consensus …``: options, refusals, signals, passwords, the ledger."""
 
 import signal
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,7 @@ from affinedp.cli.consensus import read_neighbours, read_value
 from affinedp.consensus.agents.agent import Agent
 from affinedp.consensus.agents.message import AgentMessage
 from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.network_file import read_network
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import encode
 from affinedp.mqtt.broker import Broker
@@ -39,6 +41,15 @@ def words(tmp_path):
         "agent", "--id", "3", "--neighbours", "1,5", "--weight", 0.25, "--value-file", value,
         "--state", tmp_path / "3.db",
     )  # fmt: skip
+
+
+def test_a_network_says_where_its_promise_goes(tmp_path):
+    file = tmp_path / "net.toml"
+    file.write_text('links = [["a", "b"]]\n[privacy]\nepsilon = 1.0\n')
+    with pytest.raises(AffineDPError, match=r"go into \[noise\]"):
+        read_network(file)
+    ring = read_network(Path(__file__).parents[2] / "examples" / "ring.toml")
+    assert (len(ring.values), ring.rounds) == (10, 60)
 
 
 @pytest.mark.parametrize(

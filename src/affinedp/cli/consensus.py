@@ -19,6 +19,7 @@ from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import LABEL, LEDGER, NETWORK, SAME_SECRET
 from affinedp.cli.output import dropped, outcome_as_json
 from affinedp.errors import AffineDPError
+from affinedp.files.writing import folder_for_owner
 from affinedp.mqtt.broker import Broker
 from affinedp.progress import Progress
 
@@ -198,7 +199,6 @@ def keys(
     --------
     affinedp consensus keys ring.toml --folder keys
     """
-    from affinedp.cli.trials import folder_for_owner
     from affinedp.consensus.agents.keys import write_keys
 
     found = read_network_of(network)

@@ -26,6 +26,7 @@ from affinedp.cli.exits import KEPT, UNEXPECTED
 from affinedp.cli.options import FRESH_NOISE, LOOP, NETWORK
 from affinedp.cli.output import promise_as_json, say_json, warn
 from affinedp.errors import AffineDPError
+from affinedp.files.writing import folder_for_owner
 from affinedp.mqtt.broker import Broker
 from affinedp.progress import Progress
 
@@ -240,15 +241,6 @@ def eavesdrop(
 
 
 # What trials share: a folder, a broker, and processes that end with us.
-
-
-def folder_for_owner(folder: Path) -> Path:
-    """Make a folder for its owner only; one that is there is taken."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise AffineDPError(f"{folder} cannot be made: {error.strerror}") from None
-    return folder
 
 
 @contextmanager
