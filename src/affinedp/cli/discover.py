@@ -39,14 +39,14 @@ def discover(
     affinedp discover data.csv
     affinedp discover data.csv --given 'women + men = all' --toml
     """
-    from affinedp.discovery import ask
+    from affinedp.discovery.discover import discover as equations_of
     from affinedp.files.data import read_table
     from affinedp.mechanism import Mechanism
 
     expect(data, "data")
     if design is not None:
         expect(design, "mechanism")
-    found = ask.discover(
+    found = equations_of(
         read_table(data, long_numbers="text"),
         given=given or (),
         design=None if design is None else Mechanism.load(design),

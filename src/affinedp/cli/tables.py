@@ -155,12 +155,17 @@ def guess(
         epsilon=epsilon,
         delta=delta,
         margins="public" if public_margins else "private",
+        labels="public",  # the text below asks for it
         ask=None,
         say=lambda text: None,
         releases=releases,
     )
     text = table_toml(release, [index]).rstrip()
-    lines = ["# guessed from the labels: check every line before anything is released", text]
+    lines = [
+        "# guessed from the labels: check every line before anything is released",
+        "# labels are published as they are: with other people in the data they must be the same",
+        text,
+    ]
     if not release.totals and len(table.columns) > 2:
         parts = ", ".join(f'"{name}"' for name in table.columns[:-1])
         lines += [
