@@ -51,7 +51,7 @@ def release(
     affinedp release mechanism.json data.csv -o out.csv --ledger budget.db --rows different
     affinedp release table.toml data.csv -o out-2026-01.csv --ledger budget.db
     """
-    from affinedp.release.sampler import checked_sampler
+    from affinedp.laws.sampler import checked_sampler
 
     draws = checked_sampler(sampler)
     kind = expect(mechanism, "mechanism", "table description")
