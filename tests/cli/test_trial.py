@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from affinedp.cli.control import control_app
-from affinedp.cli.control_design import design_loop
+from affinedp.cli.app import app
+from affinedp.cli.control import design_loop
 from affinedp.cli.sensor import read_scales
 from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError
@@ -64,7 +64,7 @@ def test_trial(loop, tmp_path, named):
     assert {"cloud/y", "cloud/u"} <= {message["topic"] for message in seen}
     assert "plant/y" not in {message["topic"] for message in seen}, "the truth stays at its broker"
     with pytest.raises(AffineDPError, match="a second drive needs a second draw"):
-        CliRunner().invoke(control_app, ["trial", str(loop)], catch_exceptions=False)
+        CliRunner().invoke(app, ["control", "trial", str(loop)], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,11 @@ def test_trial(loop, tmp_path, named):
 def test_noise_of_another_loop(loop, tmp_path, change, words):
     invoke = CliRunner().invoke
     made = tmp_path / "noise.json"
-    design_loop(read_loop(loop), None, None).save(made)
+    design_loop(read_loop(loop)).save(made)
     loop.write_text(LOOP.replace(*change))
+    command = ["control", "trial", str(loop), "--mechanism", str(made)]
     with pytest.raises(AffineDPError, match=words):
-        invoke(control_app, ["trial", str(loop), "--mechanism", str(made)], catch_exceptions=False)
+        invoke(app, command, catch_exceptions=False)
 
 
 def test_noise_of_the_same_loop_is_taken(loop):
@@ -92,10 +93,10 @@ def test_noise_of_the_same_loop_is_taken(loop):
     for kind in ("time-local", "initial", "forward", "input"):
         loop.write_text(text + f'neighbours = "{kind}"\n')
         read = read_loop(loop)
-        read.check_noise(design_loop(read, None, None))
+        read.check_noise(design_loop(read))
     loop.write_text(text.replace("E = [[1], [0]]", "E = [[1], [1]]") + 'neighbours = "input"\n')
     with pytest.raises(AffineDPError, match="another plant"):
-        read_loop(loop).check_noise(design_loop(read, None, None))
+        read_loop(loop).check_noise(design_loop(read))
 
 
 @pytest.mark.slow
@@ -115,21 +116,21 @@ def test_nobody_outlives_a_killed_trial(loop, tmp_path):
 def test_a_trial_needs_a_start(loop):
     loop.write_text(LOOP.replace("x0 = [-20, 0]\n", ""))
     with pytest.raises(AffineDPError, match="x0 is missing"):
-        CliRunner().invoke(control_app, ["trial", str(loop)], catch_exceptions=False)
+        CliRunner().invoke(app, ["control", "trial", str(loop)], catch_exceptions=False)
 
 
 def test_a_mechanism_that_is_none_is_refused_before_anything_starts(loop, tmp_path):
     (tmp_path / "noise.json").write_text("{}")
     words = ["trial", loop, "--mechanism", tmp_path / "noise.json"]
     with pytest.raises(AffineDPError, match="not a file of the kind"):
-        CliRunner().invoke(control_app, list(map(str, words)), catch_exceptions=False)
+        CliRunner().invoke(app, ["control", *map(str, words)], catch_exceptions=False)
     assert not list((tmp_path / "loop-trial").glob("*.log"))
 
 
 def test_a_process_that_ends_early(loop):
     words = ["trial", str(loop), "--resolution", "coarse"]
     with pytest.raises(AffineDPError, match="the gateway ended: .*coarse"):
-        CliRunner().invoke(control_app, words, catch_exceptions=False)
+        CliRunner().invoke(app, ["control", *words], catch_exceptions=False)
 
 
 def test_broker(tmp_path):
