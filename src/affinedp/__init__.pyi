@@ -15,9 +15,14 @@ from .designs.structured.tree_margins import design_tree_margins as design_tree_
 from .designs.structured.tree_mechanism import TreeMechanism as TreeMechanism
 from .designs.structured.trees import design_tree as design_tree
 from .designs.structured.trees import design_tree_for_targets as design_tree_for_targets
-from .discovery.ask import discover as discover
+from .discovery.discover import discover as discover
 from .domains.manifold import AffineManifold as AffineManifold
 from .errors import AffineDPError as AffineDPError
+from .laws.calibration import gaussian_delta as gaussian_delta
+from .laws.calibration import gaussian_epsilon as gaussian_epsilon
+from .laws.calibration import gaussian_sensitivity as gaussian_sensitivity
+from .laws.calibration import gaussian_sigma as gaussian_sigma
+from .laws.calibration import gaussian_sigma_bound as gaussian_sigma_bound
 from .mechanism import Mechanism as Mechanism
 from .neighbours.adjacency import Adjacency as Adjacency
 from .neighbours.adjacency import Sensitivity as Sensitivity
@@ -25,11 +30,6 @@ from .neighbours.circuit_adjacency import CircuitAdjacency as CircuitAdjacency
 from .neighbours.definition import NeighbourAnswer as NeighbourAnswer
 from .neighbours.free_sets import FreeSetAdjacency as FreeSetAdjacency
 from .neighbours.given_directions import DirectionAdjacency as DirectionAdjacency
-from .promise.calibration import gaussian_delta as gaussian_delta
-from .promise.calibration import gaussian_epsilon as gaussian_epsilon
-from .promise.calibration import gaussian_sensitivity as gaussian_sensitivity
-from .promise.calibration import gaussian_sigma as gaussian_sigma
-from .promise.calibration import gaussian_sigma_bound as gaussian_sigma_bound
 from .promise.guarantee import Guarantee as Guarantee
 from .promise.guarantee import compose as compose
 from .promise.pair import verify_pair as verify_pair

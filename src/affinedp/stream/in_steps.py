@@ -17,11 +17,11 @@ import numpy as np
 from affinedp.arrays import FloatArray, real_array
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
+from affinedp.laws.sampler import draw_integers
 from affinedp.neighbours.definition import exact_number
 from affinedp.promise.guarantee import Guarantee
 from affinedp.record import MechanismRecord
 from affinedp.release.plan import checked_bound
-from affinedp.release.sampler import draw_integers
 from affinedp.stream.follow import followings
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 from affinedp.stream.triangular import restored, step_plan

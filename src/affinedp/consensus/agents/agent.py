@@ -39,7 +39,7 @@ from affinedp.consensus.agents.refusals import (
     ContradictionError,
     DifferentRunError,
 )
-from affinedp.consensus.protocol.readouts import Readout, noise_share
+from affinedp.consensus.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError

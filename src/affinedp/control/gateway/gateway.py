@@ -35,9 +35,9 @@ from affinedp.control.sensors.sensor import (
     sensor_of,
 )
 from affinedp.errors import AffineDPError
+from affinedp.laws.sampler.single import SingleNoise, hashed_bytes
 from affinedp.promise.guarantee import Guarantee
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler.single import SingleNoise, hashed_words
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 
 logger = logging.getLogger(__name__)
@@ -346,7 +346,7 @@ class Gateway:
         """The reading with its noise: exact sums of integers, rounded once at the end."""
         plan, noise = self._plan, self._walk.noise(step, *ahead)
         # two that go on from one snapshot of the machine's memory share no fresh noise
-        words = hashed_words(self._run.hedged(step, measured.tobytes()))
+        words = hashed_bytes(self._run.hedged(step, measured.tobytes()))
         outputs = np.empty(len(measured))
         for i, value in enumerate(measured.tolist()):
             whole, over = value.as_integer_ratio()

@@ -10,7 +10,7 @@ from affinedp.control.gateway.facts import STREAM_BITS
 from affinedp.control.gateway.noise_path import NoisePath
 from affinedp.control.gateway.plan import GatewayPlan
 from affinedp.control.stationary.path import StationaryPath
-from affinedp.release.sampler import IntegerNoise, draw_integers
+from affinedp.laws.sampler import IntegerNoise, draw_integers
 
 
 class Walk:
