@@ -9,8 +9,7 @@ import pytest
 from affinedp import AffineDPError, Ledger
 from affinedp.control import Gateway, design_output_noise
 from affinedp.control.gateway.knorm_draw import BodyOnGrid
-from affinedp.control.gateway.plan import gateway_plan
-from affinedp.control.gateway.shares import least_pure_noise, least_pure_total
+from affinedp.control.gateway.plan import gateway_plan, least_pure_noise, least_pure_total
 from affinedp.control.sensors.sensor import sensor_of
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])

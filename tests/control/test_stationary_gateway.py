@@ -17,8 +17,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.control import Gateway, Reach
 from affinedp.control.gateway import kinds
 from affinedp.control.gateway import walk as walk_module
-from affinedp.control.gateway.gateway import FARTHEST
-from affinedp.control.gateway.refusals import LateStepError
+from affinedp.control.gateway.gateway import FARTHEST, StepError
 from affinedp.control.gateway.walk import draw_bits
 from affinedp.control.stationary.certificate import start_certificate
 from affinedp.control.stationary.filters import Filter
@@ -277,7 +276,7 @@ def test_memory_is_bounded(folder, monkeypatch):
         numbers = max(abs(number).bit_length() for number in gateway._last)
         assert numbers < gateway._plan.path_bits + 20
         assert np.array_equal(gateway.send([20.0], 110), sent[110])
-        with pytest.raises(LateStepError):
+        with pytest.raises(StepError, match="was skipped"):
             gateway.send([20.0], 3)
         with pytest.raises(AffineDPError, match="at most"):
             gateway.send([20.0], 200 + FARTHEST)

@@ -10,7 +10,7 @@ import pytest
 
 from affinedp.budget.ledger import Ledger
 from affinedp.control import ClosedLoop, Gateway, design_output_noise
-from affinedp.control.gateway.refusals import LateStepError
+from affinedp.control.gateway.gateway import StepError
 from affinedp.stream.run import RunError
 from disks import MortalDisk, SmallDisk
 
@@ -64,7 +64,7 @@ def test_power_is_cut_while_sending(tmp_path):
                 try:
                     assert gateway.send([1.0], step).tobytes().hex() == sent
                     again += 1
-                except LateStepError:
+                except StepError:
                     lost += 1
             gateway.send([1.0])
         assert again + lost == len(seen) > 300

@@ -9,13 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from affinedp.budget.ledger import BudgetExceededError
-from affinedp.control.gateway.gateway import Gateway
-from affinedp.control.gateway.refusals import (
-    HorizonError,
-    LateStepError,
-    OtherRunError,
-    RepeatedStepError,
-)
+from affinedp.control.gateway.gateway import Gateway, StepError
 from affinedp.control.trajectory.dynamics import step_of
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.claim import Claim
@@ -107,19 +101,20 @@ class GatewayDesk:
 
     def _refusal(self, run: str, step: int, error: AffineDPError) -> bytes:
         """What is answered instead of a measurement, and what that means for this process."""
-        if isinstance(error, LateStepError):
+        why = error.why if isinstance(error, StepError) else ""
+        if why == "late":
             self.dropped.add("late", str(error))
             return encode_word(run, step, "missing", "it was lost for good")
-        if isinstance(error, HorizonError):
+        if why == "horizon":
             self.reason = str(error)
             self.dropped.add("past the horizon", str(error))
-            ends = f"the promise ends after {error.horizon} steps"
+            ends = f"the promise ends after {self.gateway.horizon} steps"
             return encode_word(run, step, "missing", ends)
-        if isinstance(error, OtherRunError):
-            self.reason = f"run {run} was started, and this draw belongs to run {error.run}"
+        if why == "run":
+            self.reason = f"run {run} was started, and this draw belongs to run {self.gateway.run}"
             self.dropped.add("another run", str(error))
             return encode_word(run, step, "stop", "the gateway's draw belongs to another run")
-        if isinstance(error, RepeatedStepError):
+        if why == "repeated":
             logger.error("gateway: %s; it ends here", error)
             self.failure = error
             return encode_word(run, step, "stop", "a step came again with another measurement")

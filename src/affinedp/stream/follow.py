@@ -80,17 +80,7 @@ class _Echelon:
 def followings(
     manifold: AffineManifold, query: Matrix, order: Sequence[int]
 ) -> tuple[tuple[int, ...], dict[int, Following]]:
-    """Return the outputs that must be read, in order, and how each of the others follows.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The equations; their offsets do not matter.
-    query : matrix, shape (m, n)
-        F.
-    order : sequence of int
-        The outputs in the order in which they are due.
-    """
+    """Return the outputs that must be read, in order, and how each of the others follows."""
     equations = len(manifold.b)
     if equations * float(manifold.n) > MOST_NUMBERS:
         raise AffineDPError(

@@ -66,17 +66,7 @@ class StepPlan:
         return math.ceil(Fraction(self.noise_factor) * (1 << GRID_BITS))
 
     def noisy(self, place: int, entries: Mapping[int, Fraction], noise: int) -> int:
-        """Return z plus noise, in grid steps, exactly.
-
-        Parameters
-        ----------
-        place : int
-            Which of the outputs that are read.
-        entries : mapping of int to Fraction
-            What was read so far, by entry.
-        noise : int
-            In grid steps.
-        """
+        """Return z plus noise, in grid steps, exactly."""
         row = self.whitening[place]
         exact = sum(
             (Fraction(float(row[j])) * entries[int(j)] for j in np.flatnonzero(row)), Fraction(0)
@@ -84,15 +74,7 @@ class StepPlan:
         return math.floor(exact * (1 << GRID_BITS) + Fraction(1, 2)) + noise
 
     def published(self, place: int, noisy: Sequence[int]) -> Fraction:
-        """Return an output that was read, from noisy numbers alone.
-
-        Parameters
-        ----------
-        place : int
-            Which of the outputs that are read.
-        noisy : sequence of int
-            Up to this one.
-        """
+        """Return an output that was read, from noisy numbers alone."""
         row = self.root[place, : place + 1]
         total = sum((Fraction(float(c)) * w for c, w in zip(row, noisy)), Fraction(0))
         return total / (1 << GRID_BITS)
@@ -110,15 +92,7 @@ class StepPlan:
 
 
 def restored(record: Mapping[str, Any], follow: Mapping[int, Following]) -> StepPlan:
-    """Return the plan of a record.
-
-    Parameters
-    ----------
-    record : mapping
-        From :meth:`StepPlan.to_record`.
-    follow : mapping of int to Following
-        How the other outputs follow, computed anew.
-    """
+    """Return the plan of a record."""
     return StepPlan(
         tuple(int(i) for i in record["read"]),
         follow,
@@ -131,17 +105,7 @@ def restored(record: Mapping[str, Any], follow: Mapping[int, Following]) -> Step
 
 
 def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | None) -> StepPlan:
-    """Prepare a release in steps, or refuse it.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        With a promise.
-    order : sequence of int
-        The outputs in the order in which they are due.
-    bound : float or None
-        A public bound on |x|, as for :meth:`affinedp.Mechanism.release`.
-    """
+    """Prepare a release in steps, or refuse it."""
     guarantee, law = mechanism.guarantee, mechanism.law
     own = mechanism.noise
     if own.norm is None:

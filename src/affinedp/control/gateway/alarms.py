@@ -20,30 +20,12 @@ from affinedp.control.sensors.sensor import Sensor
 
 
 def alarms_of(path: Path) -> Path:
-    """Return the file beside a state into which alarms are written.
-
-    Parameters
-    ----------
-    path : Path
-        The state.
-    """
+    """Return the file beside a state into which alarms are written."""
     return path.with_name(path.name + ".alarms")
 
 
 class Alarms:
-    """Looks at readings, and writes down once what does not fit the declaration.
-
-    Parameters
-    ----------
-    path : Path
-        The state beside which they are written.
-    sensor : Sensor
-        What was declared.
-    names : sequence of str
-        Of the outputs.
-    largest : array, shape (m,)
-        Up to which the declared error covers the rounding of double precision.
-    """
+    """Looks at readings, and writes down once what does not fit the declaration."""
 
     def __init__(
         self, path: Path, sensor: Sensor, names: Sequence[str], largest: FloatArray
@@ -61,13 +43,7 @@ class Alarms:
         return tuple(self._said)
 
     def look(self, readings: Sequence[float]) -> None:
-        """Look at the readings of one step.
-
-        Parameters
-        ----------
-        readings : sequence of float
-            One per output.
-        """
+        """Look at the readings of one step."""
         for i, reading in enumerate(readings):
             name = self._names[i]
             if abs(reading) > self._largest[i]:

@@ -71,24 +71,12 @@ class Facts:
         return self.steps * len(self.names)
 
     def own_error(self, fresh: FloatArray) -> FloatArray:
-        """Return a bound on all that is rounded: y and γ to the grid, the path, and the draws.
-
-        Parameters
-        ----------
-        fresh : array, shape (m,)
-            τ.
-        """
+        """Return a bound on all that is rounded: y and γ to the grid, the path, and the draws."""
         own = fresh * 2.0 ** -(GRID_BITS - 1) + self.loading * 2.0 ** -(GRID_BITS + 1)
         return np.asarray(own * (1 + SAFE))
 
     def free_deviation(self, fresh: FloatArray) -> FloatArray:
-        """Return the deviation that costs next to nothing.
-
-        Parameters
-        ----------
-        fresh : array, shape (m,)
-            τ.
-        """
+        """Return the deviation that costs next to nothing."""
         many = float(self.draws) if self.pure else math.sqrt(self.draws)
         return np.asarray(fresh * (self.sensitivity * DEVIATION_SHARE / many))
 
@@ -102,15 +90,7 @@ class Facts:
 
 
 def trajectory_facts(mechanism: TrajectoryMechanism, dynamics: Dynamics) -> Facts:
-    """Return the facts of noise from one draw.
-
-    Parameters
-    ----------
-    mechanism : TrajectoryMechanism
-        With a promise.
-    dynamics : Dynamics
-        Its own, or shortened to the steps that are sent.
-    """
+    """Return the facts of noise from one draw."""
     points = mechanism.root if mechanism.points is None else mechanism.points
     found = promise_of_root(mechanism.neighbours, points, mechanism.law, mechanism.rate)
     _check_agreement(mechanism.guarantee, found.sensitivity)
@@ -139,30 +119,14 @@ def trajectory_facts(mechanism: TrajectoryMechanism, dynamics: Dynamics) -> Fact
 
 
 def deviations_of(mechanism: TrajectoryMechanism, steps: int) -> FloatArray:
-    """Return the standard deviation of the noise at the first steps, shape (steps, m).
-
-    Parameters
-    ----------
-    mechanism : TrajectoryMechanism
-        The noise.
-    steps : int
-        At most its horizon.
-    """
+    """Return the standard deviation of the noise at the first steps, shape (steps, m)."""
     if steps == mechanism.horizon:
         return mechanism.noise_by_time
     return np.asarray(np.linalg.norm(mechanism.loadings(0, steps), axis=2))
 
 
 def stationary_facts(noise: StationaryNoise, steps: int) -> Facts:
-    """Return the facts of stationary noise.
-
-    Parameters
-    ----------
-    noise : StationaryNoise
-        With a promise.
-    steps : int
-        How many are sent at most.
-    """
+    """Return the facts of stationary noise."""
     found = stationary_promise(
         noise.neighbours, noise.shaper, noise.place, noise.scale, noise.start
     )

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,17 +25,15 @@ from affinedp.control.gateway.alarms import Alarms
 from affinedp.control.gateway.kinds import Kind, kind_of, spread
 from affinedp.control.gateway.noise_path import nearest_double, rounded
 from affinedp.control.gateway.plan import PUBLISHED_BITS, GatewayPlan
-from affinedp.control.gateway.refusals import (
-    HorizonError,
-    LateStepError,
-    OtherRunError,
-    RepeatedStepError,
-)
-from affinedp.control.gateway.stated import conditions
-from affinedp.control.gateway.usefulness import check_useful
+from affinedp.control.gateway.stated import check_useful, conditions
 from affinedp.control.sensors.reach import Reach
-from affinedp.control.sensors.reading import readings_of
-from affinedp.control.sensors.sensor import Resolution, Sensor, per_output, sensor_of
+from affinedp.control.sensors.sensor import (
+    Resolution,
+    Sensor,
+    per_output,
+    readings_of,
+    sensor_of,
+)
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler.single import SingleNoise, hashed_bytes
 from affinedp.promise.guarantee import Guarantee
@@ -52,6 +50,21 @@ DIGEST_BYTES = 16
 AT_ONCE = 256  # steps for which noise is drawn together
 GATEWAY = Owner("gateway", "trajectory")
 _RUN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class StepError(AffineDPError):
+    """A step that is not sent.
+
+    Attributes
+    ----------
+    why : {"horizon", "late", "repeated", "run"}
+        It lies beyond the horizon; it was skipped and comes too late; it was sent, of another
+        reading; or it belongs to another run than the draw.
+    """
+
+    def __init__(self, message: str, why: Literal["horizon", "late", "repeated", "run"]) -> None:
+        self.why = why
+        super().__init__(message)
 
 
 class Gateway:
@@ -272,23 +285,18 @@ class Gateway:
 
         Raises
         ------
-        HorizonError
-            Beyond the horizon.
-        LateStepError
-            If the step was skipped.
-        RepeatedStepError
-            If the step was sent, of another reading.
-        OtherRunError
-            If the draw belongs to another run.
+        StepError
+            If the step lies beyond the horizon, was skipped, was sent of another reading, or
+            belongs to another run.
         """
         with self._run.turn():
             number = self._next if step is None else _checked_step(step)
             self._check_run(run)
             if number >= self.horizon:
-                raise HorizonError(
+                raise StepError(
                     f"step {number} is beyond the horizon of {self.horizon:,} steps (counted from "
                     "0) that the promise is about",
-                    self.horizon,
+                    "horizon",
                 )
             measured = readings_of(y, self.outputs) + 0.0  # minus zero is zero
             if number < self._next:
@@ -356,16 +364,15 @@ class Gateway:
     def _sent_before(self, step: int, measured: FloatArray) -> FloatArray:
         kept = self._run.sent(step)
         if kept is None:
-            raise LateStepError(
+            raise StepError(
                 f"step {step} was skipped and cannot be sent any more (the next is {self._next})",
-                step,
-                self._next,
+                "late",
             )
         if kept[:DIGEST_BYTES] != self._run.digest(step, measured.tobytes()):
-            raise RepeatedStepError(
+            raise StepError(
                 f"step {step} was sent of another reading: a step is measured once. If the plant "
                 "was started anew, this is a new run, which needs a new state and a new charge",
-                step,
+                "repeated",
             )
         return np.frombuffer(kept[DIGEST_BYTES:], dtype=np.float64).copy()
 
@@ -377,12 +384,11 @@ class Gateway:
 
     def _check_run(self, run: str | None) -> None:
         if run is not None and checked_run(run) != self._name and self._name is not None:
-            raise OtherRunError(
+            raise StepError(
                 f"this draw belongs to run {self._name or 'without a name'}, not to {run}: with "
                 "one draw for two runs the noise cancels in their difference. Give the new run a "
                 "new state, which the ledger is charged for",
-                self._name,
-                run,
+                "run",
             )
 
     def to_control_block(self, seed: int | np.random.Generator | None = None) -> Any:

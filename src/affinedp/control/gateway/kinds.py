@@ -46,15 +46,7 @@ MOST_REACHED = 1_000_000
 
 
 class Kind(ABC):
-    """A mechanism as a gateway sees it.
-
-    Parameters
-    ----------
-    mechanism : object
-        The noise.
-    horizon : int or None
-        How many steps are sent at most, if fewer than the mechanism is made for.
-    """
+    """A mechanism as a gateway sees it."""
 
     keeps: int | None = None  # how many steps are kept; None for all
 
@@ -98,13 +90,7 @@ class Kind(ABC):
         """Mean variance of the mechanism's noise on each output."""
 
     def variance(self, plan: GatewayPlan) -> FloatArray:
-        """Return the mean variance of the noise on each output, with all that the plan adds.
-
-        Parameters
-        ----------
-        plan : GatewayPlan
-            The plan.
-        """
+        """Return the mean variance of the noise on each output, with all that the plan adds."""
         return np.asarray(plan.noise_factor**2 * self.designed + plan.added_variance)
 
     @abstractmethod
@@ -308,15 +294,7 @@ class StationaryKind(Kind):
 
 
 def kind_of(mechanism: Any, horizon: int | None = None) -> Kind:
-    """Return a mechanism as a gateway sees it, or refuse it.
-
-    Parameters
-    ----------
-    mechanism : object
-        Noise with a promise.
-    horizon : int, optional
-        How many steps are sent at most.
-    """
+    """Return a mechanism as a gateway sees it, or refuse it."""
     kinds: tuple[tuple[Any, type[Kind]], ...] = (
         (TrajectoryMechanism, OneDrawKind),
         (IndependentOutputNoise, WhiteKind),
@@ -340,13 +318,5 @@ def kind_of(mechanism: Any, horizon: int | None = None) -> Kind:
 
 
 def spread(kind: Kind, plan: GatewayPlan) -> FloatArray:
-    """Return the standard deviation of what is added to each output.
-
-    Parameters
-    ----------
-    kind : Kind
-        The noise.
-    plan : GatewayPlan
-        What the gateway adds.
-    """
+    """Return the standard deviation of what is added to each output."""
     return np.asarray(np.vectorize(math.sqrt, otypes=[float])(kind.variance(plan)))

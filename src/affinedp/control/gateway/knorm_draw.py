@@ -48,13 +48,7 @@ class BodyOnGrid:
 
     @classmethod
     def of(cls, noise: OneDrawNoise) -> BodyOnGrid:
-        """Put the body on a grid on which a step moves no output by 2⁻⁵⁶ of its noise.
-
-        Parameters
-        ----------
-        noise : OneDrawNoise
-            K-norm noise with a promise.
-        """
+        """Put the body on a grid on which a step moves no output by 2⁻⁵⁶ of its noise."""
         whole = polytope_of(noise.body_points)
         inverse = np.linalg.inv(noise.root[noise.noisy])
         size = float(np.linalg.norm(inverse)) * math.sqrt(len(inverse)) * 1.01
@@ -75,28 +69,14 @@ class BodyOnGrid:
         return cls(exponent, body, longest * (1 + off) + 3 * cell)
 
     def draw(self, sensitivity: float, factor: float) -> tuple[int, ...]:
-        """Return the one draw, in steps.
-
-        Parameters
-        ----------
-        sensitivity : float
-            ε of the mechanism.
-        factor : float
-            By what the noise is enlarged.
-        """
+        """Return the one draw, in steps."""
         rate = Fraction(sensitivity) / Fraction(factor) / self.charge
         unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
         noise = ConeNoise(LatticeCones(self.body), math.floor(rate / unit) * unit)
         return tuple(int(c) for c in noise.draw(BATCH)[0])
 
     def root(self, noise: OneDrawNoise) -> FloatArray:
-        """Return what makes x(0) of a draw in units of 2⁻⁵⁶: powers of two.
-
-        Parameters
-        ----------
-        noise : OneDrawNoise
-            Says which entries of x(0) have noise.
-        """
+        """Return what makes x(0) of a draw in units of 2⁻⁵⁶: powers of two."""
         places = noise.noisy
         root = np.zeros((noise.states, len(places)))
         root[places, np.arange(len(places))] = math.ldexp(1.0, self.exponent + GRID_BITS)

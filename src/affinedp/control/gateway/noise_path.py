@@ -44,11 +44,6 @@ class Dyadic:
     def of(cls, matrix: FloatArray) -> Dyadic:
         """Return a matrix of finite doubles as what it is.
 
-        Parameters
-        ----------
-        matrix : array, shape (p, k)
-            The doubles.
-
         Examples
         --------
         >>> Dyadic.of(np.array([[0.75, 0.0], [-3.0, 0.5]]))
@@ -67,13 +62,7 @@ class Dyadic:
         return cls(rows, -finest)
 
     def times(self, numbers: Sequence[int]) -> list[int]:
-        """Return ``matrix @ numbers`` without its scale, exactly.
-
-        Parameters
-        ----------
-        numbers : sequence of int
-            One per column.
-        """
+        """Return ``matrix @ numbers`` without its scale, exactly."""
         return [sum([entry * numbers[j] for j, entry in row]) for row in self.rows]
 
 
@@ -81,15 +70,6 @@ class NoisePath:
     """How the integers of the noise go from step to step.
 
     It holds nothing secret: the integers are given to it and returned by it.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        A, C and the horizon.
-    root : array, shape (n, r)
-        R, which makes noise on x(0) of η.
-    bits : int
-        The integers are in units of ``2**-bits``.
 
     Examples
     --------
@@ -120,15 +100,7 @@ class NoisePath:
         return 0
 
     def start(self, draw: Sequence[int], draw_bits: int) -> tuple[int, ...]:
-        """Return n(0) = R η.
-
-        Parameters
-        ----------
-        draw : sequence of int
-            η in units of ``2**-draw_bits``.
-        draw_bits : int
-            Its grid.
-        """
+        """Return n(0) = R η."""
         exponent = self._root.exponent - draw_bits + self._bits
         return tuple(rounded(value, exponent) for value in self._root.times(draw))
 
@@ -158,17 +130,7 @@ class NoisePath:
 
 
 def path_bits(dynamics: Dynamics, growth: int, exponents: Sequence[int]) -> int:
-    """Return how many bits keep entry i of the output within ``2**exponents[i]`` of its true value.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        A, C and the horizon.
-    growth : int
-        ``2**growth`` bounds the norm of every product of consecutive state matrices.
-    exponents : sequence of int
-        What is wanted, for each output; its rounding to a grid is not counted.
-    """
+    """Return how many bits keep entry i of the output within ``2**exponents[i]`` of the truth."""
     # log2 of T √n ‖C_i‖, rounded up; the unit below covers the rounding of the logarithms
     common = math.log2(dynamics.horizon) + math.log2(dynamics.states) / 2
     rows = np.abs(dynamics.C.reshape(-1, *dynamics.C.shape[-2:])).max(axis=0)

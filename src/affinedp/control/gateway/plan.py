@@ -6,9 +6,22 @@ hides it.  Together that is Gaussian differential privacy with
 
     √( (s/c)² + T Σ_i (2 e_i / τ_i)² ),
 
-where c enlarges the correlated noise.  Here τ, e and c are chosen so that it stays below s;
-:mod:`~affinedp.control.gateway.shares` says with which shares that adds least.
+where c enlarges the correlated noise.  Here τ, e and c are chosen so that it stays below s.
 docs/explanation/streaming.md gives the argument.  Everything on this page is public.
+
+Neighbours differ by what the equations allow, which the correlated noise hides, and by up to
+``E_i`` in output i at every step for what is not exact: the step of a sensor above all.  With the
+correlated noise enlarged by c and fresh noise τ_i the promise is
+
+    (s/c)² + T Σ_i (E_i/τ_i)² ≤ s²,     and the total variance  c² V + T Σ_i τ_i²,
+
+where V is that of the correlated noise over the horizon.  By Cauchy–Schwarz the least total is
+``(c₀ + T Σ E_i)²/s²`` with ``c₀ = s √V``, at
+
+    c² = (c₀ + T Σ E)/c₀,     τ_i² = E_i (c₀ + T Σ E)/s².
+
+Against differences that fill their box no covariance does much better: the least of all is at least
+``(tr(M_v + diag(E²))^½)²/s²``.
 """
 
 from __future__ import annotations
@@ -24,13 +37,6 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.control.gateway.facts import SAFE, Facts, trajectory_facts
 from affinedp.control.gateway.noise_path import path_bits
-from affinedp.control.gateway.shares import (
-    MOST_SHARE,
-    least_fresh_noise,
-    least_pure_noise,
-    least_pure_total,
-    least_total,
-)
 from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.powers import growth_exponent
@@ -41,6 +47,8 @@ from affinedp.release.plan import GRID_BITS, SHARE
 PUBLISHED_BITS = 2
 # τ outside of 2^±LARGEST is refused: noise whose square underflows would not be seen here.
 LARGEST = 400
+# So much of the promise may go to a declared error at most; then the noise is 32 times as large.
+MOST_SHARE = 0.999
 
 
 @dataclass(frozen=True)
@@ -129,22 +137,6 @@ def gateway_plan(
 ) -> GatewayPlan:
     """Choose fresh noise and grids for noise from one draw.
 
-    Parameters
-    ----------
-    mechanism : TrajectoryMechanism
-        With a promise.
-    sensor : Sensor, optional
-        What is declared about the readings; exact ones by default.  What the plan allows is at
-        least that.
-    fresh_noise : float or array_like, optional
-        Scale of the fresh noise, one number or one per output; otherwise what adds least.
-    horizon : int, optional
-        How many steps are sent at most; by default the mechanism's.
-
-    Returns
-    -------
-    GatewayPlan
-
     Examples
     --------
     >>> from affinedp.control import design_output_noise
@@ -172,17 +164,7 @@ def plan_for(
     fresh_noise: ArrayLike | None,
     bits: Callable[[Sequence[int]], int],
 ) -> GatewayPlan:
-    """Choose fresh noise and grids by the facts of a mechanism.
-
-    Parameters
-    ----------
-    facts : Facts
-        Of the mechanism.
-    sensor, fresh_noise
-        As for :func:`gateway_plan`.
-    bits : callable
-        How many bits of the path keep output i within ``2**exponents[i]`` of its true value.
-    """
+    """Choose fresh noise and grids by the facts of a mechanism."""
     sensor = Sensor((), ()) if sensor is None else sensor
     declared = sensor.deviation()
     scales = per_output(fresh_noise, "fresh_noise", len(facts.names))
@@ -207,13 +189,7 @@ def plan_for(
 
 
 def on_grids(scales: FloatArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return exponents and integers k in [2⁵⁶, 2⁵⁷) with τ = k · 2^(exponent − 56).
-
-    Parameters
-    ----------
-    scales : array, shape (m,)
-        τ; a double has 53 bits, so nothing is rounded.
-    """
+    """Return exponents and integers k in [2⁵⁶, 2⁵⁷) with τ = k · 2^(exponent − 56)."""
     exponents, integers = [], []
     for scale in scales:
         fraction, exponent = math.frexp(float(scale))
@@ -260,15 +236,7 @@ def _chosen_scales(facts: Facts, sensor: Sensor) -> FloatArray:
 
 
 def cost_of_steps(facts: Facts, sensor: Sensor) -> float:
-    """Return the total variance with the best shares, relative to the mechanism's own.
-
-    Parameters
-    ----------
-    facts : Facts
-        Of the mechanism.
-    sensor : Sensor
-        Whose steps must be hidden.
-    """
+    """Return the total variance with the best shares, relative to the mechanism's own."""
     declared = sensor.deviation()
     if declared is None or facts.variance == 0:
         return 1.0
@@ -286,3 +254,71 @@ def _too_fine(facts: Facts, own: FloatArray, free: FloatArray) -> AffineDPError:
         f"(2^-{GRID_BITS} of the largest) is too much where it is small: give fresh_noise= (a "
         f"scale, here at least {2 * least[worst]:.2g}), or a shorter horizon"
     )
+
+
+def least_fresh_noise(
+    sensitivity: float, variance: float, steps: int, differences: FloatArray
+) -> FloatArray:
+    """Return the fresh noise τ_i with which the total variance is least.
+
+    Examples
+    --------
+    >>> tau = least_fresh_noise(0.3, 400.0, 96, np.array([0.1]))
+    >>> c0, box = 0.3 * 20.0, 96 * 0.1
+    >>> bool(np.isclose(tau[0] ** 2, 0.1 * (c0 + box) / 0.3**2))
+    True
+    """
+    reach = sensitivity * math.sqrt(variance) + steps * float(differences.sum())
+    return np.asarray(np.sqrt(differences * reach) / sensitivity)
+
+
+def least_total(sensitivity: float, variance: float, steps: int, differences: FloatArray) -> float:
+    """Return the least total variance over the horizon, relative to the correlated noise alone.
+
+    Examples
+    --------
+    >>> round(least_total(0.3, 400.0, 96, np.array([0.1])), 6)
+    6.76
+    """
+    alone = sensitivity * math.sqrt(variance)
+    return ((alone + steps * float(differences.sum())) / alone) ** 2
+
+
+def least_pure_noise(
+    sensitivity: float, variance: float, steps: int, differences: FloatArray
+) -> FloatArray:
+    """Return the scales τ_i of fresh Laplace noise with which the total variance is least.
+
+    Losses add up: ``s/c + T Σ E_i/τ_i ≤ s``, and the total is ``c² V + 2 T Σ τ_i²``.  For a share u
+    of the promise τ_i is in proportion to the cube root of E_i, the total is
+    ``V/(1 − u)² + B/u²`` with ``B = 2 (T Σ E^⅔)³/s²``, and least where ``u/(1 − u) = (B/V)^⅓``.
+
+    Examples
+    --------
+    >>> tau = least_pure_noise(1.0, 400.0, 96, np.array([0.1]))
+    >>> u = 96 * 0.1 / tau[0]                                  # of the promise
+    >>> B = 2 * (96 * 0.1 ** (2 / 3)) ** 3
+    >>> bool(np.isclose(u / (1 - u), (B / 400) ** (1 / 3)))
+    True
+    """
+    box = steps * float((differences ** (2 / 3)).sum())
+    if box == 0.0:
+        return np.zeros_like(differences)
+    fresh = (2 * box**3 / sensitivity**2) ** (1 / 3)
+    share = fresh / (fresh + variance ** (1 / 3))
+    return np.asarray(differences ** (1 / 3) * box / (share * sensitivity))
+
+
+def least_pure_total(
+    sensitivity: float, variance: float, steps: int, differences: FloatArray
+) -> float:
+    """Return the least total variance with fresh Laplace noise, relative to what is correlated.
+
+    Examples
+    --------
+    >>> least_pure_total(1.0, 400.0, 96, np.array([0.0]))
+    1.0
+    """
+    box = steps * float((differences ** (2 / 3)).sum())
+    fresh = 2 * box**3 / sensitivity**2
+    return float((1 + (fresh / variance) ** (1 / 3)) ** 3)

@@ -32,15 +32,6 @@ def white_plan(
 ) -> GatewayPlan:
     """Choose scales and grids for independent noise.
 
-    Parameters
-    ----------
-    mechanism : IndependentOutputNoise
-        With a promise.
-    sensor : Sensor
-        What is declared about the readings.
-    horizon : int, optional
-        How many steps are sent at most; by default the mechanism's.
-
     Examples
     --------
     >>> from affinedp.control import independent_output_noise

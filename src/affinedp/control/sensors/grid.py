@@ -23,11 +23,6 @@ FEWEST = 6
 def common_step(readings: Sequence[float]) -> float | None:
     """Return the largest step of which all differences of readings are multiples, or None.
 
-    Parameters
-    ----------
-    readings : sequence of float
-        Finite numbers; fewer than two different ones have no step.
-
     Examples
     --------
     >>> round(common_step([20.1, 20.4, 19.9, 21.0]), 9)
@@ -65,11 +60,6 @@ class GridWatch:
     What it finds belongs into a log that only the owner of the readings sees: whether there is an
     alarm depends on the data.
 
-    Parameters
-    ----------
-    declared : float
-        The grid on which readings should lie; 0 for exact ones.
-
     Examples
     --------
     >>> watch = GridWatch(0.001)
@@ -85,13 +75,7 @@ class GridWatch:
         self._done = False
 
     def take(self, reading: float) -> float | None:
-        """Look at a reading; return the coarser step once, when it is certain.
-
-        Parameters
-        ----------
-        reading : float
-            A finite number.
-        """
+        """Look at a reading; return the coarser step once, when it is certain."""
         self._taken += 1
         again = reading in self._readings and self._taken != 2 * len(self._readings)
         if self._done or again:
@@ -136,11 +120,6 @@ class GridWatch:
 
 def least_distance(values: Sequence[float]) -> float:
     """Return the least distance of two numbers.
-
-    Parameters
-    ----------
-    values : sequence of float
-        At least two different ones, in order.
 
     Examples
     --------

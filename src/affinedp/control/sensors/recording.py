@@ -115,13 +115,6 @@ class SensorStudy:
 def study(name: str, readings: Sequence[float]) -> SensorStudy:
     """Return what a recording tells about one sensor.
 
-    Parameters
-    ----------
-    name : str
-        Which sensor.
-    readings : sequence of float
-        Raw readings in the order of time.
-
     Examples
     --------
     >>> found = study("room", [round(20 + 3 * math.sin(t / 7), 1) for t in range(500)])
@@ -192,18 +185,7 @@ def _nonlinearity(values: Sequence[float], step: float, low: float, high: float)
 
 
 def read_recording(path: Path) -> Iterator[tuple[str, list[float]]]:
-    """Read the columns of numbers of a CSV file, with or without a header.
-
-    Parameters
-    ----------
-    path : Path
-        The file; columns that hold something else, such as times, are left out.
-
-    Raises
-    ------
-    AffineDPError
-        If there is no column of numbers.
-    """
+    """Read the columns of numbers of a CSV file, with or without a header."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]

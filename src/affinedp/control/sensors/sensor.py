@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray, is_number, real_array
 from affinedp.control.sensors.dither import Dither
 from affinedp.control.sensors.reach import Reach
 from affinedp.control.trajectory.dynamics import Dynamics
@@ -64,13 +66,7 @@ class Sensor:
         return {name: [value.hex() for value in getattr(self, name)] for name in names}
 
     def sentence(self, names: Sequence[str]) -> str:
-        """Say in words what was declared.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Of the outputs.
-        """
+        """Say in words what was declared."""
         if self.exact:
             return "readings are taken as exact, which only a simulation's are"
         parts = [f"{name} has steps of {step:.3g}" for name, step in zip(names, self.steps)]
@@ -84,17 +80,6 @@ def sensor_of(
     limits: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Sensor:
     """Check what is declared about sensors.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of the outputs that are read.
-    resolution : float, array_like, "exact", Dither, or one for each output
-        The step of each sensor.
-    measurement_error : float or array_like, optional
-        Deviation from the equations beside the steps.
-    limits : (low, high), optional
-        Where readings end.
 
     Examples
     --------
@@ -115,17 +100,7 @@ def sensor_of(
 
 
 def per_output(given: ArrayLike | None, name: str, count: int) -> FloatArray | None:
-    """Return one positive number for each output, or None if nothing was given.
-
-    Parameters
-    ----------
-    given : float, array_like or None
-        One number or one per output.
-    name : str
-        What to call it in a refusal.
-    count : int
-        How many outputs there are.
-    """
+    """Return one positive number for each output, or None if nothing was given."""
     if given is None:
         return None
     values = real_array(given, name)
@@ -139,17 +114,7 @@ def per_output(given: ArrayLike | None, name: str, count: int) -> FloatArray | N
 
 
 def check_range(sensor: Sensor, dynamics: Dynamics, reach: Reach | None) -> None:
-    """Refuse a range that measurements can leave, since noise with a colour does not hide that.
-
-    Parameters
-    ----------
-    sensor : Sensor
-        With the range.
-    dynamics : Dynamics
-        What is measured.
-    reach : Reach or None
-        Public limits on start and inputs.
-    """
+    """Refuse a range that measurements can leave, since noise with a colour does not hide that."""
     if not sensor.low:
         if reach is not None:
             raise AffineDPError("reach goes with a range: which one must it stay in?")
@@ -225,3 +190,42 @@ def _limits(
     if np.any(low >= high):
         raise AffineDPError("range: the lower end must be below the upper one")
     return tuple(low.tolist()), tuple(high.tolist())
+
+
+def readings_of(y: Any, count: int) -> FloatArray:
+    """Return one double for each output.
+
+    Numbers that no double holds are rounded to the nearest: to refuse them would tell of them.
+
+    Examples
+    --------
+    >>> readings_of([3, 2**60 + 1], 2).tolist()
+    [3.0, 1.152921504606847e+18]
+    """
+    if np.ma.is_masked(y):
+        raise AffineDPError("y has masked values: fill them or leave them out")
+    try:
+        given = np.array(y, dtype=object)
+    except ValueError:
+        raise AffineDPError("y is not an array of numbers") from None
+    if given.shape != (count,):
+        raise AffineDPError(
+            f"y has shape {given.shape}, but must have one number for each of {count} outputs"
+        )
+    return np.array([_double(item, i) for i, item in enumerate(given)])
+
+
+def _double(item: Any, place: int) -> float:
+    if not is_number(item):
+        raise AffineDPError(f"y[{place}] is not a real number but {type(item).__name__}")
+    try:
+        value = float(item)
+    except OverflowError:
+        return sys.float_info.max if item > 0 else -sys.float_info.max
+    except ValueError:  # Decimal knows a NaN that no float can be
+        value = math.nan
+    if math.isinf(value) and item != value:  # a finite Decimal or longdouble
+        return math.copysign(sys.float_info.max, value)
+    if not math.isfinite(value):
+        raise AffineDPError(f"y[{place}] is no finite number")
+    return value
