@@ -10,7 +10,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, rank_of
 from affinedp.designs.separate import Block, with_floor
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.lattice import Columns, image_lattice, whole_kernel
 from affinedp.exact.numbers import readable

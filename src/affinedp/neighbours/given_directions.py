@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, Norm, real_array, within_range
-from affinedp.equations.manifold import ON_MANIFOLD, AffineManifold
+from affinedp.domains.manifold import ON_MANIFOLD, AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import exact_numbers
 from affinedp.neighbours.adjacency import (

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.frames import fresh_frame, fresh_labels
+from affinedp.domains.manifold import AffineManifold
 from affinedp.exact.lattice import Integers
-from affinedp.files.frames import fresh_frame, fresh_labels
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.release.publish import check_sampler, sound_steps

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse, some
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import short_decimals
 
@@ -68,12 +68,6 @@ def checked_names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
     if repeated:
         raise AffineDPError(f"names are used twice: {some(repeated)}")
     return tuple(names)
-
-
-def some(items: Sequence[str], most: int = 8) -> str:
-    """List a few items in words."""
-    shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
-    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
 
 
 def refuse_rounded(values: Any, name: str) -> None:
