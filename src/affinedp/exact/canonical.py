@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, some
 from affinedp.errors import AffineDPError, AmbiguousRankError, InconsistentEquationsError
 from affinedp.exact.numbers import Rows
 from affinedp.exact.rational import Pairs, Tableau, WholeTableau, coprime, unit_row
@@ -186,10 +186,44 @@ def eliminate_dense(
     return Canonical(pivots, free, reduced, rows, cut, dust)
 
 
+def exchange_work(canonical: Canonical, entries: IntArray) -> float:
+    """Return about how many rational operations the directions of a free set take."""
+    leaving = len(set(canonical.pivots.tolist()) & set(entries.tolist()))
+    return (leaving + 1.0) * len(canonical.pivots) * len(canonical.free)
+
+
+def exact_directions(
+    canonical: Canonical, entries: IntArray
+) -> dict[int, Mapping[int, Fraction]] | None:
+    """Return, for every entry of a free set, how all entries follow when it moves by 1.
+
+    Entries of the set leave the basis one by one; None if the equations tie them to each other.
+    """
+    assert canonical.exact_rows is not None
+    pivots = [int(p) for p in canonical.pivots]
+    tableau = WholeTableau(
+        coprime({p: Fraction(1), **row}) for p, row in zip(pivots, canonical.exact_rows)
+    )
+    wanted = set(entries.tolist())
+    for i, leaving in enumerate(pivots):
+        if leaving in wanted:
+            entering = min((j for j in tableau.rows[i] if j not in wanted), default=None)
+            if entering is None:
+                return None
+            tableau.clear(i, entering)
+            pivots[i] = entering
+    found: dict[int, dict[int, Fraction]] = {i: {i: Fraction(1)} for i in entries.tolist()}
+    for row, pivot in zip(tableau.rows, pivots):
+        for j, value in row.items():
+            if j != pivot:
+                found[j][pivot] = Fraction(-value, row[pivot])
+    return dict(found)
+
+
 def solve_basis(
     matrix: Matrix, canonical: Canonical, right: FloatArray, transposed: bool = False
 ) -> FloatArray:
-    """Solve with the square basis ``D[:, pivots]`` of the independent equations (or its transpose)."""
+    """Solve with the square basis ``D[:, pivots]`` of independent equations, or its transpose."""
     basis: Any = matrix[:, canonical.pivots]
     if is_sparse(basis):
         import scipy.sparse as sparse
@@ -230,7 +264,7 @@ def check_consistent(
         share = np.abs(factors[:, d])
         involved = [*kept[share > 1e-9 * share.max(initial=0.0)], dropped[d]]
         numbers = sorted(int(j) for j in involved)
-        listed = in_words([str(j + 1) for j in numbers])
+        listed = some([str(j + 1) for j in numbers])
         does = "contradicts itself" if len(numbers) == 1 else "contradict each other"
         raise InconsistentEquationsError(
             f"equation{'s' if len(numbers) > 1 else ''} {listed} (counting from 1) {does} "

@@ -22,7 +22,7 @@ from affinedp.exact.numbers import Rows
 Vector = tuple[int, ...]
 WholeRow = dict[int, int]  # column to nonzero coefficient
 Pairs = list[tuple[int, int]]
-Number = TypeVar("Number", int, float)
+Number = TypeVar("Number", bound=float)
 Rationals = Sequence[Fraction]
 BigIntegers = NDArray[Any]  # Python integers in an object array
 
@@ -47,7 +47,7 @@ def primitive(vector: Sequence[int]) -> tuple[Vector, int]:
 # ---------------------------------------------------------------------- sparse rows
 
 
-def coprime(row: Mapping[int, Fraction] | Mapping[int, int]) -> WholeRow:
+def coprime(row: Mapping[int, Fraction | int]) -> WholeRow:
     """Return the multiple of a row that has whole coefficients without a common divisor."""
     unit = math.lcm(*(value.denominator for value in row.values()))
     whole = {j: v.numerator * (unit // v.denominator) for j, v in row.items() if v}
@@ -74,7 +74,7 @@ class Tableau(Generic[Number]):
     """Rows under elimination, by row and by column; subclasses say how two rows are combined."""
 
     def __init__(self, rows: Iterable[dict[int, Number]]) -> None:
-        self.rows = list(rows)
+        self.rows: list[dict[int, Number]] = list(rows)
         self.columns: dict[int, set[int]] = {}
         for i, row in enumerate(self.rows):
             for j in row:
@@ -138,7 +138,7 @@ class WholeTableau(Tableau[int]):
         return cleared(target, row, pivot)
 
 
-def reduce_exactly(rows: Rows) -> list[tuple[int, dict[int, Fraction]]]:
+def reduce_exactly(rows: Rows) -> list[tuple[int, Mapping[int, Fraction]]]:
     """Return the reduced rows as (pivot column, row with a unit pivot) pairs."""
     tableau = WholeTableau(coprime(row) for row in rows)
     order, _ = tableau.reduce()
@@ -165,6 +165,16 @@ def null_vector(rows: Iterable[WholeRow], width: int) -> list[int] | None:
     return values
 
 
+def exact_circuit(columns: Sequence[Mapping[int, Fraction]]) -> list[int] | None:
+    """Return nonzero integers that map these columns to zero, or None if they are no circuit."""
+    rows: dict[int, dict[int, Fraction]] = {}
+    for j, column in enumerate(columns):
+        for i, value in column.items():
+            rows.setdefault(i, {})[j] = value
+    found = null_vector((coprime(row) for row in rows.values()), len(columns))
+    return found if found is not None and all(found) else None
+
+
 class Echelon:
     """Independent rows in reduced form, one after another.
 
@@ -184,14 +194,14 @@ class Echelon:
         self.width = width
         self.rows: dict[int, WholeRow] = {}  # by their leading columns
 
-    def rest(self, row: Mapping[int, Fraction] | Mapping[int, int]) -> WholeRow:
+    def rest(self, row: Mapping[int, Fraction | int]) -> WholeRow:
         """Return a multiple of what remains of a row when the others are taken away."""
         left = coprime(row)
         for column in [j for j in left if j in self.rows]:
             left = cleared(left, self.rows[column], column)
         return left
 
-    def add(self, row: Mapping[int, Fraction] | Mapping[int, int]) -> bool:
+    def add(self, row: Mapping[int, Fraction | int]) -> bool:
         """Add a row; say whether it was independent of those before."""
         left = self.rest(row)
         lead = max((j for j in left if j < self.width), default=None)

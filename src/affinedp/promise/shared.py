@@ -19,8 +19,8 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import format_equation
-from affinedp.equations.elimination import reduce_exactly
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import reduce_exactly
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.whitening import covers, output_units, whiten
 

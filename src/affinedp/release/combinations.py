@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense, rank_of
-from affinedp.equations.elimination import reduce_exactly
+from affinedp.exact.rational import BigIntegers, reduce_exactly
 from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
-from affinedp.release.fixed_point import BigIntegers
 
 # Numbers that are still eliminated in rational arithmetic.
 MOST_EXACT = 40_000

@@ -16,7 +16,7 @@ from affinedp.bodies.noise import HullPart, Part, SumPart
 from affinedp.bodies.polytope import Gauges, Polytope
 from affinedp.bodies.stairs import StairsPart
 from affinedp.exact.numbers import readable
-from affinedp.release.fixed_point import BigIntegers
+from affinedp.exact.rational import BigIntegers
 from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise

@@ -21,15 +21,15 @@ from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.noise import SumPart
 from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
+from affinedp.exact.dyadic import RationalRow
 from affinedp.exact.lattice import whole_solution
 from affinedp.exact.numbers import readable
+from affinedp.exact.rational import BigIntegers
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
 from affinedp.release.body_grid import Row, body_grid
-from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_grid import PartNoise
-from affinedp.release.rational_rows import RationalRow
 from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
 from affinedp.release.sampler.one_sum import OneSumNoise

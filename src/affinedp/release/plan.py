@@ -13,12 +13,13 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Norm, dense, real_array
 from affinedp.errors import AffineDPError
+from affinedp.exact.dyadic import LARGEST, FixedPoint
+from affinedp.exact.rational import BigIntegers
 from affinedp.promise.shared import SharedPart, shared_part
 from affinedp.promise.whitening import output_units, whiten
 from affinedp.promise.without_list import longest_move
 from affinedp.record import MechanismRecord
 from affinedp.release.combinations import Combinations, seen_combinations
-from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint
 
 # The noise lives on multiples of 2^-GRID_BITS of its own scale.
 GRID_BITS = 56

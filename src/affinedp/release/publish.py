@@ -20,8 +20,8 @@ from affinedp.budget.ledger import Ledger
 from affinedp.domains.manifold import ON_MANIFOLD
 from affinedp.domains.reading import held, read_rows
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import BigIntegers
 from affinedp.record import MechanismRecord
-from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 from affinedp.release.sampler import Sampler, checked_sampler, draw_integers
