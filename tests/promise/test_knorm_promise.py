@@ -15,7 +15,7 @@ from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.noise import KNormNoise
 from affinedp.bodies.polytope import Polytope
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.curves import ComposedCurve
 from affinedp.promise.exact_moves import whole_steps
@@ -322,7 +322,7 @@ def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkey
         with contextlib.suppress(AffineDPError):  # what is refused is not wrong
             mechanism = adp.design_knorm(M, epsilon=1.0, adjacency=adjacency, starts=0, query=query)
             coordinates = Coordinates.of(mechanism.query, mechanism.basis, mechanism.knorm)
-            points = [[readable(c) for c in point] for point in dense(mechanism.root).T.tolist()]
+            points = [[meaning(c) for c in point] for point in dense(mechanism.root).T.tolist()]
             worst = max(_polygon_gauge(points, coordinates.exact(move)) for move in moves)
             promised = F(mechanism.guarantee.sensitivity)
             assert worst * F(mechanism.rate) <= promised <= 1

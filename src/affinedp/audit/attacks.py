@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array
+from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense
 from affinedp.bodies.noise import BODY_LAWS, KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.lattice import whole_kernel
+from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.promise.coordinates import Coordinates

@@ -15,7 +15,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
 from affinedp.bodies.polytope import Gauges
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 
 # Second moments of so many coordinates are kept as a dense matrix.
 FEW = 1000
@@ -93,7 +93,7 @@ class AxesPart:
     def gauge(self, move: list[Fraction]) -> Fraction:
         """Return ‖v‖_K exactly."""
         pairs = zip(move, self.widths.tolist())
-        return sum((abs(c) / readable(width) for c, width in pairs if c), Fraction(0))
+        return sum((abs(c) / meaning(width) for c, width in pairs if c), Fraction(0))
 
     def sample(self, size: int, generator: np.random.Generator) -> FloatArray:
         """Draw for simulation, shape (size, r)."""

@@ -25,7 +25,7 @@ from affinedp.bodies.cones import MOST_LISTED, LatticeCones
 from affinedp.bodies.polytope import Gauges, Polytope, polytope_of
 from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 
 # Entries of a public sum whose cones are listed: C(2n − 2, n − 1) of them.
 MOST_HULL = 7
@@ -148,7 +148,7 @@ class SumPart:
 
     def gauge(self, move: list[Fraction]) -> Fraction:
         """Return ‖v‖_K exactly."""
-        return sum((abs(c) for c in move), Fraction(0)) / (2 * readable(self.width))
+        return sum((abs(c) for c in move), Fraction(0)) / (2 * meaning(self.width))
 
     @cached_property
     def hull(self) -> HullPart | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
 from affinedp.bodies.polytope import Gauges
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 
 # Widths on whole numbers up to which every first step is tried.
 MOST_TRIED = 4096
@@ -214,7 +214,7 @@ class StairsPart:
     def gauge(self, move: list[Fraction]) -> Fraction:
         """Return how many steps a move crosses at most, exactly."""
         pairs = zip(move, self.widths.tolist())
-        return Fraction(sum(math.ceil(abs(c) / readable(width)) for c, width in pairs))
+        return Fraction(sum(math.ceil(abs(c) / meaning(width)) for c, width in pairs))
 
     def depths(self, points: FloatArray) -> FloatArray:
         """Return how many steps down the columns are."""

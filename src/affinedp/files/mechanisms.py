@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from affinedp.bodies.noise import BODY_LAWS, noise_of
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import meaning
 from affinedp.files import documents, writing
 from affinedp.files.comparisons import checked_alternatives, checked_least, least_record
 from affinedp.files.packing import StorageError as StorageError
@@ -290,7 +290,7 @@ def _manifold(record: Mapping[str, Any]) -> AffineManifold:
         coefficients = unpacked(record["D"], max(len(names), len(offsets)))
         return AffineManifold(coefficients, offsets, names, "allow", tolerance)
     rows = tuple({_column(j): exact_number(v) for j, v in row.items()} for row in record["rows"])
-    exact = LinearEquations(tuple(names), rows, tuple(Fraction(float(value)) for value in offsets))
+    exact = LinearEquations(tuple(names), rows, tuple(meaning(float(value)) for value in offsets))
     return AffineManifold.from_equations(exact, public_entries="allow")
 
 

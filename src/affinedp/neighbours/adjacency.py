@@ -15,16 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import (
-    FloatArray,
-    Matrix,
-    Norm,
-    real_array,
-    real_matrix,
-    within_range,
-)
+from affinedp.arrays import FloatArray, Matrix, Norm, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import real_array, real_matrix
 from affinedp.neighbours.definition import (
     NeighbourAnswer,
 )

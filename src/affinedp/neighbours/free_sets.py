@@ -16,7 +16,7 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_ra
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.canonical import exact_directions, exchange_work
-from affinedp.exact.numbers import decimal_or_double
+from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import (
     ONLY_ROUNDING,
     MeasuredAdjacency,
@@ -285,7 +285,7 @@ class FreeSetAdjacency(MeasuredAdjacency):
         found = exact_directions(self.manifold.canonical, entries)
         assert found is not None  # checked when it was given
         return [
-            {j: value * decimal_or_double(float(self._mu[i])) for j, value in found[i].items()}
+            {j: value * meaning(float(self._mu[i])) for j, value in found[i].items()}
             for i in entries.tolist()
         ]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, Norm, real_array, within_range
+from affinedp.arrays import FloatArray, Matrix, Norm, within_range
 from affinedp.domains.manifold import ON_MANIFOLD, AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import exact_numbers
+from affinedp.exact.numbers import meaning, real_array
 from affinedp.neighbours.adjacency import (
     ONLY_ROUNDING,
     MeasuredAdjacency,
@@ -127,7 +127,7 @@ class DirectionAdjacency(MeasuredAdjacency):
 
         def exact(k: int) -> tuple[dict[int, int], Fraction]:
             moved = np.flatnonzero(vectors[:, k]).tolist()
-            values = exact_numbers(vectors[moved, k].tolist())
+            values = [meaning(value) for value in vectors[moved, k].tolist()]
             return in_integers(dict(zip(moved, values)))
 
         largest = largest_norm(matrix, vectors, norm, exact, numbers)

@@ -19,7 +19,7 @@ from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.noise import KNormNoise, StairsNoise, SumPart, noise_span
 from affinedp.bodies.one_sum import largest_loss_probability
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.coordinates import Coordinates
@@ -167,7 +167,7 @@ def _exchanged(adjacency: Adjacency, gauge: Fraction, body: KNormNoise) -> _Foun
     """One public sum: all moves are alike."""
     signs = np.sign(np.array([adjacency.manifold.D[0, 0], adjacency.manifold.D[0, 1]]))
     direction = np.zeros(adjacency.manifold.n)
-    width = readable(body.parts[0].width) if isinstance(body.parts[0], SumPart) else Fraction(1)
+    width = meaning(body.parts[0].width) if isinstance(body.parts[0], SumPart) else Fraction(1)
     length, steps = gauge * width, {}
     if body.integers:
         times = math.floor(length)
@@ -181,7 +181,7 @@ def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumP
     """Under public sums the gauge is a 1-norm, and nothing need be listed."""
     import scipy.sparse as sparse
 
-    widths = {readable(part.width) for part in sums}
+    widths = {meaning(part.width) for part in sums}
     # half the 1-norm of a move, in units of the common width if there is one
     unit = 2 * next(iter(widths)) if len(widths) == 1 else Fraction(1)
     scale = np.ones(coordinates.matrix.shape[0])

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import (
-    FloatArray,
-    Matrix,
-    Norm,
-    is_sparse,
-    real_array,
-    real_matrix,
-    within_range,
-)
+from affinedp.arrays import FloatArray, Matrix, Norm, is_sparse, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import real_array, real_matrix
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.norms import column_norms

@@ -15,7 +15,7 @@ from affinedp.bodies.cones import LatticeCones
 from affinedp.bodies.noise import HullPart, Part, SumPart
 from affinedp.bodies.polytope import Gauges, Polytope
 from affinedp.bodies.stairs import StairsPart
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import BigIntegers
 from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise
@@ -182,12 +182,12 @@ def exponents_of(part: Part, largest: float) -> IntArray:
 def on_grid(part: Part, exponents: IntArray) -> GridBody:
     """Return a part with its body rounded to the grid; the charge is taken of what comes out."""
     if isinstance(part, SumPart):
-        width = math.ceil(readable(part.width) / Fraction(2) ** int(exponents[0]))
+        width = math.ceil(meaning(part.width) / Fraction(2) ** int(exponents[0]))
         return GridSum(part.rows, part.signs.astype(int), width)
     units = [Fraction(2) ** int(e) for e in exponents.tolist()]
     if isinstance(part, AxesPart):
         ends = zip(part.widths.tolist(), units)
-        return GridAxes(part.rows, [math.ceil(readable(width) / unit) for width, unit in ends])
+        return GridAxes(part.rows, [math.ceil(meaning(width) / unit) for width, unit in ends])
     assert isinstance(part, HullPart)
     vertices = [
         tuple(Fraction(SPLIT * round(c / (SPLIT * u))) for c, u in zip(vertex, units))

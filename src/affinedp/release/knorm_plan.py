@@ -23,7 +23,7 @@ from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import RationalRow
 from affinedp.exact.lattice import whole_solution
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import BigIntegers
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.shared import SharedPart
@@ -310,13 +310,13 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
     parts = []
     for part in mechanism.knorm.parts:
         if isinstance(part, SumPart):
-            sampler: Any = OneSumNoise(len(part.rows), rate / readable(part.width))
+            sampler: Any = OneSumNoise(len(part.rows), rate / meaning(part.width))
             parts.append(PartNoise(part.rows, sampler, part.signs.astype(int)))
         elif isinstance(part, StairsPart):
             steps = (part.widths.astype(int).tolist(), part.firsts.astype(int).tolist())
             parts.append(PartNoise(part.rows, StairsNoise(*steps, rate)))
         elif isinstance(part, AxesPart):
-            scales = [readable(width) / rate for width in part.widths.tolist()]
+            scales = [meaning(width) / rate for width in part.widths.tolist()]
             parts.append(PartNoise(part.rows, AxesNoise(scales)))
         else:
             parts.append(PartNoise(part.rows, ConeNoise(part.cones, rate)))

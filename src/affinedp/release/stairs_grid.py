@@ -15,7 +15,7 @@ import numpy as np
 from affinedp.bodies.noise import StairsNoise as Stairs
 from affinedp.bodies.stairs import best_whole_first, whole_top, whole_variance
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.exact_moves import exact_move
 from affinedp.record import MechanismRecord
@@ -61,7 +61,7 @@ def stairs_grid(
             )
         off = sum((abs(c) for c in rows[0].values()), Fraction(0)) * Fraction(2 * bound * EPS)
         spare[0] += off / units[0]
-    stated = [readable(width) for width in part.widths.tolist()]
+    stated = [meaning(width) for width in part.widths.tolist()]
     widths = [1] * len(units)
     for move in _moves(mechanism, coordinates):
         for i, moved in enumerate(map(abs, move)):

@@ -17,13 +17,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.learning.moments import GRID_BITS, Moments
 from affinedp.consensus.network.spectrum import check_convergence, spectrum_of
 from affinedp.consensus.network.weights import Weights, network_of
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import hashed
 from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_sigma

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, real_array
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.consensus.network.modes import Modes, modes_of
 from affinedp.consensus.network.network import Network
 from affinedp.consensus.network.schedule import Mover, Schedule, Steady, schedule_of
@@ -21,6 +21,7 @@ from affinedp.consensus.protocol.promise import Noise
 from affinedp.consensus.protocol.readouts import limit_factor, noise_share
 from affinedp.consensus.protocol.simulation import MOST_NUMBERS, Run, simulate
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
 # Statements (i), (ii) and (iii) of Proposition 1.
