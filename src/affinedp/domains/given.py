@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from affinedp.arrays import Matrix, some
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import given_rows, nonzeros, short_numbers
 
+# Doubles below this have fewer digits, and may stand for several decimals.
+SMALLEST = 2.0**-1022
 # Up to this many coefficients exact elimination takes well under a second.
 EXACT_COEFFICIENTS = 20_000
 
@@ -16,7 +20,9 @@ EXACT_COEFFICIENTS = 20_000
 def rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
     """The rows as rationals; None if some are binary numbers of full length, or too many."""
     values = nonzeros(matrix)[2]
-    if len(values) > EXACT_COEFFICIENTS or short_numbers(values.tolist()) is None:
+    if len(values) > EXACT_COEFFICIENTS or np.any(np.abs(values) < SMALLEST):
+        return None
+    if short_numbers(values.tolist()) is None:
         return None
     return given_rows(matrix)
 

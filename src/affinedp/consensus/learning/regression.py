@@ -25,7 +25,7 @@ from affinedp.consensus.network.spectrum import check_convergence, spectrum_of
 from affinedp.consensus.network.weights import Weights, network_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.neighbours.adjacency import hashed
+from affinedp.parts import digest
 from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_sigma
 from affinedp.promise.curves import GaussianCurve
@@ -170,7 +170,7 @@ class PrivateRegression:
                 "ranges, norm, ridge and rounds must not be chosen by looking at records; that "
                 "every record is complete is public by assumption",
             ),
-            neighbours_key=hashed(
+            neighbours_key=digest(
                 f"regression {self.neighbours} {self.moments.norm}\n{names}", ranges
             ),
             unit=UNITS[self.neighbours],
