@@ -26,7 +26,7 @@ from affinedp.arrays import (
 from affinedp.domains.base import Domain
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import real_array, real_matrix
+from affinedp.exact.numbers import meaning, real_array, real_matrix
 from affinedp.neighbours.definition import NeighbourAnswer, among_directions
 from affinedp.neighbours.norms import EPS, TIED, ExactMatrix, largest_norm
 from affinedp.parts import Part, StorageError, frozen
