@@ -28,11 +28,7 @@ from affinedp.arrays import (
     within_range,
 )
 from affinedp.domains.base import Domain
-from affinedp.domains.given import (
-    checked_names,
-    rational_rows,
-    transposed,
-)
+from affinedp.domains.given import checked_names, rational_rows, transposed
 from affinedp.domains.reading import Wrap, read_rows
 from affinedp.domains.text import (
     MAX_BITS,

@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import (
-    FloatArray,
-    Matrix,
-    Norm,
-    within_range,
-)
+from affinedp.arrays import FloatArray, Matrix, Norm, within_range
 from affinedp.domains.base import Domain
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import (
-    FloatArray,
-    IntArray,
-    Matrix,
-    Norm,
-    dense,
-    within_range,
-)
+from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.domains.component import Component, parallel_columns
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import TooManyCircuitsError

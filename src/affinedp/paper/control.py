@@ -13,6 +13,7 @@ import numpy as np
 
 from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.given_noise import verify_trajectory_noise
+from affinedp.laws.calibration import gaussian_sigma_bound
 from affinedp.paper.claims import Claim, verdict_of
 from affinedp.paper.vehicle import (
     DELTA,
@@ -30,18 +31,10 @@ from affinedp.paper.vehicle import (
     vehicle_loop,
     vehicle_noise,
 )
-from affinedp.promise.calibration import gaussian_sigma_bound
 
 
 def claims(runs: int = 10_000, seed: int = 0) -> list[Claim]:
     """Return every number of section V beside ours, and what the section leaves out.
-
-    Parameters
-    ----------
-    runs : int
-        Runs of each simulation.
-    seed : int
-        Makes them repeatable.
 
     Examples
     --------
@@ -160,22 +153,7 @@ def _epsilon_of_both() -> float:
 
 
 def figures(out: Path, runs: int = 1000, seed: int = 0) -> list[Path]:
-    """Draw Figures 2 and 3, and one of the designs that hide velocities too.
-
-    Parameters
-    ----------
-    out : Path
-        Folder to write to; made if there is none.
-    runs : int
-        Runs of each simulation.
-    seed : int
-        Makes them repeatable.
-
-    Returns
-    -------
-    list of Path
-        What was written: each figure as PNG and SVG.
-    """
+    """Draw Figures 2 and 3, and one of the designs that hide velocities too."""
     from affinedp.paper.control_figures import draw_all
 
     return draw_all(

@@ -12,9 +12,9 @@ from typing import Any, overload
 
 from affinedp.budget.ledger import Ledger
 from affinedp.domains.reading import held
+from affinedp.laws.sampler import Sampler
 from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.release.engines import in_parts
-from affinedp.release.sampler import Sampler
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_for_targets, design_table
 from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names
@@ -57,7 +57,9 @@ class TableRelease(TableDescription):
     mu : float or mapping
         How much one person counts for: one number, or one per private column.
     equations : sequence of str, optional
-        Linear equations between the columns of a row, as in ``"total = a + b"``.
+        Linear equations between the columns of a row, as in ``"net = inn - out"``.  They do not
+        say in which of the numbers a person is counted: name those in ``cells``, or give sums as
+        ``totals``.
     totals : mapping, optional
         From a column to the columns that it is the sum of (or to several lists of them).
     hierarchy : str or sequence of str, optional

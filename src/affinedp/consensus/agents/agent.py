@@ -37,7 +37,7 @@ from affinedp.consensus.agents.refusals import (
     DifferentRunError,
 )
 from affinedp.consensus.agents.state import AGENT, Wanted, obtain_state, read_links
-from affinedp.consensus.protocol.readouts import Readout, noise_share
+from affinedp.consensus.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.once.draw import checked_path
