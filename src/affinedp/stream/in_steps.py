@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import exact_number, meaning, real_array
 from affinedp.laws.sampler import draw_integers
-from affinedp.neighbours.definition import exact_number
 from affinedp.promise.guarantee import Guarantee
 from affinedp.record import MechanismRecord
 from affinedp.release.plan import checked_bound
@@ -251,7 +251,7 @@ class ReleaseInSteps:
         return sorted({e for i in self._step() if i in follow for e in follow[i].offsets})
 
     def _read(self, x: Any) -> dict[int, Fraction]:
-        """What the step reads, as the doubles that it is."""
+        """What the step reads, as the numbers that it means."""
         names, known = self._mechanism.manifold.names, self._entries
         wanted = [j for j in self._due() if j not in known]
         needs = [names[j] for j in wanted]
@@ -272,7 +272,7 @@ class ReleaseInSteps:
                 f"some entry of x is beyond {limit:.1e}, up to which data is released exactly with "
                 "this noise. Nothing was released; change the units"
             )
-        return {j: Fraction(float(value)) for j, value in zip(wanted, values)}
+        return {j: meaning(float(value)) for j, value in zip(wanted, values)}
 
     def _given(self, b: Mapping[int, Any] | None) -> dict[int, Fraction]:
         """The offsets that come with this step."""

@@ -22,7 +22,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn
 
-from affinedp.arrays import exact_doubles
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.message import (
     LARGEST_RUN,
@@ -41,6 +40,7 @@ from affinedp.consensus.agents.refusals import (
 )
 from affinedp.consensus.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.promise.guarantee import Guarantee
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 
@@ -494,4 +494,4 @@ def _next_run(now: int, again: bool, run: int | None) -> int | None:
 def _secret_of(value: float) -> float:
     """The value as a double, exactly; a refusal does not show it."""
     checked_number(value, "the value")
-    return float(exact_doubles(value, "the value"))
+    return float(real_array(value, "the value"))

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, is_number, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.sensors.dither import Dither
 from affinedp.control.sensors.reach import Reach
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import is_number, real_array
 
 EXACT = "exact"
 MOST_GIVEN = 1e120
