@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, dense, is_sparse, real_matrix
+from affinedp.arrays import FloatArray, dense, is_sparse
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_matrix
 from affinedp.exact.rounding import careful_product
 from affinedp.laws.reach import each_of
 from affinedp.record import MechanismRecord
