@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from affinedp.arrays import NOT_KEPT, says_decimal
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.numbers import NOT_KEPT, says_decimal
 from affinedp.files.visible import check_names, visible
 from affinedp.files.writing import replacing
 
