@@ -170,7 +170,7 @@ def _trial_release() -> Finding:
     """Publish made-up data once: sampler, exact arithmetic and all."""
     try:
         from affinedp.designs.laplace import iid_noise
-        from affinedp.equations.manifold import AffineManifold
+        from affinedp.domains.manifold import AffineManifold
 
         iid_noise(AffineManifold([[1, -1]]), law="laplace", epsilon=1.0).release([0.0, 0.0])
     except Exception as error:  # a broken sampler must be reported, whatever it raises

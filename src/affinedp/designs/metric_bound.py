@@ -22,7 +22,7 @@ from affinedp.bodies.polytope import Polytope
 from affinedp.designs.bounds import dual_value
 from affinedp.designs.knorm_blocks import real_cell
 from affinedp.designs.separate import Block, checked_weights, split
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.least_error import least_metric_variance

@@ -8,8 +8,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
 from affinedp.equations.elimination import EPS, Canonical
-from affinedp.equations.given import some
-from affinedp.errors import InconsistentEquationsError
+from affinedp.errors import InconsistentEquationsError, some
 
 
 def solve_basis(

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.equations.text import LinearEquations, parse_equations
+from affinedp.domains.text import LinearEquations, parse_equations
 from affinedp.errors import AffineDPError, EquationError
 from affinedp.files.documents import read_document
 from affinedp.files.matrices import fitted, matrix, zeros

@@ -18,8 +18,8 @@ from typing import Any
 from affinedp.budget.charges import Rows, charged_releases, checked_rows
 from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
+from affinedp.domains.frames import pandas_of_polars
 from affinedp.errors import AffineDPError
-from affinedp.files.frames import pandas_of_polars
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.parts import PartError, ReleaseInParts, RowsToPublish

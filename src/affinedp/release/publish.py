@@ -17,13 +17,13 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.charges import Rows, charged_releases
 from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
-from affinedp.equations.manifold import ON_MANIFOLD
+from affinedp.domains.manifold import ON_MANIFOLD
+from affinedp.domains.reading import held, read_rows
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
 from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
-from affinedp.release.reading import held, read_points
 from affinedp.release.sampler import Sampler, checked_sampler, draw_integers
 from affinedp.release.sampler.opendp import check_opendp_scale, opendp_integers
 
@@ -107,6 +107,12 @@ def publish(
     published = shared + plan.publish(noisy)
     confirm(ledger, entry)
     return wrap(published)
+
+
+def read_points(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
+    """Return data as rows, and how to hand outputs back in the same form."""
+    rows, wrap = read_rows(mechanism.manifold.names, x)
+    return rows, lambda y: wrap(y, mechanism.output_names)
 
 
 @dataclass(frozen=True)

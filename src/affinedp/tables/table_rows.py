@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.equations.manifold import AffineManifold
-from affinedp.files.frames import fresh_frame, fresh_labels
+from affinedp.domains.frames import fresh_frame, fresh_labels
+from affinedp.domains.manifold import AffineManifold
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.release.publish import check_sampler, sound_steps

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.equations.component import Component
+from affinedp.domains.component import Component
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse

@@ -11,7 +11,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
 from affinedp.equations.decimals import short_decimals
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, some
 
 # Up to this many coefficients exact elimination takes well under a second.
 EXACT_COEFFICIENTS = 20_000
@@ -68,12 +68,6 @@ def checked_names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
     if repeated:
         raise AffineDPError(f"names are used twice: {some(repeated)}")
     return tuple(names)
-
-
-def some(items: Sequence[str], most: int = 8) -> str:
-    """List a few items in words."""
-    shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
-    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
 
 
 def refuse_rounded(values: Any, name: str) -> None:

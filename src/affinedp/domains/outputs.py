@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.text import format_equation
 from affinedp.equations.elimination import eliminate_dense
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.text import format_equation
 
 MOST_OUTPUTS = 2_000
 

@@ -12,15 +12,23 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, exact_doubles
+from affinedp.domains.frames import fresh_index
 from affinedp.errors import AffineDPError
-from affinedp.files.frames import fresh_index
-from affinedp.record import MechanismRecord
+
+# Results with their names, in the form that the data had.
+Wrap = Callable[[FloatArray, tuple[str, ...]], Any]
 
 
-def read_points(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
-    """The data as rows of a float array, and how to hand results back in the same form."""
-    names = mechanism.manifold.names
-    outputs = mechanism.output_names
+def read_rows(names: tuple[str, ...], x: Any) -> tuple[FloatArray, Wrap]:
+    """Return data as rows of a float array, and how to hand results back in the same form.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the entries: columns are matched by them.
+    x : array_like or a table
+        One data set, or one per row.
+    """
     if hasattr(x, "columns") and hasattr(x, "index"):  # a pandas DataFrame
         values = _by_name(lambda name: _pandas_column(x[name]), list(x.columns), names)
         data = [name for name in x.index.names if name in names]
@@ -29,22 +37,22 @@ def read_points(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
                 f"the labels of the rows are called {data[0]!r}, as data is, and labels are "
                 "published as they are: use reset_index(drop=True), or other labels"
             )
-        return values, lambda y: _frame(y, x.index, outputs)
+        return values, lambda y, outputs: _frame(y, x.index, outputs)
     if _is_polars(x):
         values = _by_name(lambda name: _polars_column(x[name]), list(x.columns), names)
-        return values, lambda y: type(x)(dict(zip(outputs, y.T.copy())))
+        return values, lambda y, outputs: type(x)(dict(zip(outputs, y.T.copy())))
     if hasattr(x, "index") and hasattr(x, "to_frame"):  # a pandas Series
         row = x.to_frame().T
         values = _by_name(lambda name: _pandas_column(row[name]), list(x.index), names)
-        return values, lambda y: _series(y[0], outputs, x.name)
+        return values, lambda y, outputs: _series(y[0], outputs, x.name)
     array = exact_doubles(x, "x")
     if array.ndim not in (1, 2) or array.shape[-1] != len(names):
         raise AffineDPError(
             f"x has shape {array.shape}, but must have {len(names)} entries (or rows of them)"
         )
     if array.ndim == 1:
-        return array[None], lambda y: y[0]
-    return array, lambda y: y
+        return array[None], lambda y, outputs: y[0]
+    return array, lambda y, outputs: y
 
 
 def _by_name(column: Callable[[str], Any], given: list[Any], names: tuple[str, ...]) -> FloatArray:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from affinedp.equations.text import (
+from affinedp.domains.text import (
     MAX_BITS,
     MAX_CHARACTERS,
     MAX_NESTING,

@@ -28,6 +28,14 @@ from affinedp.arrays import (
     real_matrix,
     within_range,
 )
+from affinedp.domains.given import (
+    checked_names,
+    nonzeros,
+    rational_rows,
+    refuse_rounded,
+    transposed,
+)
+from affinedp.domains.text import LinearEquations, format_equation, parse_equations
 from affinedp.equations.consistency import check_consistent, solve_basis
 from affinedp.equations.elimination import (
     Canonical,
@@ -37,20 +45,12 @@ from affinedp.equations.elimination import (
     eliminate_sparse,
     in_float_range,
 )
-from affinedp.equations.given import (
-    checked_names,
-    nonzeros,
-    rational_rows,
-    refuse_rounded,
-    some,
-    transposed,
-)
 from affinedp.equations.modular_form import ModularForm, modular_form
-from affinedp.equations.text import LinearEquations, format_equation, parse_equations
 from affinedp.errors import (
     AffineDPError,
     DoubtfulZeroError,
     IdentifiableEntriesError,
+    some,
 )
 
 if TYPE_CHECKING:
