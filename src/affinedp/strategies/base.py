@@ -8,7 +8,7 @@ What is published is ``reconstruct(measure(x) + η)``.  A strategy is these two 
   made.  It alone decides errors and intervals.
 
 ``prepare`` gives both in exact integers, for releases.  Nothing else is needed of a new structure;
-``largest``, ``variances`` and ``bare`` may be answered faster by one that knows its form.
+``largest`` and ``variances`` may be answered faster by one that knows its form.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law, Moves
+from affinedp.laws.curves import Curve
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part
 
@@ -37,8 +38,6 @@ EPS = float(np.finfo(float).eps)
 MOST_LISTED = 2_000_000
 # Of these, the ones that floats cannot tell from the largest and that are computed exactly.
 MOST_EXACT = 5_000
-
-__all__ = ["Largest", "Prepared", "Strategy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +60,8 @@ class Largest:
         What else is known of the moves, for the privacy curve.
     because : str
         What the promise rests on besides the theorem of the law.
+    leak : array, shape (m,), or None
+        A combination of outputs that neighbours move and noise misses: then nothing is promised.
     """
 
     lower: float | Fraction
@@ -71,6 +72,54 @@ class Largest:
     warnings: tuple[str, ...] = ()
     moves: Moves = Moves()
     because: str = ""
+    leak: FloatArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Promised:
+    """What releases must keep.
+
+    Attributes
+    ----------
+    sensitivity : float
+        The largest gauge of a move.
+    curve : Curve
+        δ as a function of ε.
+    proof : Proof or None
+        Why it holds, where moves cannot be listed.
+    """
+
+    sensitivity: float
+    curve: Curve
+    proof: Proof | None = None
+
+
+class Proof(Part):
+    """Why a promise holds where moves cannot be listed: kept with a mechanism, and checked."""
+
+    @abstractmethod
+    def largest(self, strategy: Any, adjacency: Adjacency, law: Law) -> Largest:
+        """Return what is proved about the largest gauge, by checking the proof.
+
+        Parameters
+        ----------
+        strategy : Strategy
+            What is measured.
+        adjacency : Adjacency
+            The neighbours.
+        law : Law
+            Of the noise.
+        """
+
+    @abstractmethod
+    def longest(self, adjacency: Adjacency) -> float:
+        """Return a bound on the 1-norm of every move.
+
+        Parameters
+        ----------
+        adjacency : Adjacency
+            The neighbours.
+        """
 
 
 class Prepared:
@@ -155,18 +204,6 @@ class Strategy(Part):
         """
         return None
 
-    def bare(self, adjacency: Adjacency, law: Law) -> FloatArray | None:
-        """Return a combination of outputs that neighbours move and noise misses, or None.
-
-        Parameters
-        ----------
-        adjacency : Adjacency
-            The neighbours.
-        law : Law
-            Of the noise.
-        """
-        return None
-
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
         """Return the largest gauge of a move, from the list of all moves.
 
@@ -213,8 +250,9 @@ class Strategy(Part):
 
     # -------------------------------------------------------------- releases and reports
 
-    def prepare(self, adjacency: Adjacency, law: Law, sensitivity: float, bound: float | None,
-                proof: Any = None) -> Prepared:  # fmt: skip
+    def prepare(
+        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    ) -> Prepared:
         """Return the public part of releases.
 
         Parameters
@@ -223,16 +261,14 @@ class Strategy(Part):
             The neighbours.
         law : Law
             Of the noise.
-        sensitivity : float
-            What is promised.
+        promised : Promised
+            What releases must keep.
         bound : float or None
             A public bound on the data.
-        proof : Part or None
-            Why the promise holds, where moves cannot be listed.
         """
         raise AffineDPError(
-            f"a {type(self).__name__.lower()} is for verification and simulation: it says nothing "
-            "about releases (give it a method `prepare`)"
+            f"{type(self).__name__} is for verification and simulation: it says nothing about "
+            "releases (give it a method `prepare`)"
         )
 
     def groups(self) -> Iterator[tuple[str, Any]]:
