@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -122,6 +122,17 @@ class Proof(Part):
         """
 
 
+class Drawer(Protocol):
+    """Who draws: affinedp's sampler from a source of random bytes, or OpenDP's."""
+
+    @property
+    def source(self) -> Source:
+        """Gives random bytes."""
+
+    def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> BigIntegers:
+        """Return integers of a law with so many steps to its unit, exactly."""
+
+
 class Prepared:
     """The public part of releases: made once for a mechanism, used for all data.
 
@@ -146,8 +157,11 @@ class Prepared:
     def shared(self, data: Any) -> FloatArray:
         """Return what is published as it is, because all neighbours have it in common."""
 
+    def check(self, data: Any) -> None:
+        """Refuse data that cannot be released, before anything is charged or drawn."""
+
     @abstractmethod
-    def draw(self, count: int, source: Source) -> BigIntegers:
+    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
         """Return noise for so many rows of data, in the same integers."""
 
     @abstractmethod
@@ -237,6 +251,16 @@ class Strategy(Part):
             Of the noise.
         """
         return law.variances(self.loadings())
+
+    def spread(self, drawn: FloatArray) -> FloatArray:
+        """Return outputs of noise for simulation, one row per row of η.
+
+        Parameters
+        ----------
+        drawn : array, shape (size, p)
+            Rows of η.
+        """
+        return np.asarray((self.loadings() @ drawn.T).T)
 
     @abstractmethod
     def scaled(self, factor: float) -> Strategy:

@@ -145,6 +145,11 @@ class Dense(Strategy):
         found = combinations @ self.basis
         return found if self.root is None else found @ self.root
 
+    def spread(self, drawn: FloatArray) -> FloatArray:
+        """Return ``Λ η``, without putting Λ together where that would be large."""
+        noisy = drawn.T if self.root is None else self.root @ drawn.T
+        return np.asarray((self.basis @ noisy).T)
+
     def scaled(self, factor: float) -> Dense:
         """Return the same with noise that is larger by a factor."""
         if self.root is None:

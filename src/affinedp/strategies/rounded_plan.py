@@ -1,4 +1,4 @@
-"""The public part of a release: grids, exact coordinates, and all that rounding adds.
+"""Releases with noise in a norm: coordinates on a grid, and all that rounding adds.
 
 docs/explanation/floating-point.md gives the argument step by step.
 """
@@ -6,19 +6,25 @@ docs/explanation/floating-point.md gives the argument step by step.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Norm, dense, real_array
+from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.errors import AffineDPError
-from affinedp.promise.shared import SharedPart, shared_part
-from affinedp.promise.whitening import output_units, whiten
-from affinedp.promise.without_list import longest_move
-from affinedp.record import MechanismRecord
-from affinedp.release.combinations import Combinations, seen_combinations
+from affinedp.laws.base import Law
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.strategies.base import Drawer, Promised
+from affinedp.strategies.combinations import Combinations, seen_combinations
+from affinedp.strategies.dense_plan import DensePlan
 from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint
+from affinedp.strategies.shared import SharedPart
+from affinedp.strategies.whitening import output_units, whiten
+
+if TYPE_CHECKING:
+    from affinedp.strategies.dense import Dense
 
 # The noise lives on multiples of 2^-GRID_BITS of its own scale.
 GRID_BITS = 56
@@ -38,62 +44,44 @@ EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """Everything about releases of a mechanism that is public: made once, used for all rows.
-
-    With t the hidden coordinates of x, ``z = coordinates @ t`` is what noise is added to.
+class RoundedPlan(DensePlan):
+    """Releases whose coordinates ``z = coordinates @ t`` are rounded, t being what is hidden.
 
     Attributes
     ----------
-    free, hidden : arrays of int
-        The entries of x that are read (the others follow from the equations), and those of
-        them that noise hides.
-    shared : SharedPart or None
-        What neighbours have in common and is published as it is; None where noise hides all.
+    hidden : array of int
+        The entries of x that noise hides.
     combinations : Combinations or None
         t as combinations of the hidden entries; None where t are the hidden entries.
     coordinates : FixedPoint, shape (p, r)
         From steps of t to grid steps of z.
     step_exponent : int
         t is read on the grid ``2**step_exponent``.
-    noise_factor : float
-        How much larger than unit the noise is, for all that rounding adds.
-    offset, kernel, slope, spread : arrays
-        F x_p, F K, the outputs per unit of t, and Λ.
+    law : Law
+        Of the noise.
+    slope, spread : arrays
+        The outputs per unit of t, and Λ.
     back : array, shape (r, p)
         From z to t, nearly.
-    largest : float
-        Data beyond this is refused.
-    law : str
-        Law of the noise.
-    bound : float or None
-        The public bound on the data.
     """
 
-    free: IntArray
     hidden: IntArray
-    shared: SharedPart | None
     combinations: Combinations | None
     coordinates: FixedPoint
     step_exponent: int
-    noise_factor: float
-    offset: FloatArray
-    kernel: FloatArray
-    slope: FloatArray
-    spread: FloatArray
-    back: FloatArray
-    largest: float
-    law: str
-    bound: float | None
+    law: Law
+    slope: FloatArray = field(repr=False)
+    spread: FloatArray = field(repr=False)
+    back: FloatArray = field(repr=False)
 
     @property
-    def scale(self) -> int:
+    def unit(self) -> int:
         """The scale of the noise, in grid steps."""
-        return math.ceil(Fraction(self.noise_factor) * (1 << GRID_BITS))
+        return math.ceil(Fraction(self.factor) * (1 << GRID_BITS))
 
-    def grid_steps(self, points: FloatArray) -> BigIntegers:
-        """Return z on the noise's grid, exactly, one column per row of ``points``."""
-        entries = points[:, self.hidden].T
+    def steps(self, data: FloatArray) -> BigIntegers:
+        """Return z on the noise's grid, exactly, one column per row of data."""
+        entries = data[:, self.hidden].T
         if self.combinations is None:
             return self._grid(np.rint(np.ldexp(entries, -self.step_exponent)))
         return self._grid(self.combinations.steps(entries, self.step_exponent))
@@ -102,13 +90,11 @@ class Plan:
         exponent = self.coordinates.exponent + self.step_exponent + GRID_BITS
         return self.coordinates.times(steps, exponent)
 
-    def shared_outputs(self, points: FloatArray) -> FloatArray:
-        """Return what is published without noise: equal for neighbours, bit for bit."""
-        if self.shared is None:
-            return self.offset
-        return np.asarray(self.offset + self.shared.values(points[:, self.free]) @ self.kernel.T)
+    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
+        """Return noise in grid steps."""
+        return drawer.integers(self.law, self.unit, (len(self.spread.T), count))
 
-    def publish(self, noisy: BigIntegers) -> FloatArray:
+    def reconstruct(self, noisy: BigIntegers, shared: FloatArray) -> FloatArray:
         """Return the outputs from noisy grid steps: public quantities and nothing else.
 
         ``slope @ t̂ + spread @ (z̃ − coordinates @ t̂)`` has the same mean for every t̂ in exact
@@ -119,62 +105,51 @@ class Plan:
         left = noisy
         for _ in range(ROUNDS):
             small = np.ldexp(left.astype(np.float64), -GRID_BITS)
-            if np.abs(small).max(initial=0.0) <= SMALL * self.noise_factor:
+            if np.abs(small).max(initial=0.0) <= SMALL * self.factor:
                 break
             estimate = estimate + np.rint(np.ldexp(self.back @ small, -self.step_exponent))
             left = noisy - self._grid(estimate)
         small = np.ldexp(left.astype(np.float64), -GRID_BITS)
-        return np.asarray(
-            (self.slope @ np.ldexp(estimate, self.step_exponent) + self.spread @ small).T
-        )
+        moved = self.slope @ np.ldexp(estimate, self.step_exponent) + self.spread @ small
+        return np.asarray(shared + moved.T)
 
 
-def checked_bound(bound: float | None) -> float | None:
-    """Return a public bound on the data as a positive number, or None.
-
-    Parameters
-    ----------
-    bound : float or None
-        What was given.
-    """
-    if bound is None:
-        return None
-    limit = float(real_array(bound, "bound", 0))
-    if not limit > 0:
-        raise AffineDPError(f"bound must be positive, not {limit}")
-    return limit
-
-
-def plan_of(mechanism: MechanismRecord, bound: float | None) -> Plan:
-    """Prepare releases with Gaussian or Laplace noise: grids, and what they round.
+def rounded_plan(
+    strategy: Dense, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+) -> RoundedPlan:
+    """Prepare releases with noise in a norm: grids, and what they round.
 
     Parameters
     ----------
-    mechanism : MechanismRecord
-        With a promise.
+    strategy : Dense
+        F and Λ.
+    adjacency : Adjacency
+        The neighbours.
+    law : Law
+        With independent entries, and a norm.
+    promised : Promised
+        What releases must keep.
     bound : float or None
         If given, |x| is at most this, and neighbours may be off by the rounding of double
         precision; otherwise recorded neighbours differ exactly as the adjacency says.
     """
-    guarantee, manifold = mechanism.guarantee, mechanism.manifold
-    if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
-        raise AffineDPError("this mechanism promises nothing; nothing is released with it")
-    noise = dense(mechanism.noise_matrix)
+    query, manifold = strategy.query, strategy.domain
+    noise = dense(strategy.noise)
     if float(noise.size) > MOST_NUMBERS:
         raise AffineDPError("the noise matrix is too large to release with")
     free = manifold.canonical.free
-    shared = shared_part(mechanism.adjacency, mechanism.query, mechanism.noise_matrix)
+    shared = strategy.shared_part(adjacency, law)
     if shared is not None and bound is not None:
         raise AffineDPError(
             "some combinations are published without noise because neighbours agree in them "
             "exactly; with bound= they agree up to rounding only. Leave out bound, or protect "
             "these combinations too (see Mechanism.published_without_noise)"
         )
-    kernel = dense(mechanism.query @ manifold.kernel)
+    kernel = dense(query @ manifold.kernel)
     slope, hidden = kernel, free
     if shared is not None:
         slope, hidden = _product(kernel, shared.spread(len(free))), free[shared.hidden]
-    combinations = seen_combinations(mechanism, slope, shared)
+    combinations = seen_combinations(strategy, slope, shared)
     if combinations is not None:
         slope = slope[:, combinations.places]
     if not slope.any():
@@ -187,86 +162,151 @@ def plan_of(mechanism: MechanismRecord, bound: float | None) -> Plan:
         along = along @ shared.spread(len(free))
     if combinations is not None:
         along = along[:, combinations.places]
-    unit = output_units(mechanism.query, mechanism.adjacency)
-    whitened = whiten(unit @ mechanism.noise_matrix, unit @ mechanism.query)
+    unit = output_units(query, adjacency)
+    whitened = whiten(unit @ strategy.noise, unit @ query)
     # Λ⁺F is known up to this, here and where the guarantee was computed
     relative = 2 * whitened.error + 2 * (manifold.n + len(free)) * EPS
     doubt = relative * float((np.abs(dense(whitened.query)) @ np.abs(along)).max())
-    return _with_grids(
-        mechanism, dense(whitened.query @ along), doubt, slope, noise, bound,
-        free=free, hidden=hidden, shared=shared, combinations=combinations, kernel=kernel,
-    )  # fmt: skip
+    grids = _Grids(strategy, adjacency, law, promised, dense(whitened.query @ along), doubt, slope,
+                   noise, combinations, hidden)  # fmt: skip
+    return grids.plan(bound, free, shared, kernel)
 
 
-def _with_grids(
-    mechanism: MechanismRecord,
-    coordinates: FloatArray,
-    doubt: float,
-    slope: FloatArray,
-    noise: FloatArray,
-    bound: float | None,
-    *,
-    free: IntArray,
-    hidden: IntArray,
-    shared: SharedPart | None,
-    combinations: Combinations | None,
-    kernel: FloatArray,
-) -> Plan:
-    """The plan whose grids add little to the sensitivity, and whose noise pays for them."""
-    law, sensitivity = mechanism.law, mechanism.guarantee.sensitivity
-    p, r = coordinates.shape
-    back = _left_inverse(slope, noise)
-    moves, certain = _longest_move(mechanism, coordinates, back, combinations, hidden)
-    one_per_noise = float(p) if law == "laplace" else math.sqrt(p)
-    room = sensitivity * SHARE / 8
-    fixed = FixedPoint.rounded(coordinates, _exponent_below(room / (one_per_noise * moves)))
-    # what is drawn on differs from Λ⁺F by its own rounding and by that of Λ⁺F
-    total = sensitivity + one_per_noise * (math.ldexp(1.0, fixed.exponent) + doubt) * moves
-    if total > sensitivity * (1 + NOTICED) and combinations is None:
-        # a crude bound: look at what neighbours really make of it
-        total = min(total, _drawn_sensitivity(mechanism, fixed, hidden, total))
-    if total > sensitivity * (1 + NOTICED):
-        raise AffineDPError(
-            "the noise of some outputs is so much smaller than that of others that rounding would "
-            f"make it {total / sensitivity:.3g} times larger than it is said to be. Rescale the "
-            "outputs, or release them apart"
+@dataclass(frozen=True, eq=False)
+class _Grids:
+    """Grids that add little to the sensitivity, and noise that pays for them."""
+
+    strategy: Dense
+    adjacency: Adjacency
+    law: Law
+    promised: Promised
+    coordinates: FloatArray
+    doubt: float
+    slope: FloatArray
+    noise: FloatArray
+    combinations: Combinations | None
+    hidden: IntArray
+
+    def plan(
+        self,
+        bound: float | None,
+        free: IntArray,
+        shared: SharedPart | None,
+        kernel: FloatArray,
+    ) -> RoundedPlan:
+        """Return the plan."""
+        sensitivity, combinations = self.promised.sensitivity, self.combinations
+        p, r = self.coordinates.shape
+        back = _left_inverse(self.slope, self.noise)
+        moves, certain = self._longest_move(back)
+        one_per_noise = self.law.box(p)
+        room = sensitivity * SHARE / 8
+        finest = _exponent_below(room / (one_per_noise * moves))
+        fixed = FixedPoint.rounded(self.coordinates, finest)
+        # what is drawn on differs from Λ⁺F by its own rounding and by that of Λ⁺F
+        off = math.ldexp(1.0, fixed.exponent) + self.doubt
+        total = sensitivity + one_per_noise * off * moves
+        if total > sensitivity * (1 + NOTICED) and combinations is None:
+            # a crude bound: look at what neighbours really make of it
+            total = min(total, self._drawn_sensitivity(fixed, total))
+        if total > sensitivity * (1 + NOTICED):
+            raise AffineDPError(
+                "the noise of some outputs is so much smaller than that of others that rounding "
+                f"would make it {total / sensitivity:.3g} times larger than it is said to be. "
+                "Rescale the outputs, or release them apart"
+            )
+        # a step of every coordinate moves z by at most this
+        sums = np.abs(fixed.values()).sum(axis=1)[:, None]
+        gain = float(self.law.gauges(sums).upper[0]) * (1 + r * EPS)
+        step_exponent = _exponent_below(room / gain)
+        total += 2 * gain * math.ldexp(1.0, step_exponent)
+        total += one_per_noise * math.ldexp(1.0, -GRID_BITS)
+        weight = 1.0 if combinations is None else combinations.weight
+        if bound is not None:
+            total += 2 * gain * weight * bound * EPS
+        factor = max(1.0, total / sensitivity) * (1 + SHARE)
+        # noisy integers and outputs must be doubles, also at 2^14 times the scale of the noise
+        reach = max(math.ldexp(1.0, GRID_BITS), float(np.abs(self.noise).sum(axis=1).max()))
+        if not factor * reach < 2.0**1010:
+            raise AffineDPError(
+                "the noise is too large for double precision: change the units"
+                if bound is None
+                else f"no noise covers rounding in data of size {bound:g}: give a smaller bound"
+            )
+        largest = self._largest(factor, certain)
+        room_for_steps = math.ldexp(1.0, min(LARGEST // 2 + step_exponent, 1000))
+        manifold = self.strategy.domain
+        return RoundedPlan(
+            factor=factor,
+            bound=bound,
+            largest=min(largest, room_for_steps) / weight,
+            free=free,
+            offset=np.asarray(self.strategy.query @ manifold.point).ravel(),
+            kernel=kernel,
+            common=shared,
+            hidden=self.hidden,
+            combinations=combinations,
+            coordinates=fixed,
+            step_exponent=step_exponent,
+            law=self.law,
+            slope=self.slope,
+            spread=self.noise,
+            back=back,
         )
-    # a step of every coordinate moves z by at most this
-    gain = _norm(np.abs(fixed.values()).sum(axis=1), law) * (1 + r * EPS)
-    step_exponent = _exponent_below(room / gain)
-    total += 2 * gain * math.ldexp(1.0, step_exponent)
-    total += one_per_noise * math.ldexp(1.0, -GRID_BITS)
-    weight = 1.0 if combinations is None else combinations.weight
-    if bound is not None:
-        total += 2 * gain * weight * bound * EPS
-    factor = max(1.0, total / sensitivity) * (1 + SHARE)
-    # noisy integers and outputs must be doubles, also at 2^14 times the scale of the noise
-    reach = max(math.ldexp(1.0, GRID_BITS), float(np.abs(noise).sum(axis=1).max()))
-    if not factor * reach < 2.0**1010:
-        raise AffineDPError(
-            "the noise is too large for double precision: change the units"
-            if bound is None
-            else f"no noise covers rounding in data of size {bound:g}: give a smaller bound"
-        )
-    largest = _largest(slope, coordinates, noise, mechanism, factor, certain)
-    room_for_steps = math.ldexp(1.0, min(LARGEST // 2 + step_exponent, 1000))
-    return Plan(
-        free=free,
-        hidden=hidden,
-        shared=shared,
-        combinations=combinations,
-        coordinates=fixed,
-        step_exponent=step_exponent,
-        noise_factor=factor,
-        offset=np.asarray(mechanism.query @ mechanism.manifold.point).ravel(),
-        kernel=kernel,
-        slope=slope,
-        spread=noise,
-        back=back,
-        largest=min(largest, room_for_steps) / weight,
-        law=law,
-        bound=bound,
-    )
+
+    def _longest_move(self, back: FloatArray) -> tuple[float, bool]:
+        """How far t moves between neighbours at most, in the 1-norm; and whether z determines t.
+
+        If ``back @ coordinates`` is near the identity, then ``‖t‖ ≤ ‖back‖ ‖coordinates @ t‖`` up
+        to that nearness, and the guarantee bounds ``‖coordinates @ t‖``.
+        """
+        coordinates, r = self.coordinates, self.coordinates.shape[1]
+        terms = 4 * (r + len(coordinates)) * EPS * (np.abs(back) @ np.abs(coordinates))
+        off = np.abs(back @ coordinates - np.eye(r)) + terms
+        departure = float(off.sum(axis=0).max(initial=0.0))
+        if departure < 0.5:
+            if self.law.norm == 1:
+                size = float(np.abs(back).sum(axis=0).max())
+            else:
+                size = float(np.linalg.norm(back, axis=1).sum())
+            # the guarantee is about coordinates that differ by rounding; the factor 2 pays for it
+            return 2 * size * self.promised.sensitivity / (1 - departure), True
+        if self.combinations is not None:
+            raise AffineDPError(
+                "the noise is too ill-conditioned to release with: some outputs have far more "
+                "noise than others. Rescale the outputs, or release them apart"
+            )
+        if self.promised.proof is not None:
+            return self.promised.proof.longest(self.adjacency), False
+        selection = _selection(self.hidden, self.strategy.domain.n)
+        return self.adjacency.sensitivity(selection, 1).upper, False
+
+    def _drawn_sensitivity(self, fixed: FixedPoint, crude: float) -> float:
+        """The sensitivity of the fixed-point coordinates themselves, if it can be searched for."""
+        if self.promised.proof is not None or self.law.norm is None:
+            return crude
+        drawn = fixed.values() @ _selection(self.hidden, self.strategy.domain.n)
+        found = self.adjacency.sensitivity(drawn, self.law.norm)
+        return self.law.rate * found.upper * (1 + 4 * EPS)
+
+    def _largest(self, factor: float, certain: bool) -> float:
+        """Up to which size data is published without a bias that could be seen.
+
+        Where z determines t the bias is a rounding error of the outputs.  Elsewhere it grows with
+        the data, by how much ``Λ Λ⁺ F K`` and ``F K`` differ.
+        """
+        sums = np.abs(self.coordinates).sum(axis=1).max() + np.abs(self.slope).sum(axis=1).max()
+        largest = HUGE / max(float(sums), 1.0)
+        if certain:
+            return largest
+        wide = np.longdouble
+        drawn = self.noise.astype(wide) @ self.coordinates.astype(wide)
+        off = np.abs(self.slope - drawn).astype(float) + 2 * EPS * np.abs(self.slope)
+        deviation = factor * np.sqrt(self.law.variances(self.noise))
+        seen = off.sum(axis=1) > 0
+        if not seen.any():
+            return largest
+        return min(largest, BIAS * float((deviation[seen] / off[seen].sum(axis=1)).min()))
 
 
 def _product(left: FloatArray, right: FloatArray) -> FloatArray:
@@ -292,83 +332,6 @@ def _left_inverse(slope: FloatArray, noise: FloatArray) -> FloatArray:
     size = np.abs(slope).max(axis=1, initial=0.0)
     unit = np.where(size > 0, size, 1.0)[:, None]
     return np.asarray(np.linalg.pinv(slope / unit) @ (noise / unit))
-
-
-def _longest_move(
-    mechanism: MechanismRecord,
-    coordinates: FloatArray,
-    back: FloatArray,
-    combinations: Combinations | None,
-    hidden: IntArray,
-) -> tuple[float, bool]:
-    """How far t moves between neighbours at most, in the 1-norm; and whether z determines t.
-
-    If ``back @ coordinates`` is near the identity, then ``‖t‖ ≤ ‖back‖ ‖coordinates @ t‖`` up to
-    that nearness, and the guarantee bounds ``‖coordinates @ t‖``.
-    """
-    r = coordinates.shape[1]
-    terms = 4 * (r + len(coordinates)) * EPS * (np.abs(back) @ np.abs(coordinates))
-    off = np.abs(back @ coordinates - np.eye(r)) + terms
-    departure = float(off.sum(axis=0).max(initial=0.0))
-    if departure < 0.5:
-        if mechanism.law == "laplace":
-            size = float(np.abs(back).sum(axis=0).max())
-        else:
-            size = float(np.linalg.norm(back, axis=1).sum())
-        # the guarantee is about coordinates that differ by rounding; the factor 2 pays for it
-        return 2 * size * mechanism.guarantee.sensitivity / (1 - departure), True
-    if combinations is not None:
-        raise AffineDPError(
-            "the noise is too ill-conditioned to release with: some outputs have far more noise "
-            "than others. Rescale the outputs, or release them apart"
-        )
-    if mechanism.certificate is not None:
-        return longest_move(mechanism.adjacency, mechanism.certificate), False
-    selection = _selection(hidden, mechanism.manifold.n)
-    return mechanism.adjacency.sensitivity(selection, 1).upper, False
-
-
-def _drawn_sensitivity(
-    mechanism: MechanismRecord, fixed: FixedPoint, hidden: IntArray, crude: float
-) -> float:
-    """The sensitivity of the fixed-point coordinates themselves, where it can be searched for."""
-    if mechanism.certificate is not None:
-        return crude
-    norm: Norm = 1 if mechanism.law == "laplace" else 2
-    drawn = fixed.values() @ _selection(hidden, mechanism.manifold.n)
-    return mechanism.adjacency.sensitivity(drawn, norm).upper * (1 + 4 * EPS)
-
-
-def _largest(
-    slope: FloatArray,
-    coordinates: FloatArray,
-    noise: FloatArray,
-    mechanism: MechanismRecord,
-    factor: float,
-    certain: bool,
-) -> float:
-    """Up to which size data is published without a bias that could be seen.
-
-    Where z determines t the bias is a rounding error of the outputs.  Elsewhere it grows with the
-    data, by how much ``Λ Λ⁺ F K`` and ``F K`` differ.
-    """
-    most = float(np.abs(coordinates).sum(axis=1).max() + np.abs(slope).sum(axis=1).max())
-    largest = HUGE / max(most, 1.0)
-    if certain:
-        return largest
-    wide = np.longdouble
-    off = np.abs(slope - noise.astype(wide) @ coordinates.astype(wide)).astype(float)
-    off += 2 * EPS * np.abs(slope)
-    deviation = factor * np.sqrt(mechanism.expected_squared_errors)
-    seen = off.sum(axis=1) > 0
-    if not seen.any():
-        return largest
-    return min(largest, BIAS * float((deviation[seen] / off[seen].sum(axis=1)).min()))
-
-
-def _norm(vector: FloatArray, law: str) -> float:
-    order: Norm = 1 if law == "laplace" else 2
-    return float(np.linalg.norm(vector, ord=order)) * (1 + 8 * EPS)
 
 
 def _selection(entries: IntArray, n: int) -> FloatArray:
