@@ -8,7 +8,6 @@ Theorems 1 to 4 of the paper, in which the measure is Λ⁺F on the manifold.
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 from affinedp.arrays import within_range
@@ -17,7 +16,7 @@ from affinedp.laws.base import Law
 from affinedp.laws.curves import NoPromise
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.guarantee import Guarantee
-from affinedp.strategies.base import Proof, Strategy
+from affinedp.strategies.base import Proof, Strategy, rounded_up
 
 
 @within_range
@@ -75,15 +74,3 @@ def promise(
         warnings=found.warnings,
         **said,
     )
-
-
-def rounded_up(value: float | Fraction) -> float:
-    """Return the least double that is not below a number.
-
-    Parameters
-    ----------
-    value : float or Fraction
-        Exact.
-    """
-    near = float(value)
-    return near if math.isinf(near) or Fraction(near) >= value else math.nextafter(near, math.inf)

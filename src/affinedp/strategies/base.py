@@ -301,6 +301,18 @@ class Strategy(Part):
             yield name, slice(place, place + 1)
 
 
+def rounded_up(value: float | Fraction) -> float:
+    """Return the least double that is not below a number.
+
+    Parameters
+    ----------
+    value : float or Fraction
+        Exact.
+    """
+    near = float(value)
+    return near if math.isinf(near) or Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
 def largest_listed(strategy: Strategy, adjacency: Adjacency, law: Law) -> Largest:
     """Return the largest gauge over all moves: bounds for all, exactly for those on top.
 
@@ -316,7 +328,7 @@ def largest_listed(strategy: Strategy, adjacency: Adjacency, law: Law) -> Larges
     rounding = 8 * EPS * (len(adjacency.domain.names) + 8)
     best, count = 0.0, 0
     near: list[tuple[FloatArray, FloatArray]] = []
-    for block, off in adjacency.moves(MOST_LISTED):
+    for block, off in adjacency.listed(MOST_LISTED):
         count += block.shape[1]
         moves = dense(strategy.measure(block))
         doubt = dense(strategy.measure(off + rounding * abs(block), absolute=True))
