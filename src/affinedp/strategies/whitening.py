@@ -11,7 +11,7 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, link
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.norms import column_norms, first_largest
-from affinedp.promise.curves import EPS
+from affinedp.laws.curves import EPS
 
 # What is left of F x outside the noise's range counts as a leak above this share.
 LEAK = 1e-12
