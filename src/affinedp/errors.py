@@ -213,9 +213,3 @@ def _source() -> dict[str, Any]:
     except (OSError, ValueError):
         found = {}
     return found if isinstance(found, dict) else {}
-
-
-def some(items: Sequence[str], most: int = 8) -> str:
-    """List a few items in words."""
-    shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
-    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]

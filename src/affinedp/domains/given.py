@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
-from affinedp.equations.decimals import short_decimals
-from affinedp.errors import AffineDPError, some
+from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse, some
+from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import short_decimals
 
 # Up to this many coefficients exact elimination takes well under a second.
 EXACT_COEFFICIENTS = 20_000

@@ -26,6 +26,7 @@ from affinedp.arrays import (
     linked,
     real_array,
     real_matrix,
+    some,
     within_range,
 )
 from affinedp.domains.given import (
@@ -50,7 +51,6 @@ from affinedp.errors import (
     AffineDPError,
     DoubtfulZeroError,
     IdentifiableEntriesError,
-    some,
 )
 
 if TYPE_CHECKING:

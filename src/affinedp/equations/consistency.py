@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, Matrix, dense, is_sparse, some
 from affinedp.equations.elimination import EPS, Canonical
-from affinedp.errors import InconsistentEquationsError, some
+from affinedp.errors import InconsistentEquationsError
 
 
 def solve_basis(

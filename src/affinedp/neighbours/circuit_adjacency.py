@@ -24,8 +24,8 @@ from affinedp.arrays import (
 )
 from affinedp.domains.component import Component, parallel_columns
 from affinedp.domains.manifold import AffineManifold
-from affinedp.equations.decimals import decimal_or_double
 from affinedp.errors import TooManyCircuitsError
+from affinedp.exact.numbers import decimal_or_double
 from affinedp.neighbours.adjacency import (
     MeasuredAdjacency,
     Sensitivity,

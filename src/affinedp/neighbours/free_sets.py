@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.domains.manifold import AffineManifold
-from affinedp.equations.decimals import decimal_or_double
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import decimal_or_double
 from affinedp.neighbours.adjacency import (
     ONLY_ROUNDING,
     MeasuredAdjacency,

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, Norm, real_array, within_range
 from affinedp.domains.manifold import ON_MANIFOLD, AffineManifold
-from affinedp.equations.decimals import exact_numbers
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import exact_numbers
 from affinedp.neighbours.adjacency import (
     ONLY_ROUNDING,
     MeasuredAdjacency,

@@ -15,7 +15,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse
 from affinedp.domains.manifold import AffineManifold
-from affinedp.equations.decimals import short_decimals
+from affinedp.exact.numbers import short_decimals
 from affinedp.neighbours.norms import ExactMatrix
 
 Row = dict[int, Fraction]

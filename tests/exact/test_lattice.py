@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.tables.lattice import _nearest_quotient, kernel_lattice, shortened
+from affinedp.exact.lattice import (
+    _nearest_quotient,
+    hermite_diagonal,
+    image_lattice,
+    kernel_lattice,
+    shortened,
+    whole_kernel,
+    whole_solution,
+)
+from affinedp.exact.rational import adjugate
 
 
 @st.composite
@@ -45,7 +54,7 @@ def determinant(square):
 @given(integer_equations())
 def test_the_basis_generates_every_whole_vector_of_the_kernel(problem):
     rows, n = problem
-    basis = kernel_lattice(sparse(rows), n).basis
+    basis = kernel_lattice(sparse(rows), n).short_basis()
     k = basis.shape[1]
     D = np.array(rows, dtype=object).reshape(len(rows), n)
     assert not (D @ basis).any()
@@ -78,7 +87,7 @@ def test_no_whole_solution(rows, right):
 @settings(max_examples=40)
 def test_shorter_vectors_of_the_same_lattice(problem):
     rows, n = problem
-    basis = kernel_lattice(sparse(rows), n).basis
+    basis = kernel_lattice(sparse(rows), n).short_basis()
     k = basis.shape[1]
     # a detour that makes it worse, undone by the reduction
     twisted = basis.copy()
@@ -100,11 +109,29 @@ def test_a_large_tree_is_quick_and_small():
             parts = range(first + 10 * node, first + 10 * (node + 1))
             equations.append({first - level + node: 1, **dict.fromkeys(parts, -1)})
         first += 10 * level
-    lattice = kernel_lattice(equations, 1111)
-    assert lattice.basis.shape == (1111, 1000)
-    assert np.abs(lattice.basis).max() == 1
+    basis = kernel_lattice(equations, 1111).short_basis()
+    assert basis.shape == (1111, 1000)
+    assert np.abs(basis).max() == 1
 
 
 @given(st.integers(-100, 100), st.integers(-20, 20).filter(bool))
 def test_nearest_quotient(value, divisor):
     assert abs(2 * (value - _nearest_quotient(value, divisor) * divisor)) <= abs(divisor)
+
+
+def test_lattices_of_whole_points():
+    rows = np.array([[2.0, 4.0, -6.0, 1.0], [0.0, 3.0, 3.0, 3.0]])
+    kernel = np.array(whole_kernel(rows, None)).T
+    assert not (rows @ kernel).any()
+    # saturated: every whole point of the kernel is a whole combination
+    for x in itertools.product(range(-6, 7), repeat=4):
+        if not (rows @ x).any():
+            weights = np.linalg.lstsq(kernel, np.array(x, dtype=float), rcond=None)[0]
+            np.testing.assert_allclose(weights, np.rint(weights), atol=1e-9)
+    image = image_lattice([[1, 0], [0, 1]], [{0: Fraction(2)}, {0: Fraction(1), 1: Fraction(3)}])
+    assert abs(adjugate([[int(c) for c in column] for column in image])[0]) == 6
+    solution = whole_solution(rows, np.array([-3.0, -6.0]), None)
+    assert solution is not None
+    assert (rows @ [float(c) for c in solution]).tolist() == [3.0, 6.0]
+    assert whole_solution(np.array([[2.0, 4.0]]), np.array([-3.0]), None) is None
+    assert hermite_diagonal([(1, 0), (0, 1)]) == [1, 1]
