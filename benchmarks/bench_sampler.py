@@ -105,9 +105,7 @@ def _few() -> list[str]:
 
 def _starting() -> list[str]:
     """In fresh processes: loading, and the first draw."""
-    ours = (
-        "from affinedp.laws.sampler import draw_integers; draw_integers('gaussian', 2**56, 100)"
-    )
+    ours = "from affinedp.laws.sampler import draw_integers; draw_integers('gaussian', 2**56, 100)"
     theirs = (
         "from opendp.domains import atom_domain, vector_domain\n"
         "from opendp.measurements import make_gaussian\n"

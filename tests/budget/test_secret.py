@@ -21,8 +21,8 @@ from affinedp.budget.ledger import (
 from affinedp.consensus import AgentNoise, PrivateConsensus
 from affinedp.control import design_output_noise
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.circuit_adjacency import DEFINITION_4
 from affinedp.laws.curves import LaplaceCurve
+from affinedp.neighbours.circuit_adjacency import DEFINITION_4
 from affinedp.promise.guarantee import Guarantee
 
 CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}

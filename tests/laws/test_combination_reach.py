@@ -10,8 +10,8 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 import affinedp as adp
-from affinedp.laws.cone_reach import Mixture
 from affinedp.bodies.products import careful_product
+from affinedp.laws.cone_reach import Mixture
 from affinedp.laws.ranks import safe_rank
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])

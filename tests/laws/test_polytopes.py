@@ -10,15 +10,15 @@ import pytest
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
+from affinedp.bodies.exact import adjugate, hermite_diagonal, readable
+from affinedp.bodies.lattice import image_lattice, whole_kernel, whole_solution
+from affinedp.errors import AffineDPError
 from affinedp.laws import hull as hulls
 from affinedp.laws import one_sum
 from affinedp.laws.cones import LatticeCones
-from affinedp.bodies.exact import adjugate, hermite_diagonal, readable
 from affinedp.laws.hull import TooLargeBodyError, symmetric_hull
-from affinedp.bodies.lattice import image_lattice, whole_kernel, whole_solution
-from affinedp.laws.knorm import KNormNoise, body_points, noise_span
+from affinedp.laws.knorm import KNorm
 from affinedp.laws.polytope import Polytope
-from affinedp.errors import AffineDPError
 
 
 def exchanges(n):
@@ -208,27 +208,27 @@ def test_blocks_are_independent_noises():
     hexagon = np.array([[1.0, 0, 1], [0, 1, -1]])
     both = np.zeros((4, 6))
     both[:2, :3], both[2:, 3:] = hexagon, 2 * hexagon
-    noise = KNormNoise(both, 1.0)
+    noise = KNorm(both, 1.0)
     assert len(noise.parts) == 2
-    alone = KNormNoise(hexagon, 1.0).moment
+    alone = KNorm(hexagon, 1.0).moment
     np.testing.assert_allclose(noise.moment.toarray()[:2, :2], alone)
     np.testing.assert_allclose(noise.moment.toarray()[2:, 2:], 4 * alone)
     assert not noise.moment.toarray()[:2, 2:].any()
-    assert noise.errors(np.eye(4)).tolist() == pytest.approx(noise.moment.diagonal().tolist())
+    assert noise.variances(np.eye(4)).tolist() == pytest.approx(noise.moment.diagonal().tolist())
 
 
 def test_one_column_stands_for_a_public_sum():
     column = np.array([[2.0], [2.0], [-2.0]])
-    noise = KNormNoise(column, 1.0)
-    points = body_points(column).toarray()
+    noise = KNorm(column, 1.0)
+    points = noise.hull_points().toarray()
     assert points.shape == (3, 3)
     assert not (np.array([1, 1, -1]) @ points).any()
-    listed = KNormNoise(points[:2], 1.0)
+    listed = KNorm(points[:2], 1.0)
     np.testing.assert_allclose(noise.moment[:2, :2], listed.moment)
-    assert noise_span(column).shape == (3, 2)
-    assert noise_span(points[:2]) is None
+    assert noise.span().shape == (3, 2)
+    assert listed.span() is None
     with pytest.raises(AffineDPError, match="one point"):
-        KNormNoise(np.array([[1.0], [2.0]]), 1.0)
+        KNorm(np.array([[1.0], [2.0]]), 1.0).variances(np.eye(2))
 
 
 @pytest.mark.parametrize("integers", [False, True])
@@ -238,8 +238,8 @@ def test_samples_for_simulation_have_the_moments(integers):
         np.ones((4, 1)),
         np.array([[3.0, 1], [1, 2]]),
     ):
-        noise = KNormNoise(root, 0.8, integers)
-        drawn = noise.sample(20_000, np.random.default_rng(1))
+        noise = KNorm(root, 0.8, integers)
+        drawn = noise.sample(np.random.default_rng(1), 20_000, len(root))
         expected = np.asarray(noise.moment)
         np.testing.assert_allclose(
             drawn.T @ drawn / len(drawn), expected, atol=0.1 * expected.max()

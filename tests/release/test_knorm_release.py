@@ -11,14 +11,14 @@ import pytest
 
 import affinedp as adp
 from affinedp.audit import audit, low_bits_attack
+from affinedp.laws import bodies as grids
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.polytope import Polytope
+from affinedp.laws.sampler.cone import ConeNoise
 from affinedp.release import body_grid as plans
-from affinedp.laws import knorm_grid as grids
 from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
 from affinedp.release.publish import MechanismRows
-from affinedp.laws.sampler.cone import ConeNoise
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 

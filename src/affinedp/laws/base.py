@@ -3,16 +3,16 @@
 What is published is a function of ``z + η``: neighbours move z, and η has a law.  A law is a frozen
 dataclass that derives from :class:`Law` and says
 
-* ``kind``, ``words``, ``theorem``: its name on disk and for the user, in words, and what it rests on;
+* ``kind``, ``words``, ``theorem``: its name for users and files, in words, and what it rests on;
 * ``norm`` (1 or 2), or ``gauges`` and ``gauge`` where it is no norm: how far apart neighbours are;
 * ``curve``: what δ holds at each ε, given the largest gauge of a move (the sensitivity);
 * ``variance`` and ``sample``: for errors, simulations and, unless ``reach`` says more, intervals;
 * ``sampler``: what draws it exactly, on integers; without it nothing is released.
 
-Calibration (``limit``), grids (``box``), errors (``variances``, ``covariance``) and draws (``draw``)
-follow from these.  The gauge has the rate in it: the sensitivity is the largest gauge, for every law.
-A law with a ``size`` is bound to so many coordinates, and its noise is in their units; others have
-independent entries of unit scale, for any number of coordinates.
+Calibration (``limit``), grids (``box``), errors (``variances``, ``covariance``), ``draw`` follow.
+The gauge has the rate in it: the sensitivity is the largest gauge, for every law.  A law with a
+``size`` is bound to so many coordinates, and its noise is in their units; others have independent
+entries of unit scale, for any number of coordinates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,6 @@ from affinedp.laws.curves import Curve
 from affinedp.parts import Part
 
 EPS = float(np.finfo(float).eps)
-# Names of the library's laws, for type checkers.
-LawName = Literal["gaussian", "laplace", "knorm", "staircase"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,8 @@ class Law(Part):
 
     Examples
     --------
-    >>> law = law_named("laplace")()
+    >>> from affinedp.laws.laplace import Laplace
+    >>> law = Laplace()
     >>> law.words, law.norm, law.limit(1.0)
     ('Laplace', 1, 1.0)
     >>> float(law.gauges(np.array([[3.0], [-4.0]])).upper[0].round(9))
@@ -291,28 +290,6 @@ class Law(Part):
             Steps of the grid in one unit of the noise.
         """
         return self.sampler(unit).draw(shape)
-
-
-def law_named(name: Any) -> type[Law]:
-    """Return the law that a user calls so, or refuse the name.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``"gaussian"``; the kind of a law of one's own once its class is made.
-
-    Examples
-    --------
-    >>> law_named("gaussian").norm, law_named("staircase").words
-    (2, 'staircase')
-    """
-    from affinedp.laws import gaussian, knorm, laplace, staircase  # noqa: F401
-
-    found = Part.kinds.get(name) if isinstance(name, str) else None
-    if found is None or not issubclass(found, Law):
-        known = sorted(kind for kind, cls in Part.kinds.items() if issubclass(cls, Law))
-        raise AffineDPError(f"law must be one of {', '.join(map(repr, known))}, not {name!r}")
-    return found
 
 
 def _overridden(cls: type[Law]) -> set[str]:

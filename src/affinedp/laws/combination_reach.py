@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.laws.cone_reach import MOST_COMPONENTS, Mixture, laplace_mixture
-from affinedp.laws.laplace_reach import laplace_total_reach
 from affinedp.laws.bodies import AxesPart, HullPart, SumPart
+from affinedp.laws.cone_reach import MOST_COMPONENTS, Mixture, laplace_mixture
 from affinedp.laws.knorm import KNorm
+from affinedp.laws.laplace_reach import laplace_total_reach
 from affinedp.laws.staircase import Staircase
 from affinedp.laws.stairs_reach import Steps, proportions, sum_reach
 from affinedp.laws.whole_reach import WholeLaw, cone_law, geometric_law, whole_law_reach

@@ -18,8 +18,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.bodies.exact import Vector, adjugate, hermite_diagonal
-from affinedp.laws.polytope import Polytope
 from affinedp.errors import AffineDPError
+from affinedp.laws.polytope import Polytope
 
 # Points of unit boxes that are listed, so that no proposal is rejected.
 MOST_LISTED = 50_000

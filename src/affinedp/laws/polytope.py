@@ -14,9 +14,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.bodies.exact import Vector, adjugate, common_denominator, readable
+from affinedp.errors import AffineDPError
 from affinedp.laws.base import Gauges
 from affinedp.laws.hull import EPS, Facets, symmetric_hull
-from affinedp.errors import AffineDPError
 
 # Numbers in a table of planes × moves.
 CHUNK = 4_000_000

@@ -187,7 +187,9 @@ class Staircase(Law):
 
     kind = "staircase"
     words = "staircase"
-    theorem = "every move crosses so many steps of the staircase at most, and some points cross them"
+    theorem = (
+        "every move crosses so many steps of the staircase at most, and some points cross them"
+    )
     variance = 2.0  # about, as that of Laplace noise
     widths: Any = field(repr=False)
     firsts: Any = field(repr=False)
@@ -299,7 +301,9 @@ class Staircase(Law):
 
     def sampler(self, unit: int | Fraction = 1) -> Sampler:
         """Return what draws whole numbers: wider steps, ``unit`` times."""
-        steps = [[int(unit * readable(c)) for c in own.tolist()] for own in (self.widths, self.firsts)]
+        steps = [
+            [int(unit * readable(c)) for c in own.tolist()] for own in (self.widths, self.firsts)
+        ]
         if not self.whole or unit != int(unit):
             raise AffineDPError("staircase noise is drawn on whole numbers: give whole steps")
         noise = StairsNoise(steps[0], steps[1], Fraction(self.rate))

@@ -12,9 +12,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.bodies.exact import inverse, readable
+from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.laws.knorm import KNorm, connected_parts
-from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 
 Piece = tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
+from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law, Moves
 from affinedp.laws.bodies import AxesPart, SumPart
 from affinedp.laws.curves import EPS, NoPromise
 from affinedp.laws.knorm import KNorm
-from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.coordinates import Coordinates

@@ -11,8 +11,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.laws.base import Gauges
-from affinedp.neighbours.adjacency import Adjacency
 from affinedp.laws.curves import EPS
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.exact_moves import exact_move
 
 LISTED = 2_000_000
@@ -105,4 +105,3 @@ def largest_gauge(
     known = [value for value, (_, sure) in zip(values, read) if sure]
     highest = max([*known, Fraction(max(unknown))])
     return LargestGauge(max([*known, Fraction(best)]), highest, worst, count)
-

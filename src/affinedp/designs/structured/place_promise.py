@@ -14,8 +14,8 @@ from affinedp.designs.structured.margin_promise import UNIT_BITS, exact_square
 from affinedp.designs.structured.tree import Tree
 from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.laws.curves import GaussianCurve
-from affinedp.promise.guarantee import Guarantee
 from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.promise.guarantee import Guarantee
 
 CrossNeighbours = Literal["person", "replace"]
 

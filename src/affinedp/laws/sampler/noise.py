@@ -10,17 +10,10 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-<<<<<<< HEAD:src/affinedp/laws/sampler/noise.py
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.sampler.bulk import Thresholds, draws
 from affinedp.laws.sampler.law import IntegerLaw
 from affinedp.laws.sampler.words import system_words
-=======
-from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.release.sampler.bulk import Thresholds, draws
-from affinedp.release.sampler.law import IntegerLaw
-from affinedp.release.sampler.words import system_words
->>>>>>> main:src/affinedp/release/sampler/noise.py
 
 # Who draws: this room's sampler, or OpenDP's, which is the reference.
 Sampler = Literal["bulk", "opendp"]
