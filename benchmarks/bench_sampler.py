@@ -8,10 +8,10 @@ import sys
 import time
 from fractions import Fraction
 
-from affinedp.release.sampler import IntegerNoise, draw_integers
-from affinedp.release.sampler.law import IntegerLaw
-from affinedp.release.sampler.reference import draw
-from affinedp.release.sampler.words import system_words
+from affinedp.laws.sampler import IntegerNoise, draw_integers
+from affinedp.laws.sampler.law import IntegerLaw
+from affinedp.laws.sampler.reference import draw
+from affinedp.laws.sampler.words import system_words
 
 REPEATS = 5
 MANY = 100_000 * 22
@@ -105,9 +105,7 @@ def _few() -> list[str]:
 
 def _starting() -> list[str]:
     """In fresh processes: loading, and the first draw."""
-    ours = (
-        "from affinedp.release.sampler import draw_integers; draw_integers('gaussian', 2**56, 100)"
-    )
+    ours = "from affinedp.laws.sampler import draw_integers; draw_integers('gaussian', 2**56, 100)"
     theirs = (
         "from opendp.domains import atom_domain, vector_domain\n"
         "from opendp.measurements import make_gaussian\n"

@@ -17,7 +17,7 @@ from affinedp.errors import AffineDPError
 from affinedp.feedback.steps import ReleaseInSteps
 from affinedp.files.saved import read_saved, refusals, write_saved
 from affinedp.intervals import Interval, interval_of
-from affinedp.laws.base import law_named
+from affinedp.laws.named import law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
 from affinedp.promise.design import Design

@@ -16,7 +16,7 @@ from affinedp.errors import AffineDPError
 from affinedp.files.packing import packed, unpacked
 from affinedp.promise.least_error import least_sum_of_three, least_variance
 from affinedp.promise.least_possible import LeastPossible
-from affinedp.promise.one_sum import exchange_gauge
+from affinedp.strategies.one_sum import exchange_gauge
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 GROUPS = adp.AffineManifold.from_equations(["a + b = g", "c + d = h", "g + h = t"])

@@ -10,7 +10,7 @@ import numpy as np
 
 PUBLISH = "affinedp.release.publish.draw_integers"
 KNORM = "affinedp.release.knorm_plan.KNormPlan.draw"
-WORDS = "affinedp.release.sampler.noise.system_words"
+WORDS = "affinedp.laws.sampler.noise.system_words"
 
 
 @dataclass

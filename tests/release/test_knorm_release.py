@@ -11,14 +11,14 @@ import pytest
 
 import affinedp as adp
 from affinedp.audit import audit, low_bits_attack
-from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.polytope import Polytope
-from affinedp.release import body_grid as plans
-from affinedp.release import knorm_grid as grids
+from affinedp.laws import bodies as grids
+from affinedp.laws.cones import LatticeCones
+from affinedp.laws.polytope import Polytope
+from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.strategies.grids import body_grid as plans
 from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
 from affinedp.release.publish import MechanismRows
-from affinedp.release.sampler.cone import ConeNoise
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 

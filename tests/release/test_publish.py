@@ -14,7 +14,7 @@ import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.release import publish as module
 from affinedp.release.fixed_point import FixedPoint
-from affinedp.release.plan import GRID_BITS, SHARE
+from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
 from affinedp.release.publish import OffManifoldError
 
 MANIFOLD = adp.AffineManifold.from_equations(["a + b = c", "c + 0.5*d = 10"])

@@ -27,13 +27,12 @@ from affinedp.audit.attacks import (
     releases,
 )
 from affinedp.audit.distinguish import distinguish
-from affinedp.bodies.noise import BODY_LAWS
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.knorm import neighbours_of
+from affinedp.tables.neighbours import neighbours_of
 from affinedp.promise.verification import resolve_adjacency
 from affinedp.show.page import printable
 
@@ -229,10 +228,7 @@ def low_bits_attack(
     else:
         end = _on_manifold(mechanism, x1, "x1")
     apart = dense(target.inverse @ (mechanism.query @ (end - start)))
-    if mechanism.law in BODY_LAWS:
-        distance = mechanism.rate * float(mechanism.knorm.gauges(apart[:, None])[0])
-    else:
-        distance = float(np.linalg.norm(apart, 1 if mechanism.law == "laplace" else 2))
+    distance = float(mechanism.noise.gauges(apart[:, None]).lower[0])
     if distance > mechanism.guarantee.sensitivity * (1 + 1e-6):
         raise AffineDPError("x0 and x1 are further apart than neighbours are")
     return _run(target, low_bits(mechanism, start, end), trial)

@@ -96,7 +96,7 @@ def verify_problem(problem: Problem) -> Guarantee:
     adjacency = adjacency_of(problem, manifold)
     points = problem.noise_matrix
     if problem.hull is not None:
-        from affinedp.promise.coordinates import moves_of
+        from affinedp.strategies.coordinates import moves_of
 
         points = problem.hull * moves_of(adjacency, resolve_query(manifold, problem.query)[0])
     guarantee = verify_noise(

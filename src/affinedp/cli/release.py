@@ -50,7 +50,7 @@ def release(
     the equations is refused, and nothing is charged then.  A description of a table says by names
     of columns what must add up; its noise is designed here.
     """
-    from affinedp.release.sampler import checked_sampler
+    from affinedp.laws.sampler import checked_sampler
 
     draws = checked_sampler(sampler)
     kind = expect(mechanism, "mechanism", "table description")
@@ -106,7 +106,7 @@ def _with_mechanism(
     from affinedp.cli.pending import budget_left, settled_in_the_end
     from affinedp.files.data import check_writable, read_table, write_table
     from affinedp.mechanism import Mechanism
-    from affinedp.release.plan import checked_bound
+    from affinedp.strategies.rounded_plan import checked_bound
 
     checked_bound(bound)
     loaded = Mechanism.load(mechanism)

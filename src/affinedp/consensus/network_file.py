@@ -32,9 +32,9 @@ from affinedp.consensus.private import PrivateConsensus
 from affinedp.errors import AffineDPError
 from affinedp.files.documents import read_document
 from affinedp.files.values import check_keys, choice, number, section, shown
-from affinedp.promise.verification import Law
+from affinedp.laws.named import LawName
 
-_LAWS: dict[str, Law | Literal["auto"]] = {
+_LAWS: dict[str, LawName | Literal["auto"]] = {
     "gaussian": "gaussian",
     "laplace": "laplace",
     "auto": "auto",

@@ -12,7 +12,7 @@ from affinedp.arrays import Matrix
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import Block, with_floor
 from affinedp.errors import AffineDPError
-from affinedp.promise.exact_moves import weight_of_three
+from affinedp.neighbours.exact_moves import weight_of_three
 from affinedp.promise.least_error import Data
 from affinedp.promise.least_possible import LeastPossible, Objective
 from affinedp.promise.least_proof import LeastProof

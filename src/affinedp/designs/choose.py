@@ -22,12 +22,12 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.promise.exact_moves import moves_are_whole
+from affinedp.neighbours.exact_moves import moves_are_whole
 from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_error import least_variance
 from affinedp.promise.least_possible import Alternative, Objective
 from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.one_sum import dual_of_sum, is_one_sum
+from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 

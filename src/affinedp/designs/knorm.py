@@ -19,7 +19,6 @@ from affinedp.arrays import (
     within_range,
     yes_or_no,
 )
-from affinedp.bodies.hull import TooLargeBodyError
 from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.knorm_blocks import real_cell, whole_cells
 from affinedp.designs.knorm_bodies import AXES, HULL, SEARCHED, Chosen, best_bodies
@@ -28,12 +27,13 @@ from affinedp.designs.large_sum import MOST_LISTED_SUM, large_sum
 from affinedp.designs.separate import NOTHING_TO_HIDE, checked_weights, split
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.laws.hull import TooLargeBodyError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.promise.exact_moves import moves_are_whole
+from affinedp.neighbours.exact_moves import moves_are_whole
 from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.one_sum import dual_of_sum, is_one_sum
+from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_adjacency, resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 

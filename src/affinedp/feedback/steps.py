@@ -31,7 +31,7 @@ from affinedp.once.marker import marked_draws
 from affinedp.once.record import Head
 from affinedp.promise.guarantee import Guarantee
 from affinedp.record import MechanismRecord
-from affinedp.release.plan import checked_bound
+from affinedp.strategies.rounded_plan import checked_bound
 
 
 class ReleaseInSteps:

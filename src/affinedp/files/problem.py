@@ -45,7 +45,7 @@ from affinedp.files.values import (
     texts,
 )
 from affinedp.files.visible import check_names
-from affinedp.promise.verification import Law
+from affinedp.laws.named import LawName
 
 Neighbours = Literal["circuits", "free_sets", "directions"]
 PublicEntries = Literal["refuse", "allow"]
@@ -114,7 +114,7 @@ class Problem:
     delta: float | None
     query: FloatArray | None
     output_names: tuple[str, ...]
-    law: Law | None
+    law: LawName | None
     noise_matrix: FloatArray | None
     covariance: FloatArray | None
     hull: float | None = None
@@ -300,7 +300,7 @@ def _query(
 class _Noise:
     """What the noise section says."""
 
-    law: Law | None = None
+    law: LawName | None = None
     matrix: FloatArray | None = None
     covariance: FloatArray | None = None
     hull: float | None = None
@@ -314,7 +314,7 @@ def _noise(noise: Mapping[str, Any], outputs: tuple[str, ...], folder: Path) -> 
         raise AffineDPError("[noise] takes exactly one of scale, matrix, covariance and hull")
     if "law" not in noise:
         raise AffineDPError("[noise] law is missing: 'gaussian', 'laplace' or 'knorm'")
-    laws: tuple[Law, ...] = ("gaussian", "laplace", "knorm")
+    laws: tuple[LawName, ...] = ("gaussian", "laplace", "knorm")
     law = choice(noise["law"], "[noise] law", laws)
     (kind,) = kinds
     where, value, count = f"[noise] {kind}", noise[kind], len(outputs)

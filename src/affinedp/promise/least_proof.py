@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
-from affinedp.bodies.noise import connected_parts
+from affinedp.laws.knorm import connected_parts
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.parts import Part
-from affinedp.promise.one_sum import dual_of_sum, is_one_sum
+from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 
 # Rounding of moves and of singular values is far below this share.
 ROUNDING = 5e-10

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, Matrix, is_sparse, real_array, real_matrix, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.laws.base import LawName, law_named
+from affinedp.laws.base import LawName
+from affinedp.laws.named import law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.guarantee import Guarantee

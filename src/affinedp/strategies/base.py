@@ -30,7 +30,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part
 
 if TYPE_CHECKING:
-    from affinedp.exact.dyadic import BigIntegers
+    from affinedp.exact.rational import BigIntegers
     from affinedp.laws.sampler.words import Source
 
 EPS = float(np.finfo(float).eps)

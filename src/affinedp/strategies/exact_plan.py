@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.lattice import whole_solution
+from affinedp.exact.lattice import whole_solution
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.laws.bodies import PartsNoise

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import IntArray, Matrix
-from affinedp.bodies.exact import readable
+from affinedp.exact.numbers import readable
 from affinedp.errors import AffineDPError
 from affinedp.laws.bodies import Bodies, PartNoise, PartsNoise, SumPart, grid_exponents
 from affinedp.laws.curves import Curve

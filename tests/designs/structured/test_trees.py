@@ -18,8 +18,8 @@ from affinedp.designs.structured.trees import (
     drawn_precisions,
 )
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
-from affinedp.promise.calibration import gaussian_sensitivity
-from affinedp.release.plan import GRID_BITS
+from affinedp.laws.calibration import gaussian_sensitivity
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 _spec = importlib.util.spec_from_file_location("dense", Path(__file__).parent / "dense.py")
 dense = importlib.util.module_from_spec(_spec)

@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.consensus.network.network import Network, NetworkError, listed
 from affinedp.errors import AffineDPError
+from affinedp.laws.calibration import gaussian_sigma
+from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.laws.named import LawName
 from affinedp.neighbours.adjacency import hashed, mu_words
 from affinedp.promise.asked import Asked
-from affinedp.promise.calibration import gaussian_sigma
-from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law
 
 PerAgent = float | ArrayLike | Mapping[Any, float]
 
@@ -54,7 +54,7 @@ class Noise:
         What was asked for; 0 for Laplace noise.
     """
 
-    law: Law
+    law: LawName
     sigma: FloatArray = field(repr=False)
     mu: FloatArray = field(repr=False)
     epsilon: FloatArray | None = field(repr=False)
@@ -139,7 +139,7 @@ def noise_for(
             return noise_for(network, "laplace", epsilon, delta, mu, None)
         other = noise_for(network, "gaussian", epsilon, delta, mu, None)
         return pure if pure.total_variance <= other.total_variance else other
-    kind: Law = "gaussian" if law == "gaussian" else "laplace"
+    kind: LawName = "gaussian" if law == "gaussian" else "laplace"
     if sigma is not None:
         if delta:
             raise AffineDPError("delta follows from sigma: ask guarantee.delta(epsilon) for it")
@@ -236,7 +236,7 @@ def neighbours_of_agent(name: Hashable, mu: float) -> tuple[str, str]:
     return words, hashed("consensus: the trajectory of this agent", np.array([mu]), str(name))
 
 
-def agent_basis(law: Law) -> str:
+def agent_basis(law: LawName) -> str:
     """Return what the promise about all messages of an agent rests on.
 
     Parameters

@@ -20,8 +20,8 @@ from affinedp.consensus.protocol.promise import (
     guarantee_of,
     noise_for,
 )
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law
 
 
 class ConsensusProtocol(Behaviour):
@@ -40,7 +40,7 @@ class ConsensusProtocol(Behaviour):
         self,
         graph: Any,
         *,
-        law: Law | Literal["auto"],
+        law: LawName | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,
@@ -57,7 +57,7 @@ class ConsensusProtocol(Behaviour):
         sources: ArrayLike,
         targets: ArrayLike,
         *,
-        law: Law | Literal["auto"],
+        law: LawName | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,
@@ -95,7 +95,7 @@ class ConsensusProtocol(Behaviour):
     def with_noise(
         self,
         *,
-        law: Law | Literal["auto"] | None = None,
+        law: LawName | Literal["auto"] | None = None,
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent | None = None,
@@ -124,7 +124,7 @@ class ConsensusProtocol(Behaviour):
         self,
         network: Network,
         network_notes: tuple[str, ...],
-        law: Law | Literal["auto"],
+        law: LawName | Literal["auto"],
         epsilon: PerAgent | None,
         delta: float,
         mu: PerAgent,
@@ -152,7 +152,7 @@ class ConsensusProtocol(Behaviour):
         return self.network.names
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LawName:
         """The law of the noise."""
         return self.noise.law
 

@@ -31,8 +31,8 @@ from affinedp.consensus.pushsum.losses import losses_of
 from affinedp.consensus.pushsum.network import directed_network_of
 from affinedp.consensus.pushsum.rounds import Rounds
 from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law
 
 Readout = Literal["message", "corrected"]
 READOUTS: tuple[Readout, ...] = ("message", "corrected")
@@ -131,7 +131,7 @@ class PrivatePushSum:
         self,
         graph: Any,
         *,
-        law: Law | Literal["auto"],
+        law: LawName | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,

@@ -24,7 +24,7 @@ from affinedp.control.trajectory.noise import IndependentOutputNoise
 from affinedp.control.trajectory.promise import independent_promise
 from affinedp.errors import AffineDPError
 from affinedp.files.mechanisms import AGREEMENT
-from affinedp.release.plan import GRID_BITS, SHARE
+from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
 
 
 def white_plan(
