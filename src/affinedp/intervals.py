@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense, is_sparse, real_matrix
-from affinedp.exact.rounding import careful_product
 from affinedp.errors import AffineDPError
+from affinedp.exact.rounding import careful_product
 from affinedp.laws.combination_reach import body_reach, independent_reach
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.laplace_reach import laplace_reach, laplace_total_reach
@@ -212,10 +212,12 @@ def _noise_rows(mechanism: MechanismRecord, matrix: Any) -> Any:
     """
     body = mechanism.noise.size is not None
     if matrix is None:
-        return mechanism.noise_range if body else dense(mechanism.noise_matrix)
+        return mechanism.dense.range(mechanism.noise) if body else dense(mechanism.noise_matrix)
     if body:
-        return careful_product(matrix, mechanism.noise_range)
-    return dense(careful_product(careful_product(matrix, mechanism.basis), mechanism.root))
+        return careful_product(matrix, mechanism.dense.range(mechanism.noise))
+    found = careful_product(matrix, mechanism.dense.basis)
+    root = mechanism.dense.root
+    return dense(found if root is None else careful_product(found, root))
 
 
 def _norms(rows: FloatArray) -> FloatArray:
@@ -342,7 +344,7 @@ def _too_rare(outside: float, numbers: int) -> AffineDPError:
 def _simulated(mechanism: MechanismRecord, rows: Any, releases: int) -> Iterator[FloatArray]:
     """The sizes of errors of simulated releases, some releases at a time."""
     generator = np.random.default_rng(0)
-    size = max(1, int(BATCH / max(mechanism.root.shape[1], *rows.shape)))
+    size = max(1, int(BATCH / max(mechanism.strategy.coordinates, *rows.shape)))
     law, free = mechanism.noise, _free(mechanism)
     for start in range(0, releases, size):
         count = min(size, releases - start)

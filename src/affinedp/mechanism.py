@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,15 @@ from affinedp.budget.charges import Rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.feedback.steps import ReleaseInSteps
+from affinedp.files.proofs import proved_design
 from affinedp.files.saved import read_saved, refusals, write_saved
 from affinedp.intervals import Interval, interval_of
 from affinedp.laws.named import law_named
+from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
 from affinedp.promise.design import Design
 from affinedp.promise.guarantee import Guarantee
-from affinedp.files.proofs import proved_design
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement

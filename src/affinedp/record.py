@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from affinedp.promise.least_possible import Alternative, LeastPossible, Objectiv
 from affinedp.promise.promise import promise
 from affinedp.strategies.base import Prepared, Promised, Proof, Strategy
 from affinedp.strategies.dense import MOST_NUMBERS, Dense
-from affinedp.strategies.shared import shared_combinations
+from affinedp.strategies.shared import SharedPart, shared_combinations
 
 Kind = TypeVar("Kind", bound="MechanismRecord")
 
@@ -86,7 +87,7 @@ class MechanismRecord(Part):
     def fingerprint(self) -> str:
         """A hash of everything that decides what is released: neighbours, strategy, law, offsets."""
         parts = (self.adjacency.key, self.strategy.key, self.noise.key)
-        return digest(*parts, self.adjacency.domain.offset)
+        return digest(*parts, self.adjacency.domain.point)
 
     def with_design(self: Kind, **changes: Any) -> Kind:
         """Return the same mechanism with something else said about its design.
@@ -99,6 +100,19 @@ class MechanismRecord(Part):
         made = replace(self, design=replace(self.design, **changes))
         if "asked" not in changes and "guarantee" in self.__dict__:
             made.__dict__["guarantee"] = self.guarantee  # the parts are the same
+        return made
+
+    def with_names(self: Kind, names: Sequence[str]) -> Kind:
+        """Return the same mechanism with other names for the outputs.
+
+        Parameters
+        ----------
+        names : sequence of str
+            One per output.
+        """
+        guarantee = self.guarantee.with_output_names(names)
+        made = replace(self, strategy=replace(self.dense, names=tuple(names)))
+        made.__dict__["guarantee"] = guarantee
         return made
 
     def keeping(self: Kind, epsilon: float, delta: float = 0.0, releases: int = 1) -> Kind:
@@ -246,9 +260,7 @@ class MechanismRecord(Part):
         bound : float, optional
             A public bound on |x|.
         """
-        limit = None if bound is None else float(real_array(bound, "bound", 0))
-        if limit is not None and not limit > 0:
-            raise AffineDPError(f"bound must be positive, not {limit}")
+        limit = checked_bound(bound)
         if limit not in self._prepared:
             guarantee = self.guarantee
             if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
@@ -271,6 +283,11 @@ class MechanismRecord(Part):
         if not isinstance(self.strategy, Dense):
             raise AffineDPError(f"{type(self.strategy).__name__} noise is not kept as matrices")
         return self.strategy
+
+    @cached_property
+    def shared_part(self) -> SharedPart | None:
+        """What neighbours share and noise does not hide; None if noise hides everything."""
+        return self.dense.shared_part(self.adjacency, self.noise)
 
     @property
     def equations(self) -> tuple[str, ...]:
@@ -297,8 +314,24 @@ class MechanismRecord(Part):
         is not where neighbours move a part of the data only: given directions, or μ = 0 on
         entries that no equation ties to the others.
         """
-        part = self.dense.shared_part(self.adjacency, self.noise)
+        part = self.shared_part
         return () if part is None else shared_combinations(self.manifold, self.dense.query, part)
+
+
+def checked_bound(bound: float | None) -> float | None:
+    """Return a public bound on the data as a positive number, or None.
+
+    Parameters
+    ----------
+    bound : float or None
+        What was given.
+    """
+    if bound is None:
+        return None
+    limit = float(real_array(bound, "bound", 0))
+    if not limit > 0:
+        raise AffineDPError(f"bound must be positive, not {limit}")
+    return limit
 
 
 def weighted_error(mechanism: MechanismRecord, weights: Matrix) -> float:

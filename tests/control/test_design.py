@@ -20,7 +20,7 @@ from affinedp.control import (
 from affinedp.control.trajectory.design import UnevenNoiseWarning
 from affinedp.control.trajectory.growth import SingularDynamicsError
 from affinedp.control.trajectory.powers import HorizonTooLongError
-from affinedp.files.mechanisms import StorageError
+from affinedp.parts import StorageError
 from oracles import exact_directions
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
@@ -312,7 +312,7 @@ def test_mechanisms_survive_the_disk(tmp_path) -> None:
 def test_altered_files_are_refused(tmp_path) -> None:
     import json
 
-    from affinedp.files.mechanisms import packed
+    from affinedp.files.packing import packed
 
     path = tmp_path / "m.json"
     m = design_output_noise(VEHICLE, 9, 1.0, 0.01)

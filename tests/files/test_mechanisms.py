@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.files.mechanisms import StorageError
+from affinedp.parts import StorageError
 
 
 def mechanisms():

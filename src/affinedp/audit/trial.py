@@ -32,7 +32,6 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee
-from affinedp.tables.neighbours import neighbours_of
 from affinedp.promise.verification import resolve_adjacency
 from affinedp.show.page import printable
 
@@ -227,7 +226,7 @@ def low_bits_attack(
         end = start + likelihood_attack(target, trial.stated, trial.delta).direction
     else:
         end = _on_manifold(mechanism, x1, "x1")
-    apart = dense(target.inverse @ (mechanism.query @ (end - start)))
+    apart = dense(target.inverse @ (mechanism.dense.query @ (end - start)))
     distance = float(mechanism.noise.gauges(apart[:, None]).lower[0])
     if distance > mechanism.guarantee.sensitivity * (1 + 1e-6):
         raise AffineDPError("x0 and x1 are further apart than neighbours are")
@@ -333,7 +332,9 @@ def _run(target: Target, attack: Attack, trial: _Trial) -> AuditResult:
         seed=trial.seed,
         passed=found.epsilon_lower <= trial.stated and attack.leak is None,
         attack=words,
-        neighbours=neighbours_of(target.neighbours, target.mechanism.integers),
+        neighbours=(
+            target.neighbours.on_whole_data() if target.mechanism.noise.whole else target.neighbours
+        ).words,
         advantage=found.advantage,
         leak=attack.leak,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -142,5 +142,4 @@ def design_problem(
         designed = design_gaussian(manifold, delta=delta, **shared, **algorithm.options)
     else:
         designed = design_laplace(manifold, **shared, **algorithm.options)
-    named = designed.guarantee.with_output_names(problem.output_names)
-    return replace(designed, guarantee=named, output_names=problem.output_names)
+    return designed.with_names(problem.output_names)

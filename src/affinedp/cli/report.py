@@ -46,12 +46,8 @@ def load_any(path: Path, reverify: bool) -> Any:
     reverify : bool
         Compute the guarantee again.
     """
-    from affinedp.files.mechanisms import (
-        STATIONARY_FORMAT,
-        STRUCTURED_FORMAT,
-        TRAJECTORY_FORMAT,
-        format_of,
-    )
+    from affinedp.files.mechanisms import STATIONARY_FORMAT, STRUCTURED_FORMAT, TRAJECTORY_FORMAT
+    from affinedp.files.saved import format_of
 
     form = format_of(path)
     if form == TRAJECTORY_FORMAT:

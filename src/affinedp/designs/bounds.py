@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -111,9 +110,9 @@ def with_least(
         weights = sparse.csr_array(sparse.diags_array(proof.weights))
     three = 0.0
     if objective == "sum" and data == "integer":
-        three = weight_of_three(mechanism.adjacency, mechanism.query, weights)
+        three = weight_of_three(mechanism.adjacency, mechanism.dense.query, weights)
     least = LeastPossible(
         proof.value, error_under(mechanism, weights, objective), float(epsilon), float(delta),
         data, objective, confined, three, weights, proof,
     )  # fmt: skip
-    return replace(mechanism, least=least)
+    return mechanism.with_design(least=least)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense
-from affinedp.exact.numbers import readable
 from affinedp.designs.axes import best_axes
 from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
 from affinedp.designs.knorm_blocks import Cell, as_one_sum
 from affinedp.designs.separate import Block
+from affinedp.exact.numbers import readable
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.laws.knorm import KNorm

@@ -373,6 +373,11 @@ class AffineManifold:
         text = json.dumps([self._names, sorted(rows)])
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def key(self) -> str:
+        """The same hash: what neighbours on this manifold are told apart by."""
+        return self.fingerprint
+
     def equations(self) -> tuple[str, ...]:
         """Return the independent equations in words, in the entries' names."""
         return tuple(

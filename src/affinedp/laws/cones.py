@@ -17,10 +17,9 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.exact.rational import Vector
-from affinedp.exact.rational import adjugate
-from affinedp.exact.lattice import hermite_diagonal
 from affinedp.errors import AffineDPError
+from affinedp.exact.lattice import hermite_diagonal
+from affinedp.exact.rational import Vector, adjugate
 from affinedp.laws.polytope import Polytope
 
 # Points of unit boxes that are listed, so that no proposal is rejected.

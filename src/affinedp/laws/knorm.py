@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.exact.numbers import readable
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
 from affinedp.laws.bodies import AxesPart, Bodies, BodyPart, HullPart, SumPart
 from affinedp.laws.curves import Curve, LaplaceCurve
@@ -211,6 +211,25 @@ class KNorm(Law):
             ]
         i, j, values = zip(*entries)
         return sparse.csr_array((values, (i, j)), shape=(self.size, len(kept)))
+
+    def spread(self, rows: Matrix) -> Matrix:
+        """Return points of the body in outputs, in units in which the rate is 1."""
+        return rows @ (self.hull_points() / self.rate)
+
+    def at_rate(self, rate: float) -> KNorm:
+        """Return the same noise with a density that falls so fast."""
+        return replace(self, rate=rate)
+
+    def beside(self, others: Sequence[Law]) -> KNorm:
+        """Return K-norm noise of all bodies, in units of the first rate."""
+        import scipy.sparse as sparse
+
+        parts = [self, *(other for other in others if isinstance(other, KNorm))]
+        if any(part.whole != self.whole for part in parts):
+            raise AffineDPError("noise for whole numbers is stacked with its like only")
+        # equal numbers for equal rates
+        points = [part.points * (self.rate / part.rate) for part in parts]
+        return KNorm(sparse.csr_array(sparse.block_diag(points)), self.rate, self.whole)
 
     def hull_points(self) -> Matrix:
         """Return points of the body, up to sign, as columns: also those under public sums."""

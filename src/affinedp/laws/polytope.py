@@ -13,10 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.exact.rational import Vector
-from affinedp.exact.rational import adjugate, common_denominator
-from affinedp.exact.numbers import readable
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
+from affinedp.exact.rational import Vector, adjugate, common_denominator
 from affinedp.laws.base import Gauges
 from affinedp.laws.hull import EPS, Facets, symmetric_hull
 

@@ -106,6 +106,20 @@ class Adjacency(ABC):
         """A hash that is equal only for the same neighbours on the same manifold."""
 
     @property
+    def domain(self) -> AffineManifold:
+        """What data is."""
+        return self.manifold
+
+    @property
+    def words(self) -> str:
+        """Who counts as a neighbour, in words."""
+        return self.neighbours
+
+    def on_whole_data(self) -> Any:
+        """Return the same neighbours among whole data only, for words and keys."""
+        return _OnWholeData(f"{self.neighbours}; whole numbers", f"{self.key} integers")
+
+    @property
     def unit(self) -> str:
         """What moves between neighbours, in a few words: not how far, nor by which equations.
 
@@ -280,6 +294,12 @@ class Adjacency(ABC):
                 f"{self.manifold.n} entries"
             )
         return checked
+
+
+@dataclass(frozen=True)
+class _OnWholeData:
+    words: str
+    key: str
 
 
 class MeasuredAdjacency(Adjacency):

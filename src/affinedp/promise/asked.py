@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+
 from affinedp.errors import AffineDPError
 from affinedp.parts import Part
 

@@ -11,19 +11,20 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, Matrix, is_sparse, real_array, real_matrix, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.laws.base import LawName
-from affinedp.laws.named import law_named
+from affinedp.laws.named import LawName, law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.promise import promise
 from affinedp.relations.forgotten import warn_of_forgotten
+from affinedp.strategies.base import EPS
 from affinedp.strategies.coordinates import points_on_outputs
 from affinedp.strategies.dense import Dense
-from affinedp.strategies.whitening import EPS, ROUNDINGS
+from affinedp.strategies.whitening import ROUNDINGS
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
+
 
 @within_range
 def verify(

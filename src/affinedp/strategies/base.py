@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -31,7 +31,6 @@ from affinedp.parts import Part
 
 if TYPE_CHECKING:
     from affinedp.exact.rational import BigIntegers
-    from affinedp.laws.sampler.words import Source
 
 EPS = float(np.finfo(float).eps)
 # Moves that are listed one by one, where nothing faster is known.
@@ -125,10 +124,6 @@ class Proof(Part):
 class Drawer(Protocol):
     """Who draws: affinedp's sampler from a source of random bytes, or OpenDP's."""
 
-    @property
-    def source(self) -> Source:
-        """Gives random bytes."""
-
     def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> BigIntegers:
         """Return integers of a law with so many steps to its unit, exactly."""
 
@@ -207,16 +202,6 @@ class Strategy(Part):
         absolute : bool
             Whether with the sizes of all coefficients: what terms may be off by.
         """
-
-    def exact_measure(self, move: Mapping[int, Fraction]) -> list[Fraction] | None:
-        """Return the coordinates of one difference in rational numbers, if they are known.
-
-        Parameters
-        ----------
-        move : mapping of int to Fraction
-            The entries that differ.
-        """
-        return None
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
         """Return the largest gauge of a move, from the list of all moves.

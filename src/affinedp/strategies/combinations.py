@@ -106,9 +106,7 @@ def seen_combinations(
     return Combinations(places, numerators, denominators)
 
 
-def _exact_slope(
-    strategy: Dense, shared: SharedPart | None
-) -> list[dict[int, Fraction]]:
+def _exact_slope(strategy: Dense, shared: SharedPart | None) -> list[dict[int, Fraction]]:
     """F K (or F K U) by row, in rational numbers."""
     manifold = strategy.domain
     assert manifold.exact_rows is not None

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.exact.rational import inverse
-from affinedp.exact.numbers import readable
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
+from affinedp.exact.rational import inverse
 from affinedp.laws.base import Law
 from affinedp.laws.knorm import KNorm, connected_parts
 from affinedp.neighbours.adjacency import Adjacency

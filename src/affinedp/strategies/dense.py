@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +15,6 @@ from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import frozen
 from affinedp.strategies.base import Largest, Prepared, Promised, Strategy
-from affinedp.strategies.coordinates import Coordinates
 from affinedp.strategies.largest_gauge import largest_of_gauge
 from affinedp.strategies.largest_norm import largest_of_norm
 from affinedp.strategies.shared import SharedPart, shared_part
@@ -113,10 +110,6 @@ class Dense(Strategy):
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
         """Return ``Λ⁺F v``."""
         return (abs(self._whitened) if absolute else self._whitened) @ moves
-
-    def exact_measure(self, move: Mapping[int, Fraction]) -> list[Fraction] | None:
-        """Return the coordinates of one difference in rational numbers."""
-        return Coordinates.of(self.query, self.noise, None).exact(move)
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
         """Return the largest norm by a search, or the largest gauge from the list of moves."""

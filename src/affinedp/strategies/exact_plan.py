@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.exact.lattice import whole_solution
 from affinedp.errors import AffineDPError
+from affinedp.exact.lattice import whole_solution
 from affinedp.laws.base import Law
 from affinedp.laws.bodies import PartsNoise
 from affinedp.laws.knorm import KNorm
@@ -73,7 +73,7 @@ class ExactPlan(DensePlan):
 
     def draw(self, count: int, drawer: Drawer) -> BigIntegers:
         """Return noise in steps, shape (coordinates, count): draw it before data is read."""
-        return self.grid.noise.draw(count, drawer.source)
+        return self.grid.noise.draw(count)
 
     def steps(self, data: FloatArray) -> BigIntegers:
         """Return the coordinates in steps, one column per row of data."""
@@ -232,9 +232,7 @@ def exact_plan(
     )
 
 
-def _sums(
-    strategy: Dense, law: Law, rows: list[Row]
-) -> list[tuple[IntArray, IntArray]]:
+def _sums(strategy: Dense, law: Law, rows: list[Row]) -> list[tuple[IntArray, IntArray]]:
     """Coordinates under public sums and their signs; the last one follows from the others.
 
     That is one that would have to be put together from many entries, if there is one.

@@ -10,8 +10,8 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import IntArray, Matrix
-from affinedp.exact.numbers import readable
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.laws.bodies import Bodies, PartNoise, PartsNoise, SumPart, grid_exponents
 from affinedp.laws.curves import Curve
 from affinedp.laws.knorm import KNorm
@@ -206,7 +206,9 @@ def stairs_grid(
                 farthest = math.floor(moved / units[i] + spare[i])
                 crossed = math.ceil(moved / stated[i])
                 widths[i] = max(widths[i], -(-farthest // crossed))
-    firsts = [_first(law, promised.curve, law.firsts[i] / law.widths[i], w) for i, w in enumerate(widths)]
+    firsts = [
+        _first(law, promised.curve, law.firsts[i] / law.widths[i], w) for i, w in enumerate(widths)
+    ]
     factor = max(
         math.sqrt(whole_variance(width, first, law.rate) / variance) * float(unit)
         for width, first, unit, variance in zip(widths, firsts, units, law.each.tolist())

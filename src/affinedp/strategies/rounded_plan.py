@@ -16,10 +16,10 @@ from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint
 from affinedp.strategies.base import Drawer, Promised
 from affinedp.strategies.combinations import Combinations, seen_combinations
 from affinedp.strategies.dense_plan import DensePlan
-from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint
 from affinedp.strategies.shared import SharedPart
 from affinedp.strategies.whitening import output_units, whiten
 

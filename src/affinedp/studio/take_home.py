@@ -62,7 +62,7 @@ def script(question: Question, known: Known, shown: dict[str, Any]) -> str:
         What step 3 shows.
     """
     forgetful = forgetful_noise(known, question)
-    scales = np.asarray(forgetful.root).diagonal().tolist()
+    scales = np.asarray(forgetful.dense.root).diagonal().tolist()
     public = ', public_entries="allow"' if known.manifold.public_entries else ""
     lines = [
         '"""Publish numbers that obey equations which everyone knows, with the least noise.',

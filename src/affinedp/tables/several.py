@@ -14,7 +14,6 @@ from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon, gaussian
 from affinedp.laws.named import LawName
 from affinedp.promise.asked import Asked
 from affinedp.promise.guarantee import Guarantee, compose
-from affinedp.domains.reading import held
 from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 from typing import Any, overload
 
 from affinedp.budget.ledger import Ledger
+from affinedp.domains.reading import held
 from affinedp.laws.sampler import Sampler
 from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.release.engines import in_parts
-from affinedp.domains.reading import held
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_for_targets, design_table
 from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names

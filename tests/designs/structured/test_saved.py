@@ -13,7 +13,7 @@ from affinedp.designs.structured.saved import load_structured, save_structured
 from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.designs.structured.trees import design_tree
 from affinedp.errors import AffineDPError
-from affinedp.files.mechanisms import StorageError
+from affinedp.parts import StorageError
 from affinedp.mechanism import Mechanism
 
 PARENT = [-1, 0, 0, 1, 1, 2, 2, 2]

@@ -16,7 +16,7 @@ from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.powers import growth_exponent
 from affinedp.control.trajectory.promise import promise_of_root
 from affinedp.errors import AffineDPError
-from affinedp.files.mechanisms import AGREEMENT
+from affinedp.files.proofs import AGREEMENT
 from affinedp.promise.guarantee import Guarantee
 from affinedp.strategies.rounded_plan import GRID_BITS
 

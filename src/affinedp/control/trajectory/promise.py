@@ -19,12 +19,12 @@ from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
+from affinedp.exact.rounding import difference_bound, gamma, row_sums
 from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.laws.named import LawName
 from affinedp.laws.polytope import polytope_of
 from affinedp.neighbours.adjacency import Sensitivity
 from affinedp.promise.guarantee import Guarantee
-from affinedp.exact.rounding import difference_bound, gamma, row_sums
 
 # What rounding may add to the sensitivity, relatively, before the noise counts as unusable.
 MOST_ROUNDING = 1e-3

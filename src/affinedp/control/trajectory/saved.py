@@ -14,20 +14,19 @@ from affinedp.control.trajectory.choose import trajectory_neighbours
 from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
 from affinedp.control.trajectory.promise import promise_of_root, stated_promise
 from affinedp.control.trajectory.record import OneDrawNoise, root_of_body
+from affinedp.files.documents import read_document
 from affinedp.files.mechanisms import (
     TRAJECTORY_FORMAT,
     VERSION,
-    StorageError,
     asked_record,
     check_stated,
     checked_gap,
-    packed,
-    read_document,
     refusals,
-    unpacked,
     with_asked,
-    write_text,
 )
+from affinedp.files.packing import packed, unpacked
+from affinedp.files.writing import write_text
+from affinedp.parts import StorageError
 
 
 def save_trajectory_noise(mechanism: OneDrawNoise, path: Path) -> None:
