@@ -14,8 +14,8 @@ from affinedp.cli.control import control_app
 from affinedp.control import TrajectoryMechanism
 from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError, install_command
-from affinedp.wire.broker import Broker
-from affinedp.wire.connection import Connection
+from affinedp.mqtt.broker import Broker
+from affinedp.mqtt.connection import Connection
 from brokers import PATIENCE, Command, Mosquitto, certificates, free_port, private_broker, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -279,6 +279,7 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
             published = spy.receive(PATIENCE)
             assert published is not None
             assert first.end(signal.SIGINT) == 0, first.said
+            assert b"the gateway is gone" in spy.receive(PATIENCE).payload
             assert "stopped, 1 of 4" in first.said
             environment = {"AFFINEDP_MQTT_PASSWORD": "right"}
             more = ("--username", "plant", "--linger", 0.2)

@@ -10,7 +10,6 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 import affinedp as adp
-from affinedp.exact.rounding import careful_product
 from affinedp.laws.cone_reach import Mixture
 from affinedp.laws.ranks import safe_rank
 

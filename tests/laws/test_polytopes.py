@@ -10,11 +10,8 @@ import pytest
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
-from affinedp.exact.rational import adjugate
-from affinedp.exact.lattice import hermite_diagonal
-from affinedp.exact.numbers import readable
-from affinedp.exact.lattice import image_lattice, whole_kernel, whole_solution
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import adjugate
 from affinedp.laws import hull as hulls
 from affinedp.laws import one_sum
 from affinedp.laws.cones import LatticeCones

@@ -11,8 +11,8 @@ import pytest
 
 import affinedp as adp
 from affinedp.arrays import dense
-from affinedp.exact.numbers import readable
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.curves import ComposedCurve, LaplaceCurve
 from affinedp.laws.knorm import KNorm
@@ -26,8 +26,8 @@ from affinedp.laws.pure_curves import (
     lattice_delta,
     pair_of,
 )
-from affinedp.strategies.coordinates import Coordinates
-from affinedp.neighbours.exact_moves import whole_steps
+from affinedp.promise.coordinates import Coordinates
+from affinedp.promise.exact_moves import whole_steps
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 HEXAGON = [[1.0, 0, 1], [0, 1, -1], [1, 1, 0]]

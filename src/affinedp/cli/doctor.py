@@ -205,7 +205,7 @@ def _parallel() -> Iterable[Finding]:
 
 
 def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
-    from affinedp.wire.local_broker import find_mosquitto, has_embedded
+    from affinedp.mqtt.local_broker import find_mosquitto, has_embedded
 
     embedded = has_embedded() and _version("paho-mqtt") is not None
     advice = f"for trials on this machine: {install_command('broker,network')}"
@@ -219,7 +219,7 @@ def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
 
 
 def _reach(address: str) -> Finding:
-    from affinedp.wire.broker import Broker
+    from affinedp.mqtt.broker import Broker
 
     try:
         broker = Broker.parse(address)

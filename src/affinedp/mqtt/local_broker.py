@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Literal
 
 from affinedp.errors import install_command
-from affinedp.wire.broker import Broker
-from affinedp.wire.client import BrokerError
+from affinedp.mqtt.broker import Broker
+from affinedp.mqtt.connection import BrokerError
 
 logger = logging.getLogger(__name__)
 
@@ -47,35 +47,17 @@ def local_broker(
 ) -> Iterator[Broker]:
     """Start a broker that only this machine can reach; it ends with the block.
 
+    By default it is the embedded one, or mosquitto where amqtt is not installed, at a free port.
     If it ends before, it is started again.  Anyone on the machine can read and write there: all
-    that crosses it is public anyway.
-
-    Parameters
-    ----------
-    folder : Path
-        For its settings and what it says.
-    kind : {"embedded", "mosquitto"}, optional
-        Which one; by default the embedded one, or mosquitto where amqtt is not installed.
-    port : int, optional
-        Where to listen; by default a free one.
-
-    Yields
-    ------
-    Broker
-        Where it is.
-
-    Raises
-    ------
-    BrokerError
-        If it is not installed, or does not start.
+    that crosses it is public anyway.  The folder is for its settings and what it says.
     """
     mosquitto = None if kind == "embedded" else find_mosquitto()
     if kind != "mosquitto" and has_embedded():
-        command = [sys.executable, "-m", "affinedp.wire.embedded", str(port or 0)]
+        command = [sys.executable, "-m", "affinedp.mqtt.embedded", str(port or 0)]
         says_port = True
     elif mosquitto is not None:
         port = _free_port() if port is None else port
-        keeper = [sys.executable, "-m", "affinedp.wire.lifeline"]
+        keeper = [sys.executable, "-m", "affinedp.mqtt.lifeline"]
         command = [*keeper, mosquitto, "-c", str(_settings(folder, port))]
         says_port = False
     else:

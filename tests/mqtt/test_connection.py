@@ -8,10 +8,9 @@ import threading
 import pytest
 
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.wire import connection as mqtt
-from affinedp.wire.broker import Broker, password_from
-from affinedp.wire.client import BrokerError, Message
-from affinedp.wire.connection import Connection
+from affinedp.mqtt import connection as mqtt
+from affinedp.mqtt.broker import Broker, password_from
+from affinedp.mqtt.connection import BrokerError, Connection, Message
 from brokers import KINDS, PATIENCE, Mosquitto, certificates, free_port, private_broker, until
 
 pytest.importorskip("paho.mqtt.client")
@@ -141,7 +140,7 @@ def test_messages_that_nobody_takes_are_dropped_and_counted(broker, monkeypatch,
 
 
 def test_comes_back_after_the_broker_died(tmp_path, caplog):
-    caplog.set_level(logging.WARNING, "affinedp.wire.connection")
+    caplog.set_level(logging.WARNING, "affinedp.mqtt.connection")
     with (
         private_broker(tmp_path) as mortal,
         Connection(Broker.parse(mortal.address), ["a"]) as connection,

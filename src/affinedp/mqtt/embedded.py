@@ -1,6 +1,6 @@
 """A broker in Python for trials: amqtt in a process of its own, which only this machine can reach.
 
-``python -m affinedp.wire.embedded [PORT]`` writes its port as the first line and ends when its
+``python -m affinedp.mqtt.embedded [PORT]`` writes its port as the first line and ends when its
 standard input does, so it never outlives who started it, however that ended.
 
 amqtt speaks MQTT 3.1.1 only.  It reads the first words of a client that speaks MQTT 5 wrongly and
@@ -17,7 +17,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from affinedp.wire.lifeline import when_input_ends
+from affinedp.mqtt.lifeline import when_input_ends
 
 if TYPE_CHECKING:
     from amqtt.broker import Broker

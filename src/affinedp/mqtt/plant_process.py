@@ -6,7 +6,6 @@ import logging
 import secrets
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -15,18 +14,10 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.control.gateway.sent import checked_run
 from affinedp.control.loop.closed_loop import ClosedLoop
-from affinedp.control.processes.messages import decode, encode
 from affinedp.errors import AffineDPError
-from affinedp.wire.line import (
-    POLL,
-    Line,
-    LineLog,
-    OnStep,
-    Outcome,
-    Place,
-    say_ready,
-)
-from affinedp.wire.messages import Dropped, MalformedMessageError
+from affinedp.mqtt.loop_messages import decode, encode
+from affinedp.mqtt.messages import Dropped, MessageError
+from affinedp.mqtt.process import POLL, Line, LineLog, OnStep, Outcome, Place, say_ready
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +28,7 @@ Silence = Literal["stop", "hold"]
 
 
 class PlantModel:
-    """The plant of a :class:`~affinedp.control.ClosedLoop`, from x0 on.
-
-    Parameters
-    ----------
-    loop : ClosedLoop
-        Its plant and x0 are used.
-    """
+    """The plant of a :class:`~affinedp.control.ClosedLoop`, from x0 on."""
 
     def __init__(self, loop: ClosedLoop) -> None:
         if np.any(loop.plant.D):
@@ -64,13 +49,7 @@ class PlantModel:
         return np.asarray(self._plant.C @ self.state)
 
     def apply(self, given: FloatArray) -> None:
-        """Move to x(t+1) = A x(t) + B u(t).
-
-        Parameters
-        ----------
-        given : array, shape (k,)
-            u(t).
-        """
+        """Move to x(t+1) = A x(t) + B u(t)."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.state = self._plant.A @ self.state + self._plant.B @ given
         if not np.all(np.isfinite(self.state)):
@@ -95,55 +74,26 @@ def run_plant(
 ) -> Outcome:
     """Simulate the plant in lockstep: send y(t), wait for u(t), move on.
 
-    Parameters
-    ----------
-    loop : ClosedLoop
-        Its plant and x0 are used.
-    horizon : int
-        How many steps to go.
-    source, target : Place
-        Where inputs come from, and where measurements go.
-    stop : Event
-        Ends it.
-    run : str, optional
-        The name of this run, which no other has; a random one by default.
-    log : Path, optional
-        Where a line with the step, x, y and u is written for each step.  It is secret.
-    period : float
-        Seconds from one step to the next, at least.
-    resend : float
-        Seconds without an answer after which y(t) is sent again.
-    silence : "stop" or "hold"
-        What to do when no answer comes: end, or apply the input before once more and go on.
-    patience : float
-        Seconds after which no answer comes.
-    on_step : callable, optional
-        Called with each step that was answered.
-    wait : float
-        Seconds to wait for brokers at the start.
-
-    Returns
-    -------
-    Outcome
+    ``run`` names this run, as no other is named; a random name by default.  The log, with x, y and
+    u of each step, is secret.  Without an answer for ``patience`` seconds the plant ends, or with
+    ``silence="hold"`` applies the input before once more; brokers are waited for at the start for
+    ``wait`` seconds.
     """
     plant = PlantModel(loop)
     name = secrets.token_hex(8) if run is None else checked_run(run)
-    dropped = Dropped("plant")
     given = np.zeros(plant.inputs)
     with LineLog(log) as lines, Line(source, target, patience=wait, stop=stop) as line:
-        way = _Way(line, stop, name, resend, patience, dropped)
+        way = _Way(line, stop, name, plant.inputs)
+        dropped = way.dropped
         say_ready("plant", source, target, f"run {name}")
         for step in range(horizon):
             started = time.monotonic()
             measured = plant.measure()
-            try:
-                answer = way.ask(step, encode(name, step, "y", measured), plant.inputs)
-            except _EndError as end:
-                return Outcome(step, False, dropped.counts, end.reason)
-            if answer is None and stop.is_set():
-                return Outcome(step, False, dropped.counts)
+            answer = way.ask(step, encode(name, step, "y", measured), resend, patience)
+            if way.ended or (answer is None and stop.is_set()):
+                return Outcome(step, False, dropped.counts, way.ended)
             if answer is None and silence == "stop":
-                reason = f"no answer to step {step} for {patience:g} s"
+                reason = f"no answer to step {step} for {patience:g} s{way.gone and ': '}{way.gone}"
                 return Outcome(step, False, dropped.counts, reason)
             if answer is None:
                 dropped.add("unanswered", f"step {step}: the input before is held")
@@ -157,57 +107,54 @@ def run_plant(
     return Outcome(horizon, True, dropped.counts)
 
 
-class _EndError(Exception):
-    """The other side ends the run."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
-
-@dataclass(frozen=True)
 class _Way:
-    """The way to the cloud and back."""
+    """The way to the cloud and back, and what was heard of those on it."""
 
-    line: Line
-    stop: threading.Event
-    run: str
-    resend: float
-    patience: float
-    dropped: Dropped
+    def __init__(self, line: Line, stop: threading.Event, run: str, size: int) -> None:
+        self._line = line
+        self._stop = stop
+        self._run = run
+        self._size = size
+        self.dropped = Dropped("plant")
+        self.ended = ""  # why the other side ended the run
+        self.gone = ""  # who is gone, as its last will said
 
-    def ask(self, step: int, message: bytes, size: int) -> FloatArray | None:
-        """u(step), for which y(step) is sent again and again; None when stopped or out of time."""
+    def ask(self, step: int, message: bytes, resend: float, patience: float) -> FloatArray | None:
+        """u(step), for which y(step) is sent again and again; None when ended or out of time."""
         started = time.monotonic()
-        until = started + self.patience
+        until = started + patience
         tries = 0
-        while not self.stop.is_set() and (tries == 0 or time.monotonic() < until):
-            self.line.send(message)
+        while not (self._stop.is_set() or self.ended) and (tries == 0 or time.monotonic() < until):
+            self._line.send(message)
             tries += 1
-            answer = self._wait(step, size, min(time.monotonic() + self.resend, until))
+            answer = self._wait(step, min(time.monotonic() + resend, until))
             if answer is not None:
+                self.gone = ""
                 return answer
-            if tries.bit_count() == 1:  # after the 1st, 2nd, 4th, 8th, ... try
+            if tries.bit_count() == 1 and not self.ended:  # after the 1st, 2nd, 4th, 8th, ... try
                 waited = time.monotonic() - started
                 logger.warning("plant: no answer to step %d for %.1f s", step, waited)
         return None
 
-    def _wait(self, step: int, size: int, until: float) -> FloatArray | None:
-        while (left := until - time.monotonic()) > 0 and not self.stop.is_set():
-            arrived = self.line.receive(min(left, POLL))
+    def _wait(self, step: int, until: float) -> FloatArray | None:
+        while (left := until - time.monotonic()) > 0 and not (self._stop.is_set() or self.ended):
+            arrived = self._line.receive(min(left, POLL))
             if arrived is None:
                 continue
             try:
-                said = decode(arrived, "u", size)
-            except MalformedMessageError as error:
-                self.dropped.add("malformed", str(error), arrived)
+                said = decode(arrived, "u", self._size)
+            except MessageError as error:
+                self.dropped.add(error.reason, str(error), arrived)
                 continue
-            if said.run != self.run:
+            if said.word == "gone":
+                self.gone = said.reason
+                logger.warning("plant: %s; step %d waits for it to come back", said.reason, step)
+            elif said.run != self._run:
                 self.dropped.count("answer to another run")
             elif said.step != step:
                 self.dropped.count("answer to another step")  # such as one to a repeated message
             elif said.word:
-                raise _EndError(said.reason)
+                self.ended = said.reason or "the run was stopped"
             else:
                 return said.values
         return None

@@ -4,7 +4,7 @@ Who starts a process holds a pipe to its standard input and writes nothing.  Whe
 gone, killed or not, the system closes the pipe, and the process reads the end of its input.  That
 is so on every system, and nobody has to look whether a process of some number still runs.
 
-``python -m affinedp.wire.lifeline PROGRAM …`` does this for a program that does not listen itself.
+``python -m affinedp.mqtt.lifeline PROGRAM …`` does this for a program that does not listen itself.
 On Linux that program also ends if the lifeline is killed; elsewhere it stays.
 """
 
@@ -24,13 +24,7 @@ _SIGNAL_WHEN_PARENT_ENDS = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
 
 def when_input_ends(act: Callable[[], object]) -> None:
-    """Do something, on a thread of its own, when standard input has ended.
-
-    Parameters
-    ----------
-    act : callable
-        What to do.
-    """
+    """Do something, on a thread of its own, when standard input has ended."""
     threading.Thread(target=_listen, args=(act,), daemon=True).start()
 
 
@@ -44,13 +38,7 @@ def _listen(act: Callable[[], object]) -> None:
 
 
 def keep(command: Sequence[str]) -> int:
-    """Run a program until it ends, or standard input does, or SIGTERM comes; its exit code.
-
-    Parameters
-    ----------
-    command : sequence of str
-        The program and its words.  It is given no input.
-    """
+    """Run a program, without input, until it ends, our input does, or SIGTERM comes; its code."""
     running: list[subprocess.Popen[bytes]] = []
     asked = threading.Event()
 

@@ -10,47 +10,24 @@ after a crash) is no obstacle.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 
 from affinedp.errors import AffineDPError
-from affinedp.wire.client import Message, Will
-from affinedp.wire.connection import Connection
-from affinedp.wire.line import Place
-from affinedp.wire.messages import MalformedMessageError, printable, read_object
+from affinedp.mqtt.connection import Connection, Message, Will
+from affinedp.mqtt.messages import MessageError, printable, read_object, write_object
+from affinedp.mqtt.process import Place
 
 WAIT = 10.0  # seconds for a claim to come back
 
 
 class ClaimedError(AffineDPError):
-    """A topic on which somebody else publishes.
-
-    Attributes
-    ----------
-    topic : str
-        Which one.
-    """
-
-    def __init__(self, message: str, topic: str) -> None:
-        self.topic = topic
-        super().__init__(message)
+    """A topic on which somebody else publishes."""
 
 
 class ClaimRules:
     """Whose a topic is, by the claims in the order of the broker; no network in it.
 
-    Parameters
-    ----------
-    who : str
-        Us.
-    publish : callable
-        Publishes our claim.
-    take_over : bool
-        Claims that were there before ours do not count.
-
-    Examples
-    --------
     >>> said = []
     >>> rules = ClaimRules("me", lambda: said.append("me"))
     >>> rules.begin()
@@ -63,7 +40,7 @@ class ClaimRules:
     def __init__(self, who: str, publish: Callable[[], object], take_over: bool = False) -> None:
         self._who = who
         self._publish = publish
-        self._take_over = take_over
+        self._take_over = take_over  # claims that were there before ours do not count
         self._over = False
         self.ours = False
         self.other = ""
@@ -79,46 +56,19 @@ class ClaimRules:
         self.ours, self._over = False, True
 
     def hear(self, owner: str) -> None:
-        """Take a claim that the broker delivered; empty for one that was given up.
-
-        Parameters
-        ----------
-        owner : str
-            Who claims.
-        """
+        """Take a claim that the broker delivered; empty for one that was given up."""
         if self._over:
             return
         if owner == self._who:
-            if not self.other:
-                self.ours = True
-            return
-        if self.ours:
+            self.ours = self.ours or not self.other
+        elif self.ours:
             self._publish()  # the last will of our own past, or somebody who came second
         elif owner and not self._take_over:
             self.other = owner
 
 
 class Claim:
-    """A claim that is held while the context is open.
-
-    Parameters
-    ----------
-    place : Place
-        The topic that is claimed, and at which broker.
-    who : str
-        Who claims; the same after a restart.
-    take_over : bool
-        Take it from a publisher that is gone and left its claim.
-    patience : float
-        Seconds to wait for the broker.
-    stop : Event, optional
-        Ends the waiting.
-
-    Raises
-    ------
-    ClaimedError
-        If it is somebody else's, also later, by :meth:`check`.
-    """
+    """A claim that is held while the context is open; ``who`` is the same after a restart."""
 
     def __init__(
         self,
@@ -131,7 +81,7 @@ class Claim:
     ) -> None:
         self._place = place
         self._topic = f"{place.topic}/claim"
-        self._content = json.dumps({"owner": who}).encode()
+        self._content = write_object({"owner": who})
         self._rules = ClaimRules(who, self._say, take_over)
         self._settled = threading.Event()
         self._connection = Connection(
@@ -140,7 +90,7 @@ class Claim:
             self._hear,
             patience=patience,
             stop=stop,
-            will=Will(self._topic, b""),
+            will=Will(self._topic, b"", retain=True),
             on_connect=self._rules.begin,
         )
 
@@ -151,8 +101,7 @@ class Claim:
                 raise ClaimedError(
                     f"{self._topic} at {self._place.broker.address} does not give our claim back: "
                     "let the broker's access control allow us to read and write it, or do without "
-                    "the claim",
-                    self._place.topic,
+                    "the claim"
                 )
             self.check()
         except BaseException:
@@ -175,8 +124,7 @@ class Claim:
                 f"another gateway ({printable(self._rules.other.encode())}) publishes on "
                 f"{self._place.topic} at {self._place.broker.address}: two draws for one step "
                 "would be two releases. End that one first, or, if it is gone for good, take over "
-                "its claim (take_over=True)",
-                self._place.topic,
+                "its claim (take_over=True)"
             )
 
     def _say(self) -> None:
@@ -185,7 +133,7 @@ class Claim:
     def _hear(self, message: Message) -> None:
         try:
             owner = str(read_object(message.payload, ["owner"])["owner"]) if message.payload else ""
-        except MalformedMessageError:
+        except MessageError:
             owner = "unreadable"
         self._rules.hear(owner)
         if self._rules.ours or self._rules.other:

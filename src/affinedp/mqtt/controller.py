@@ -22,18 +22,9 @@ KEPT = 4096
 class Controller:
     """Observer and feedback of a :class:`~affinedp.control.ClosedLoop` (section V.C of the paper).
 
-    Parameters
-    ----------
-    loop : ClosedLoop
-        Plant, gains and reference.
-    horizon : int
-        How many steps there are.
-    missing : "predict" or "hold"
-        What the plant gets where no measurement came: the feedback of the predicted state, or the
-        input before it once more.  The observer takes into account which.
+    Where no measurement came the plant gets the feedback of the predicted state, or with "hold"
+    the input before it once more; the observer takes into account which.
 
-    Examples
-    --------
     >>> loop = ClosedLoop(([[1.0]], [[1.0]], [[1.0]]), [[0.5]], [[0.5]], reference=[2.0])
     >>> controller = Controller(loop, horizon=5)
     >>> controller.answer(0, np.array([4.0])), controller.answer(0, np.array([9.0]))
@@ -54,20 +45,9 @@ class Controller:
         self.next_step = 0
 
     def answer(self, step: int, received: FloatArray | None) -> FloatArray | None:
-        """Return u(step).
+        """Return u(step), given ŷ(step) if there is one; None if it is long ago and forgotten.
 
-        Parameters
-        ----------
-        step : int
-            Below the horizon.  Over steps that were skipped the observer predicts, as if
-            the plant had got the answers.
-        received : array of shape (m,), or None
-            ŷ(step), or None if there is none; it is not looked at when the step is repeated.
-
-        Returns
-        -------
-        array of shape (k,), or None
-            None for a step so long ago that its answer is forgotten.
+        Over steps that were skipped the observer predicts, as if the plant had got the answers.
         """
         if step < self.next_step:
             return self._given.get(step)
@@ -101,13 +81,6 @@ class Controller:
         """Write down how far it has come; an existing file is replaced at once or not at all.
 
         Nothing in it is secret: all of it follows from what was published.
-
-        Parameters
-        ----------
-        path : Path
-            Where to.
-        run : str
-            Of which run.
         """
         recent = sorted(self._given)[-64:]
         record = {
@@ -120,13 +93,7 @@ class Controller:
         write_text(path, json.dumps(record))
 
     def resume(self, path: Path) -> str | None:
-        """Go on from what :meth:`save` wrote; return the run, or None if there is no file.
-
-        Parameters
-        ----------
-        path : Path
-            Where it is.
-        """
+        """Go on from what :meth:`save` wrote; return the run, or None if there is no file."""
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             same = record["loop"] == self._fingerprint()

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -9,12 +11,12 @@ import pytest
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.exits import with_flags
 from affinedp.control import ClosedLoop, Gateway, design_output_noise
-from affinedp.control.processes.cloud import CloudDesk
-from affinedp.control.processes.controller import Controller
-from affinedp.control.processes.gateway import GatewayDesk
-from affinedp.control.processes.plant import PlantModel
 from affinedp.errors import AffineDPError
-from affinedp.wire.claim import ClaimRules
+from affinedp.mqtt.claim import ClaimRules
+from affinedp.mqtt.cloud_process import CloudDesk
+from affinedp.mqtt.controller import Controller
+from affinedp.mqtt.gateway_process import GatewayDesk
+from affinedp.mqtt.plant_process import PlantModel
 
 HORIZON = 12
 A, B, C = [[1.0, 0.1], [0.0, 1.0]], [[0.005], [0.1]], [[1.0, 0.0]]
@@ -106,8 +108,11 @@ def test_every_readable_message_is_answered(opener):
     for t in range(1, 5):
         answer = said(desk.answer(message(t, -20.0)))
         assert answer == {"run": "r", "step": t, "missing": "it was lost for good"}
-    for bad in (message(6), message(6, 1.0, 2.0), message(6, "a"), message(6, None)):
-        assert said(desk.answer(bad))["missing"] == "it came malformed"
+    bad = [message(6), message(6, 1.0, 2.0), message(6, "a"), message(6, None)]
+    for word in (b"NaN", b"Infinity", b"-Infinity"):  # no JSON, but Python and others write it
+        bad.append(message(6, 0.0).replace(b"0.0", word))
+    for payload in bad:
+        assert said(desk.answer(payload))["missing"] == "it came malformed"
     assert "y" in said(desk.answer(message(6, 1e300)))  # whatever its value
     for t in (HORIZON, HORIZON + 5, 10**9):
         assert "promise ends after 12 steps" in said(desk.answer(message(t, -20.0)))["missing"]
@@ -115,6 +120,17 @@ def test_every_readable_message_is_answered(opener):
         assert desk.answer(rubbish) is None
     assert desk.answer(message(7, stop="please")) is None, "words are not for a gateway"
     assert desk.dropped.counts["late"] == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1e999", Decimal("1e999")), ("-1e999", Decimal("-1e999")), ("9" * 5000, int("9" * 4000))],
+)
+def test_numbers_that_no_double_holds_are_sent_as_in_python(opener, text, number):
+    """To refuse them would tell of them: both doors read the nearest double."""
+    gateway = opener()
+    answer = said(GatewayDesk(gateway).answer(message(0, 0.0).replace(b"0.0", text.encode())))
+    assert answer["y"] == gateway.send([number], 0, run="r").tolist()
 
 
 def test_no_answer_depends_on_a_measurement_but_through_noise(opener):
@@ -193,8 +209,15 @@ def test_cloud_ends_what_cannot_go_on():
     assert said(desk.answer(passed)) == {"run": "s", "step": 0, "stop": "no budget"}
     assert "no budget" in desk.reason
     assert desk.answer(message(1, -20.0)) is None, "run r is over"
-    # a wrong dimension is a missing measurement
+    # a wrong dimension, or a number that is none, is a missing measurement
     assert len(said(desk.answer(message(0, 1.0, 2.0, run="t")))["u"]) == 1
+    assert len(said(desk.answer(message(1, math.nan, run="t")))["u"]) == 1
+
+
+def test_the_plant_is_told_that_the_gateway_is_gone():
+    desk = CloudDesk(LOOP, HORIZON)
+    assert said(desk.answer(b'{"gone": "the gateway is gone"}')) == {"gone": "the gateway is gone"}
+    assert "u" in said(desk.answer(message(0, -20.0))), "it may come back"
 
 
 def test_a_new_run_begins_with_a_new_observer():

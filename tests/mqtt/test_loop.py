@@ -1,30 +1,25 @@
 """The loop over a real broker: messages that go wrong, and processes that die."""
 
 import json
-import logging
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from affinedp.control import ClosedLoop, Gateway, design_output_noise
-from affinedp.control.processes.cloud import run_cloud
-from affinedp.control.processes.controller import Controller
-from affinedp.control.processes.gateway import run_gateway
-from affinedp.control.processes.messages import decode, encode
-from affinedp.control.processes.plant import PlantModel, run_plant
 from affinedp.errors import AffineDPError
-from affinedp.wire.broker import Broker
-from affinedp.wire.connection import Connection
-from affinedp.wire.eavesdropper import eavesdrop
-from affinedp.wire.line import Place
-from affinedp.wire.messages import LARGEST_PAYLOAD, MalformedMessageError
+from affinedp.mqtt.broker import Broker
+from affinedp.mqtt.claim import ClaimedError
+from affinedp.mqtt.cloud_process import run_cloud
+from affinedp.mqtt.connection import Connection
+from affinedp.mqtt.controller import Controller
+from affinedp.mqtt.gateway_process import run_gateway
+from affinedp.mqtt.listening import eavesdrop
+from affinedp.mqtt.plant_process import PlantModel, run_plant
+from affinedp.mqtt.process import Place
 from brokers import PATIENCE, Command, private_broker, until
-
-pytest.importorskip("paho.mqtt.client")
 
 HORIZON = 25
 A, B, C = [[1.0, 0.1], [0.0, 1.0]], [[0.005], [0.1]], [[1.0, 0.0]]
@@ -49,24 +44,13 @@ delta = 0.01
 """
 
 
-@pytest.fixture(scope="module")
-def mechanism():
-    return design_output_noise((A, C), HORIZON, epsilon=1.0, delta=0.01)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    with private_broker(tmp_path_factory.mktemp("broker")) as broker:
-        yield Broker.parse(broker.address)
+NOISE = design_output_noise((A, C), HORIZON, epsilon=1.0, delta=0.01)
 
 
 @pytest.fixture
-def start():
-    """Run something beside the test: ``start(function, ...)``; all are stopped at its end."""
-    stop = threading.Event()
-    with ThreadPoolExecutor(8) as pool:
-        yield lambda function, *words, **more: pool.submit(function, *words, stop, **more)
-        stop.set()
+def broker(tmp_path):
+    with private_broker(tmp_path / "broker") as broker:
+        yield Broker.parse(broker.address)
 
 
 class Client:
@@ -102,11 +86,6 @@ def client(shared):
         connection.close()
 
 
-def ready(caplog, who):
-    """Wait until a process in a thread says that it listens."""
-    until(lambda: any(who in line and "listening" in line for line in caplog.messages))
-
-
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -115,88 +94,10 @@ def by_step(seen, topic):
     """All payloads that were ever seen, by step."""
     found = {}
     for message in seen:
-        if message["topic"] == topic:
-            step = json.loads(message["payload"])["step"]
-            found.setdefault(step, set()).add(message["payload"])
+        said = json.loads(message["payload"]) if message["topic"] == topic else {}
+        if "step" in said:  # not the claim of a topic, nor a last will
+            found.setdefault(said["step"], set()).add(message["payload"])
     return found
-
-
-# ---------------------------------------------------------------------- messages
-
-
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False)), st.integers(0, 2**53 - 1))
-def test_doubles_survive(values, step):
-    payload = encode("a", step, "y", np.array(values, dtype=float))
-    found = decode(payload, "y", len(values))
-    assert (found.run, found.step, found.word) == ("a", step, "")
-    assert found.values.tobytes() == np.array(values, dtype=float).tobytes()
-    assert encode("a", found.step, "y", found.values) == payload
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        b"",
-        b"hello",
-        b"\xff\xfe",
-        b"null",
-        b"[]",
-        b"17",
-        b"{}",
-        b'{"run": "a", "step": 1}',
-        b'{"run": "a", "y": [1]}',
-        b'{"step": 1, "y": [1]}',
-        b'{"run": 7, "step": 1, "y": [1]}',
-        b'{"run": "a b", "step": 1, "y": [1]}',
-        b'{"run": "a", "step": 1, "missing": 7}',
-        b'{"run": "a", "step": 1, "u": [1]}',
-        b'{"run": "a", "step": true, "y": [1]}',
-        b'{"run": "a", "step": 1.0, "y": [1]}',
-        b'{"run": "a", "step": -1, "y": [1]}',
-        b'{"run": "a", "step": "1", "y": [1]}',
-        b'{"run": "a", "step": 9007199254740992, "y": [1]}',
-        b'{"run": "a", "step": ' + b"9" * 5000 + b', "y": [1]}',
-        b'{"run": "a", "step": 1, "y": 1}',
-        b'{"run": "a", "step": 1, "y": []}',
-        b'{"run": "a", "step": 1, "y": [1, 2]}',
-        b'{"run": "a", "step": 1, "y": [true]}',
-        b'{"run": "a", "step": 1, "y": [null]}',
-        b'{"run": "a", "step": 1, "y": ["1"]}',
-        b'{"run": "a", "step": 1, "y": [[1]]}',
-        b'{"run": "a", "step": 1, "y": [NaN]}',
-        b'{"run": "a", "step": 1, "y": [-Infinity]}',
-        b'{"run": "a", "step": 1, "y": [1e999]}',
-        b'{"run": "a", "step": 1, "y": [' + b"9" * 400 + b"]}",
-        b'{"run": "a", "step": 1, "step": 2, "y": [1]}',
-        b'{"run": "a", "step": 1, "y": [1]} x',
-        b"[" * 60_000,
-        b'{"a":' * 10_000,
-        b'{"run": "a", "step": 1, "y": [1]' + b" " * LARGEST_PAYLOAD + b"}",
-    ],
-    ids=lambda payload: ascii(payload[:30]),
-)
-def test_malformed_messages_are_refused(payload):
-    with pytest.raises(MalformedMessageError):
-        decode(payload, "y", 1)
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_refused_or_read(payload):
-    try:
-        found = decode(payload, "y", 1)
-    except MalformedMessageError:
-        return
-    assert found.step >= 0
-    assert np.isfinite(found.values).all()
-
-
-def test_other_keys_are_ignored():
-    assert decode(b'{"time": 1.5, "y": [2], "step": 3, "run": "a"}', "y", 1).step == 3
-
-
-def test_numbers_that_are_none_are_not_written():
-    with pytest.raises(ValueError, match="JSON"):
-        encode("a", 0, "y", np.array([np.nan]))
 
 
 # ---------------------------------------------------------------------- both ends, without network
@@ -261,18 +162,17 @@ GARBAGE = [b"", b"hello \x1b[31m", b"[" * 50_000, b"x" * 100_000, b'{"step": tru
 
 
 @pytest.fixture
-def gateway(mechanism, shared, start, tmp_path, caplog):
+def gateway(shared, start, tmp_path, ready):
     """A gateway that listens; what it is running as, and its state."""
-    caplog.set_level(logging.INFO)
     state = tmp_path / "secret.db"
 
     def run(source, target, stop):
-        with Gateway(mechanism, state=state, resolution="exact") as opened:
+        with Gateway(NOISE, state=state, resolution="exact") as opened:
             return run_gateway(opened, source, target, stop, linger=0.3)
 
     def begin(name):
         running = start(run, Place(shared, f"{name}/plant"), Place(shared, f"{name}/cloud"))
-        ready(caplog, "gateway:")
+        ready("gateway")
         return running
 
     begin.state = state
@@ -325,9 +225,9 @@ def test_gateway_ends_after_its_last_step(gateway, client):
     assert running.result(PATIENCE).finished
 
 
-def test_a_step_that_was_recorded_but_not_published(mechanism, gateway, client):
+def test_a_step_that_was_recorded_but_not_published(gateway, client):
     """The gateway died between the disk and the network, and then y comes again."""
-    with Gateway(mechanism, state=gateway.state, resolution="exact") as died:
+    with Gateway(NOISE, state=gateway.state, resolution="exact") as died:
         recorded = died.send([-20.0], 0, run="r")
     me = client("c/cloud")
     running = gateway("c")
@@ -351,12 +251,11 @@ def test_gateway_ends_when_its_state_is_gone(gateway, client):
     assert me.silent
 
 
-def test_cloud_with_lost_repeated_late_and_malformed_messages(shared, client, start, caplog):
-    caplog.set_level(logging.INFO)
+def test_cloud_with_lost_repeated_late_and_malformed_messages(shared, client, start, caplog, ready):
     me = client("e/u")
     words = (LOOP, HORIZON, Place(shared, "e/y"), Place(shared, "e/u"))
     running = start(run_cloud, *words, linger=0.3)
-    ready(caplog, "cloud:")
+    ready("cloud")
     expected = Controller(LOOP, HORIZON)
     for payload in GARBAGE:
         me.send("e/y", payload)
@@ -376,7 +275,6 @@ def test_cloud_with_lost_repeated_late_and_malformed_messages(shared, client, st
 
 
 def test_plant_with_lost_late_and_malformed_answers(shared, client, start, tmp_path, caplog):
-    caplog.set_level(logging.INFO)
     me = client("f/y")
     log = tmp_path / "plant.jsonl"
     words = (LOOP, 3, Place(shared, "f/u"), Place(shared, "f/y"))
@@ -421,8 +319,16 @@ def test_plant_that_nobody_answers(shared, client, start, tmp_path):
     assert running.result(PATIENCE).reason == "enough ?[31m"
 
 
-def test_all_end_when_they_are_stopped(shared, gateway, tmp_path, caplog):
-    caplog.set_level(logging.INFO)
+def test_a_plant_that_hears_who_is_gone_says_so(shared, client, start):
+    me = client("gone/y")
+    words = (LOOP, 3, Place(shared, "gone/u"), Place(shared, "gone/y"))
+    running = start(run_plant, *words, resend=0.05, patience=1.0)
+    assert me.next()["step"] == 0
+    me.send("gone/u", {"gone": "the gateway is gone"})
+    assert running.result(PATIENCE).reason == "no answer to step 0 for 1 s: the gateway is gone"
+
+
+def test_all_end_when_they_are_stopped(shared, gateway, tmp_path, ready):
     waiting = gateway("g")
     stop = threading.Event()
     with ThreadPoolExecutor(3) as pool:
@@ -432,13 +338,12 @@ def test_all_end_when_they_are_stopped(shared, gateway, tmp_path, caplog):
             pool.submit(run_cloud, LOOP, HORIZON, Place(shared, "g/cloud"), there, stop),
             pool.submit(eavesdrop, shared, ["g/#"], tmp_path / "seen", stop),
         ]
-        for who in ("plant:", "cloud:", "eavesdropper:"):
-            ready(caplog, who)
+        ready("plant", "cloud", "eavesdropper")
         stop.set()
         plant, cloud, count = (future.result(PATIENCE) for future in running)
     assert not plant.finished
     assert not cloud.finished
-    assert count <= 2  # a measurement, and the claim of the gateway
+    assert count <= 3  # a measurement, the claim of the gateway, and that the cloud is gone
     assert not waiting.done()
 
 
@@ -466,10 +371,10 @@ def check_run(plant_log, seen_log, topics):
 
 
 @pytest.mark.slow
-def test_whole_loop_in_processes_with_two_brokers(mechanism, tmp_path):
+def test_whole_loop_in_processes_with_two_brokers(tmp_path, ready):
     file, seen, log = tmp_path / "v.toml", tmp_path / "seen.jsonl", tmp_path / "plant.jsonl"
     file.write_text(VEHICLE)
-    mechanism.save(tmp_path / "m.json")
+    NOISE.save(tmp_path / "m.json")
     with (
         private_broker(tmp_path / "plant") as own,
         private_broker(tmp_path / "public") as public,
@@ -506,13 +411,12 @@ def test_whole_loop_in_processes_with_two_brokers(mechanism, tmp_path):
     assert "no ledger" in gateway.said
 
 
-def test_brokers_die_and_come_back(mechanism, tmp_path, start, caplog):
-    caplog.set_level(logging.INFO)
+def test_brokers_die_and_come_back(tmp_path, start, caplog, ready):
     seen, log = tmp_path / "seen.jsonl", tmp_path / "plant.jsonl"
     with (
         private_broker(tmp_path / "plant") as own,
         private_broker(tmp_path / "public") as public,
-        Gateway(mechanism, state=tmp_path / "secret.db", resolution="exact") as opened,
+        Gateway(NOISE, state=tmp_path / "secret.db", resolution="exact") as opened,
     ):
         inside, outside = Broker.parse(own.address), Broker.parse(public.address)
         measured, noisy = Place(inside, "plant/y"), Place(outside, "cloud/y")
@@ -520,8 +424,7 @@ def test_brokers_die_and_come_back(mechanism, tmp_path, start, caplog):
         start(eavesdrop, outside, ["#"], seen)
         cloud = start(run_cloud, LOOP, HORIZON, noisy, inputs, linger=0.5)
         gateway = start(run_gateway, opened, measured, noisy, linger=0.5)
-        for who in ("eavesdropper:", "cloud:", "gateway:"):
-            ready(caplog, who)
+        ready("eavesdropper", "cloud", "gateway")
         killed = {5: public, 12: own, 18: public}
 
         def on_step(step):
@@ -541,10 +444,9 @@ def test_brokers_die_and_come_back(mechanism, tmp_path, start, caplog):
 
 
 @pytest.mark.slow
-def test_gateway_is_killed_and_started_again(mechanism, tmp_path, start, shared, caplog):
-    caplog.set_level(logging.INFO)
+def test_gateway_is_killed_and_started_again(tmp_path, start, shared, ready, caplog):
     seen, log = tmp_path / "seen.jsonl", tmp_path / "plant.jsonl"
-    mechanism.save(tmp_path / "m.json")
+    NOISE.save(tmp_path / "m.json")
     words = (
         "control", "gateway", "--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
         "--resolution", "exact", "--broker", shared.address, "--linger", 0.5,
@@ -565,8 +467,7 @@ def test_gateway_is_killed_and_started_again(mechanism, tmp_path, start, shared,
     noisy, inputs = Place(shared, "cloud/y"), Place(shared, "cloud/u")
     start(eavesdrop, shared, ["cloud/#"], seen)
     start(run_cloud, LOOP, HORIZON, noisy, inputs)
-    for who in ("eavesdropper:", "cloud:"):
-        ready(caplog, who)
+    ready("eavesdropper", "cloud")
     measured = Place(shared, "plant/y")
     more = {"log": log, "resend": 0.1, "period": 0.02, "on_step": on_step}
     assert start(run_plant, LOOP, HORIZON, inputs, measured, **more).result(PATIENCE).finished
@@ -574,5 +475,190 @@ def test_gateway_is_killed_and_started_again(mechanism, tmp_path, start, shared,
         timer.join()
     assert processes[-1].wait() == 0
     assert len(processes) == 3
+    assert "plant: the gateway is gone" in caplog.text, "its last will was passed on"
     assert "share the broker" in processes[-1].said
     check_run(log, seen, {"cloud/y", "cloud/u"})
+
+
+# ---------------------------------------------------------------------- what it survives
+
+
+def test_two_gateways_on_one_topic(tmp_path, broker, start, ready):
+    words = (Place(broker, "plant/y"), Place(broker, "cloud/y"))
+    with (
+        Gateway(NOISE, state=tmp_path / "a", resolution=0.01) as first,
+        Gateway(NOISE, state=tmp_path / "b", resolution=0.01) as second,
+        Connection(broker, ["cloud/y"]) as spy,
+    ):
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run_gateway, first, *words, stop)
+            ready("gateway")
+            with pytest.raises(ClaimedError, match="two draws for one step"):
+                run_gateway(second, *words, threading.Event())
+            # and the first is not disturbed
+            spy.publish("plant/y", b'{"run": "r", "step": 0, "y": [1.0]}')
+            assert spy.receive(PATIENCE) is not None
+            time.sleep(0.3)
+            assert spy.receive(0.0) is None, "published by one alone"
+            assert not running.done()
+            stop.set()
+            running.result(PATIENCE)
+        # who ends gives the topic back
+        stop = threading.Event()
+        stop.set()
+        run_gateway(second, *words, stop)
+
+
+@pytest.mark.slow
+def test_the_claim_of_a_gateway_that_was_killed(tmp_path, broker, ready):
+    """Its last will frees the topic; a stale claim can be taken over."""
+    NOISE.save(tmp_path / "m.json")
+    words = ("control", "gateway", "--mechanism", tmp_path / "m.json", "--resolution", 0.01,
+             "--broker", broker.address, "--linger", 0.2)  # fmt: skip
+    with Command(tmp_path, *words, "--state", tmp_path / "a") as first:
+        first.ready()
+        with Command(tmp_path, *words, "--state", tmp_path / "b") as second:
+            assert second.wait() == 2
+            assert "another gateway" in second.said
+            assert "--take-over" in second.said
+            assert "take_over=True" not in second.said
+        first.kill()
+    with Command(tmp_path, *words, "--state", tmp_path / "b") as third:
+        third.ready()
+        assert third.end() == 0
+    with Connection(broker) as me:
+        me.publish("cloud/y/claim", b'{"owner": "somebody who is gone"}', retain=True)
+        time.sleep(0.1)
+    with Command(tmp_path, *words, "--state", tmp_path / "b") as fourth:
+        assert fourth.wait() == 2
+    with Command(tmp_path, *words, "--state", tmp_path / "b", "--take-over") as fifth:
+        fifth.ready()
+        assert fifth.end() == 0
+
+
+def test_a_broker_that_is_down_at_the_start_is_waited_for(tmp_path, start, caplog):
+    late = private_broker(tmp_path / "broker")
+    broker = Broker.parse(late.address)
+    with Gateway(NOISE, state=tmp_path / "s", resolution=0.01) as gateway:
+        measured, noisy = Place(broker, "plant/y"), Place(broker, "cloud/y")
+        inputs = Place(broker, "cloud/u")
+        running = [
+            start(run_cloud, LOOP, HORIZON, noisy, inputs, linger=0.3, patience=PATIENCE),
+            start(run_gateway, gateway, measured, noisy, linger=0.3, patience=PATIENCE),
+            start(run_plant, LOOP, HORIZON, inputs, measured, resend=0.3, wait=PATIENCE),
+        ]
+        until(lambda: caplog.text.count("waiting for it") >= 3)
+        with late:
+            for one in running:
+                assert one.result(PATIENCE).finished
+
+
+@pytest.mark.parametrize("missing", ["predict", "hold"])
+def test_the_loop_goes_on_after_steps_that_are_lost(tmp_path, broker, start, missing, ready):
+    """As after a gateway's power loss: the plant gets its answers all the same."""
+    with Gateway(NOISE, state=tmp_path / "s", resolution=0.01) as gateway:
+        gateway._state._lost = 3  # what a power cut leaves: these may have been sent
+        measured, noisy = Place(broker, "plant/y"), Place(broker, "cloud/y")
+        inputs = Place(broker, "cloud/u")
+        cloud = start(run_cloud, LOOP, HORIZON, noisy, inputs, missing=missing, linger=0.3)
+        running = start(run_gateway, gateway, measured, noisy, linger=0.3)
+        ready("cloud", "gateway")
+        plant = start(run_plant, LOOP, HORIZON, inputs, measured, resend=0.2)
+        for one in (plant, cloud, running):
+            assert one.result(PATIENCE).finished
+        assert running.result().dropped["late"] >= 3
+
+
+@pytest.mark.parametrize("missing", ["predict", "hold", "stop"])
+def test_a_message_with_a_later_step(tmp_path, broker, start, missing, ready):
+    with Gateway(NOISE, state=tmp_path / "s", resolution=0.01) as gateway:
+        measured, noisy = Place(broker, "plant/y"), Place(broker, "cloud/y")
+        inputs = Place(broker, "cloud/u")
+        cloud = start(run_cloud, LOOP, HORIZON, noisy, inputs, missing=missing, linger=0.5)
+        start(run_gateway, gateway, measured, noisy, linger=0.5)
+        ready("cloud", "gateway")
+
+        def on_step(step):
+            if step == 9:
+                with Connection(broker) as rogue:
+                    rogue.publish("plant/y", b'{"run": "r", "step": 14, "y": [0.0]}')
+                    until(lambda: gateway.next_step == 15)
+
+        # the plant's own step 14 comes with another value; it ends before that
+        words = (LOOP, 14, inputs, measured)
+        plant = start(run_plant, *words, run="r", resend=0.2, on_step=on_step)
+        outcome = plant.result(PATIENCE)
+        if missing == "stop":
+            assert not outcome.finished
+            assert "no measurement" in outcome.reason
+            assert "no measurement" in cloud.result(PATIENCE).reason
+        else:
+            assert outcome.finished
+
+
+def test_a_mechanism_that_is_shorter_than_the_run(tmp_path, broker, start, ready):
+    short = design_output_noise((A, C), 5, epsilon=1.0, delta=0.01)
+    for missing, finished in (("stop", False), ("predict", True)):
+        with Gateway(short, state=tmp_path / missing, resolution=0.01) as gateway:
+            names = [f"{missing}/{name}" for name in ("plant", "cloud", "u")]
+            measured, noisy, inputs = (Place(broker, name) for name in names)
+            cloud = start(run_cloud, LOOP, HORIZON, noisy, inputs, missing=missing, linger=0.3)
+            running = start(run_gateway, gateway, measured, noisy, linger=0.3)
+            ready("gateway", times=1 if missing == "stop" else 2)
+            ready("cloud", times=1 if missing == "stop" else 2)
+            plant = start(run_plant, LOOP, HORIZON, inputs, measured, resend=0.2)
+            outcome = plant.result(PATIENCE)
+            assert outcome.finished == finished
+            assert bool(outcome.reason) != finished
+            assert "beyond the horizon of 5 steps" in running.result(PATIENCE).reason
+            assert bool(cloud.result(PATIENCE).reason) != finished
+
+
+def test_a_cloud_is_started_again_in_the_midst(tmp_path, broker, start, caplog, ready):
+    log, state = tmp_path / "plant.jsonl", tmp_path / "cloud.json"
+    with (
+        Gateway(NOISE, state=tmp_path / "s", resolution="exact") as gateway,
+        Connection(broker, ["cloud/y"]) as spy,
+    ):
+        measured, noisy = Place(broker, "plant/y"), Place(broker, "cloud/y")
+        inputs = Place(broker, "cloud/u")
+        stops = [threading.Event(), threading.Event()]
+        with ThreadPoolExecutor(2) as pool:
+            words = (LOOP, HORIZON, noisy, inputs)
+            clouds = [pool.submit(run_cloud, *words, stops[0], state=state)]
+            start(run_gateway, gateway, measured, noisy)
+            ready("cloud", "gateway")
+
+            def on_step(step):
+                if step == 10:
+                    stops[0].set()
+                    clouds[0].result(PATIENCE)
+                    clouds.append(pool.submit(run_cloud, *words, stops[1], state=state))
+
+            more = {"resend": 0.2, "log": log, "on_step": on_step}
+            assert start(run_plant, LOOP, HORIZON, inputs, measured, **more).result(PATIENCE)
+            stops[1].set()
+        published = {}
+        while (message := spy.receive(0.0)) is not None:
+            record = json.loads(message.payload)
+            if "y" in record:
+                published[record["step"]] = record["y"]
+    assert "goes on with run" in caplog.text
+    truth = [json.loads(line) for line in log.read_text().splitlines()]
+    noise = np.array([published[t] for t in range(HORIZON)]) - [line["y"] for line in truth]
+    expected = LOOP.simulate(noise[None], HORIZON, 1, 0)
+    np.testing.assert_allclose([line["u"] for line in truth], expected.inputs[0], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_plant_that_nobody_answers_ends_with_a_code(tmp_path, broker):
+    file = tmp_path / "v.toml"
+    file.write_text(
+        f"horizon = 3\n[plant]\nA = {A}\nB = {B}\nC = {C}\nx0 = [-20, 0]\n[controller]\n"
+        f"feedback = {K}\nobserver = {L}\n[reference]\nconstant = [1, 0]\n"
+    )
+    words = ("control", "plant", file, "--broker", broker.address, "--patience", 0.3)
+    with Command(tmp_path, *words) as plant:
+        assert plant.wait() == 5
+        assert "no answer to step 0 for 0.3 s" in plant.said

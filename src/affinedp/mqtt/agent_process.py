@@ -8,7 +8,7 @@ nothing but the time it takes.
 
 Messages are not retained by the broker: they would outlive the run and greet the next one with old
 numbers.  What somebody else had it retain is not asked for.  With keys, messages that are forged or
-recorded are dropped (:mod:`affinedp.consensus.agents.seals`).
+recorded are dropped (:mod:`affinedp.mqtt.agent_messages`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from affinedp.consensus.agents.agent import Agent, Heard
-from affinedp.consensus.agents.message import AgentMessage, decode, encode
+from affinedp.consensus.agents.keys import Keys
+from affinedp.consensus.agents.message import AgentMessage
 from affinedp.consensus.agents.refusals import FREE, AsymmetryError, DifferentRunError
-from affinedp.consensus.agents.seals import ForgedMessageError, Keys, Seals
 from affinedp.errors import AffineDPError
-from affinedp.wire.broker import Broker, check_topic
-from affinedp.wire.client import Message
-from affinedp.wire.connection import Connection
-from affinedp.wire.line import POLL, Outcome
-from affinedp.wire.messages import Dropped, MalformedMessageError
+from affinedp.mqtt.agent_messages import Seals, decode, encode
+from affinedp.mqtt.broker import Broker, check_topic
+from affinedp.mqtt.connection import Connection, Message
+from affinedp.mqtt.messages import Dropped, MessageError
+from affinedp.mqtt.process import POLL, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -39,15 +39,9 @@ LINGER = 60.0  # seconds of silence after the last round before an agent stops w
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the agents of one run meet.
+    """Where the agents of one run meet: agent 3 speaks to agent 5 on the topic ``prefix/3/5``.
 
-    Attributes
-    ----------
-    broker : Broker
-        Which broker.
-    prefix : str
-        Agent 3 speaks to agent 5 on the topic ``prefix/3/5``; agents that have nothing to do with
-        each other need another prefix.
+    Agents that have nothing to do with each other need another prefix.
     """
 
     broker: Broker
@@ -57,14 +51,13 @@ class Meeting:
         check_topic(self.prefix)
 
     def topic(self, agent: str, to: str) -> str:
-        """Return where an agent speaks to another.
-
-        Parameters
-        ----------
-        agent, to : str
-            Who, to whom; ``+`` for anyone.
-        """
+        """Return where an agent speaks to another; ``+`` for anyone."""
         return f"{self.prefix}/{agent}/{to}"
+
+    def ends(self, topic: str) -> tuple[str, str]:
+        """Return who speaks to whom on a topic."""
+        agent, to = topic.removeprefix(f"{self.prefix}/").split("/")
+        return agent, to
 
 
 def run_agent(
@@ -78,39 +71,12 @@ def run_agent(
     on_round: Callable[[int], None] | None = None,
     keys: Keys | None = None,
 ) -> Outcome:
-    """Exchange messages with the neighbours until a number of rounds is reached.
+    """Exchange messages with the neighbours until a number of rounds is reached, or without end.
 
-    Then the agent stays until all neighbours are there too: they may still need its messages.
-
-    Parameters
-    ----------
-    agent : Agent
-        Who speaks.
-    meeting : Meeting
-        Where.
-    stop : Event
-        Ends it.
-    rounds : int, optional
-        How many; without end by default.
-    resend : float
-        Seconds after which the last message is sent again.
-    linger : float
-        Seconds of silence after the last round, after which it does not wait for the others any
-        longer.  Time without a broker does not count.
-    on_round : callable, optional
-        Called with each round that was reached.
-    keys : Keys, optional
-        Drop what the neighbours did not seal with them.
-
-    Returns
-    -------
-    Outcome
-        Its ``steps`` are rounds.
-
-    Raises
-    ------
-    ContradictionError, AsymmetryError, DifferentRunError
-        If going on makes no sense.  The draw is kept.
+    Then the agent stays until all neighbours are there too, which may still need its messages, or
+    until they are silent for ``linger`` seconds; time without a broker does not count.  With keys
+    it drops what the neighbours did not seal with them.  If going on makes no sense
+    (:class:`~affinedp.consensus.agents.refusals.AgentError`), the draw is kept.
     """
     if rounds is not None and rounds < 0:
         raise AffineDPError(f"rounds must be at least 0, not {rounds}")
@@ -131,11 +97,10 @@ def run_agent(
     topics = [meeting.topic("+", agent.name), meeting.topic(agent.name, "+")]
     with Connection(meeting.broker, topics, retained=False) as connection:
         talk = _Talk(agent, connection, meeting, rounds, keys, on_round, resend)
-        neighbours = ", ".join(agent.weights)
         logger.info(
             "agent %s: listening to %s under %s at %s, run %d, at round %d",
             agent.name,
-            neighbours,
+            ", ".join(agent.weights),
             meeting.prefix,
             meeting.broker.address,
             agent.run,
@@ -146,8 +111,7 @@ def run_agent(
             arrived = connection.receive(min(POLL, resend))
             if arrived is not None:
                 talk.hear(arrived)
-            if talk.silent_for() >= resend:
-                talk.say_again()
+            talk.say_again()
     return Outcome(agent.round, talk.is_at_its_goal, talk.dropped.counts)
 
 
@@ -181,6 +145,13 @@ class _Talk:
         """Whether the last round is reached."""
         return self._rounds is not None and self._agent.round >= self._rounds
 
+    def is_over(self, linger: float) -> bool:
+        """Whether the last round is reached and nobody needs us any more."""
+        if not self.is_at_its_goal:
+            return False
+        quiet = time.monotonic() - self._heard
+        return self._agent.all_reached(self._agent.round) or quiet >= linger
+
     def say(self) -> None:
         """Publish our last message, which is on the disk, to all neighbours."""
         for neighbour in self._agent.weights:
@@ -205,7 +176,9 @@ class _Talk:
             self._say_to(neighbour)
 
     def say_again(self) -> None:
-        """Publish it again, and mention once in a while whom we wait for."""
+        """Publish it again after a while, and mention once in a while whom we wait for."""
+        if time.monotonic() - self._said < self._resend:
+            return
         self.say()
         if not self._connection.connected:
             self._heard = self._said
@@ -220,10 +193,6 @@ class _Talk:
                 ", ".join(self._agent.missing),
                 self._said - self._moved,
             )
-
-    def silent_for(self) -> float:
-        """Seconds since our last message."""
-        return time.monotonic() - self._said
 
     def hear(self, arrived: Message) -> None:
         """Take a message in, answer it if need be, and go on as far as possible."""
@@ -250,21 +219,16 @@ class _Talk:
 
     def _opened(self, arrived: Message) -> AgentMessage | None:
         """The message, or None if it is dropped; a sender that does not know us is answered."""
-        sender, to = arrived.topic.removeprefix(f"{self._meeting.prefix}/").split("/")
+        sender, to = self._meeting.ends(arrived.topic)
         try:
             if self._seals is None:
                 return decode(arrived.payload, sender, to)
             known = self._seals.knows(sender)
             message, session = self._seals.open(arrived.payload, sender, to)
-        except MalformedMessageError as error:
+        except MessageError as error:
             sealed = self._seals is None and b'"tag"' in arrived.payload
-            detail = (
-                f"agent {sender!r} seals its messages: keys are needed" if sealed else str(error)
-            )
-            self.dropped.add("malformed", detail, arrived.payload)
-            return None
-        except ForgedMessageError as error:
-            self.dropped.add("forged", str(error), arrived.payload)
+            needs = f"agent {sender!r} seals its messages: keys are needed"
+            self.dropped.add(error.reason, needs if sealed else str(error), arrived.payload)
             return None
         if session is None:
             if sender != self._agent.name and self._seals.knows(sender) != known:
@@ -298,10 +262,3 @@ class _Talk:
                 message.agent,
             )
         return self._agent.hear(message)
-
-    def is_over(self, linger: float) -> bool:
-        """Whether the last round is reached and nobody needs us any more."""
-        if not self.is_at_its_goal:
-            return False
-        quiet = time.monotonic() - self._heard
-        return self._agent.all_reached(self._agent.round) or quiet >= linger

@@ -11,12 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from affinedp.wire.broker import Broker
-from affinedp.wire.claim import Claim, ClaimedError
-from affinedp.wire.client import BrokerError, Will, is_older
-from affinedp.wire.connection import Connection
-from affinedp.wire.line import Place
-from affinedp.wire.local_broker import local_broker
+from affinedp.mqtt.broker import Broker
+from affinedp.mqtt.claim import Claim, ClaimedError
+from affinedp.mqtt.connection import BrokerError, Connection, Will, is_older
+from affinedp.mqtt.local_broker import local_broker
+from affinedp.mqtt.process import Place
 from brokers import KINDS, PATIENCE, processes_about, program, until
 
 pytest.importorskip("paho.mqtt.client")
@@ -78,7 +77,7 @@ def test_what_is_kept(own):
 def test_last_will(own):
     _, broker = own
     with Connection(broker, ["will"]) as witness:
-        dying = Connection(broker, will=Will("will", b""))
+        dying = Connection(broker, will=Will("will", b"", retain=True))
         dying.__enter__()
         dying._client.socket().shutdown(socket.SHUT_RDWR)  # no goodbye
         assert witness.receive(PATIENCE) == ("will", b"")
@@ -136,7 +135,7 @@ def test_it_ends_with_its_parent(tmp_path, kind):
     code = textwrap.dedent(
         f"""
         import pathlib, time
-        from affinedp.wire.local_broker import local_broker
+        from affinedp.mqtt.local_broker import local_broker
         with local_broker(pathlib.Path({str(tmp_path)!r}), {kind!r}) as broker:
             print(broker.port, flush=True)
             time.sleep(600)
@@ -154,8 +153,8 @@ def test_it_ends_with_its_parent(tmp_path, kind):
 
 def test_without_any(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("affinedp.wire.local_broker.MORE_PLACES", ())
-    monkeypatch.setattr("affinedp.wire.local_broker.has_embedded", lambda: False)
+    monkeypatch.setattr("affinedp.mqtt.local_broker.MORE_PLACES", ())
+    monkeypatch.setattr("affinedp.mqtt.local_broker.has_embedded", lambda: False)
     for kind in (None, *KINDS):
         with (
             pytest.raises(
@@ -245,7 +244,7 @@ def serving(kind, folder):
         if kind == "mosquitto":
             ours = str(folder) in words and "lifeline" not in words
         else:
-            ours = "affinedp.wire.embedded" in words and int(parent) == os.getpid()
+            ours = "affinedp.mqtt.embedded" in words and int(parent) == os.getpid()
         if ours and "defunct" not in words:
             found.add(int(pid))
     return found

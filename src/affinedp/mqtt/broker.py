@@ -107,25 +107,7 @@ class Broker:
 
 
 def password_from(file: str | Path | None = None) -> str | None:
-    """Read a password from a file, or else from ``AFFINEDP_MQTT_PASSWORD``.
-
-    Arguments of a program can be seen by everyone on the machine, so a password is not one.
-
-    Parameters
-    ----------
-    file : str or Path, optional
-        Its first line is the password.
-
-    Returns
-    -------
-    str or None
-        None without a file and without the variable.
-
-    Examples
-    --------
-    >>> password_from() is None
-    True
-    """
+    """Read a password from a file's first line, or else from ``AFFINEDP_MQTT_PASSWORD``."""
     if file is None:
         return os.environ.get(PASSWORD_VARIABLE)
     try:
@@ -139,17 +121,7 @@ def password_from(file: str | Path | None = None) -> str | None:
 
 
 def tls_context(broker: Broker) -> ssl.SSLContext:
-    """Return the settings of TLS: certificate and name of the broker are checked.
-
-    Parameters
-    ----------
-    broker : Broker
-        Its CA file, certificate and key are read.
-
-    Returns
-    -------
-    ssl.SSLContext
-    """
+    """Return the settings of TLS: certificate and name of the broker are checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -176,26 +148,14 @@ def _why(error: OSError) -> str:
 
 
 def check_topic(topic: str) -> None:
-    """Refuse what is not the name of one topic.
-
-    Parameters
-    ----------
-    topic : str
-        Any text.
-    """
+    """Refuse what is not the name of one topic."""
     check_filter(topic)
     if "+" in topic or "#" in topic:
         raise AffineDPError(f"{topic[:60]!r} is not one topic: + and # are wildcards")
 
 
 def check_filter(topic: str) -> None:
-    """Refuse what cannot be subscribed to.
-
-    Parameters
-    ----------
-    topic : str
-        Any text; wildcards are allowed.
-    """
+    """Refuse what cannot be subscribed to; wildcards are allowed."""
     levels = topic.split("/")
     bad_wildcard = any(len(level) > 1 and set(level) & set("+#") for level in levels)
     if bad_wildcard or "#" in levels[:-1]:
