@@ -18,7 +18,6 @@ from affinedp.exact.rounding import careful_product
 from affinedp.laws.combination_reach import body_reach, independent_reach
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.laplace_reach import laplace_reach, laplace_total_reach
-from affinedp.laws.named import LawName
 from affinedp.laws.normal_reach import each_of, normal_reach
 from affinedp.laws.ranks import DOUBT, safe_rank
 from affinedp.laws.staircase import Staircase
@@ -374,7 +373,7 @@ def _deviations(mechanism: MechanismRecord, rows: Any) -> FloatArray:
     return np.asarray(np.where(_noisy(rows), np.maximum(found, least), 1.0))
 
 
-def half_widths(noise: FloatArray, law: LawName, level: float) -> FloatArray:
+def half_widths(noise: FloatArray, law: str, level: float) -> FloatArray:
     """Return t with ``P(|Λ η|_i ≤ t_i) ≥ level`` for every output i.
 
     Exact for Gaussian noise and for a single Laplace noise.  A sum of Laplace noises has no

@@ -15,7 +15,7 @@ from affinedp.laws import bodies as grids
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.polytope import Polytope
 from affinedp.laws.sampler.cone import ConeNoise
-from affinedp.release import body_grid as plans
+from affinedp.strategies.grids import body_grid as plans
 from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
 from affinedp.release.publish import MechanismRows

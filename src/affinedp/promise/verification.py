@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, Matrix, is_sparse, real_array, real_matrix, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.laws.named import LawName, law_named
+from affinedp.laws.named import law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.guarantee import Guarantee
@@ -32,7 +32,7 @@ def verify(
     noise_matrix: float | ArrayLike | sparse.sparray | None = None,
     *,
     covariance: ArrayLike | None = None,
-    law: LawName = "gaussian",
+    law: str = "gaussian",
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
     adjacency: Adjacency | None = None,
@@ -142,7 +142,7 @@ def resolve_query(
 def _noise(
     noise_matrix: float | ArrayLike | sparse.sparray | None,
     covariance: ArrayLike | None,
-    law: LawName,
+    law: str,
     outputs: int,
 ) -> tuple[Matrix, float]:
     """Λ from what was given (diagonal noise stays sparse), and its relative error."""

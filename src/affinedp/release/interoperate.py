@@ -10,7 +10,6 @@ import numpy as np
 
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.pure_curves import pair_of
-from affinedp.promise.knorm import neighbours_of
 from affinedp.record import MechanismRecord
 from affinedp.release.publish import publish
 from affinedp.strategies.base import Prepared, rounded_up

@@ -172,17 +172,13 @@ class Strategy(Part):
     """
 
     domain: Any
+    names: Any  # of the outputs, a sequence of texts
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = vars(cls)
         if ("measure" in own or "matrix" in own) and "largest" not in own:
             cls.largest = Strategy.largest  # type: ignore[method-assign]
-
-    @property
-    @abstractmethod
-    def names(self) -> Sequence[str]:
-        """Names of the outputs."""
 
     @property
     @abstractmethod
