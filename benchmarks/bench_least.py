@@ -204,8 +204,8 @@ def row(case: Case) -> list[str]:
 
 def _unlisted_laplace(mechanism: adp.Mechanism) -> float:
     """Squared error of i.i.d. Laplace noise, projected, by a bound on the longest move."""
-    assert mechanism.certificate is not None
-    longest = longest_move(mechanism.adjacency, mechanism.certificate)
+    assert mechanism.proof is not None
+    longest = longest_move(mechanism.adjacency, mechanism.proof)
     return 2 * (longest / EPSILON) ** 2 * mechanism.manifold.dim
 
 

@@ -166,7 +166,7 @@ def test_largest_variance_is_clarabels():
     cvxpy = pytest.importorskip("cvxpy")
     M = adp.AffineManifold.from_equations(["a + b + c = t", "t + 2*u = v"])
     m = adp.design(M, epsilon=1.0, delta=1e-3, law="gaussian", objective="largest")
-    basis = np.asarray(m.basis)
+    basis = np.asarray(m.dense.basis)
     moves = np.linalg.pinv(basis) @ adp.CircuitAdjacency(M).directions()
     r = basis.shape[1]
     S, top = cvxpy.Variable((r, r), symmetric=True), cvxpy.Variable()
@@ -278,13 +278,18 @@ def test_a_copy_with_other_noise_keeps_no_guarantee():
     m = adp.design_gaussian(SUM, epsilon=1.0, delta=1e-6)
     assert replace(m, notes=("mine",)).guarantee is m.guarantee
     other = adp.CircuitAdjacency(SUM, 0.5)
-    for change in ({"root": m.root / 2}, {"rate": 2.0}, {"adjacency": other}, {"law": "laplace"}):
+    for change in (
+        {"root": m.dense.root / 2},
+        {"rate": 2.0},
+        {"adjacency": other},
+        {"law": "laplace"},
+    ):
         with pytest.raises(AffineDPError, match="other noise or other neighbours"):
             replace(m, **change)
     with pytest.raises(
         AffineDPError, match="other noise"
     ):  # its bound would be about the old noise
-        replace(m, root=m.root / 2, guarantee=replace(m.guarantee))
+        replace(m, root=m.dense.root / 2, guarantee=replace(m.guarantee))
     copies = (copy.deepcopy(m), pickle.loads(pickle.dumps(m)))
     assert all(one.guarantee.sensitivity == m.guarantee.sensitivity for one in copies)
 
@@ -414,7 +419,7 @@ def test_one_sum_of_very_many_entries_is_published(integers):
     assert m.publishes_whole_numbers == integers == bool(np.all(y == np.rint(y)))
     assert len(m.fingerprint) == 64
     few = adp.design_knorm(adp.AffineManifold([[1, -1, 1]]), epsilon=1.0, starts=0)
-    same = few.adjacency, few.query, sparse.eye_array(3)
+    same = few.adjacency, few.dense.query, sparse.eye_array(3)
     assert exchange_gauge(*same, np.array([[1.0, -1, 1]]).T) == 1
     assert exchange_gauge(*same, np.ones((3, 1))) is None
 
@@ -426,12 +431,12 @@ def test_numbers_behind_a_promise_cannot_be_changed(law):
         adp.AffineManifold([[1, -1]]), epsilon=1.0, delta=1e-6 * (law == "gaussian"), law=law,
         query=own,
     )  # fmt: skip
-    for array in (m.basis, m.root):
+    for array in (m.dense.basis, m.dense.root):
         with pytest.raises(ValueError, match="read-only"):
             array *= 0.01
     own[0, 0] = 2.0  # the caller's array is the caller's
     assert m.guarantee.epsilon(m.guarantee.delta(1.0)) == pytest.approx(1.0)
-    assert np.all(m.query @ [1, 1] == [1, 1])
+    assert np.all(m.dense.query @ [1, 1] == [1, 1])
     assert replace(m, notes=()).guarantee is m.guarantee
 
 

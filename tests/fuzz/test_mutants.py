@@ -127,7 +127,7 @@ def floating_point(mechanism, plan, x, **others):
     points, wrap = publish_module.read_points(mechanism, x)
     drawn = draw_integers(plan.law, plan.scale, (plan.spread.shape[1], len(points)))
     noise = np.ldexp(drawn.astype(float), -56)
-    return wrap(points @ dense(mechanism.query).T + (plan.spread @ noise).T)
+    return wrap(points @ dense(mechanism.dense.query).T + (plan.spread @ noise).T)
 
 
 def test_sums_in_floating_point():
@@ -146,9 +146,9 @@ def test_sums_in_floating_point_without_chance():
 
     def floats(mechanism, plan, x, **others):
         points, wrap = publish_module.read_points(mechanism, x)
-        coordinates = plan.grid_steps(points).astype(float)
+        coordinates = plan.steps(points).astype(float)
         noisy = coordinates + publish_module.draw_integers(plan.law, plan.scale, coordinates.shape)
-        return wrap(plan.shared_outputs(points) + plan.publish(noisy))
+        return wrap(plan.shared(points) + plan.publish(noisy))
 
     with (
         mock.patch("affinedp.mechanism.publish", floats),
@@ -278,10 +278,10 @@ def test_a_scale_that_depends_on_the_data():
 
     def swayed(mechanism, plan, x, **others):
         points, wrap = publish_module.read_points(mechanism, x)
-        steps = plan.grid_steps(points)
+        steps = plan.steps(points)
         scale = plan.scale + math.floor(float(points[0, 0]))
         noisy = steps + publish_module.draw_integers(plan.law, scale, steps.shape)
-        return wrap(plan.shared_outputs(points) + plan.publish(noisy))
+        return wrap(plan.shared(points) + plan.publish(noisy))
 
     assert real is draw_integers
     with mock.patch("affinedp.mechanism.publish", swayed):

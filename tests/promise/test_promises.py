@@ -172,7 +172,7 @@ def test_components_that_do_not_move_need_no_noise():
     M = adp.AffineManifold([[1, -1, 0, 0], [0, 0, 1, -1]])
     m = adp.design_gaussian(M, epsilon=1, delta=1e-6, mu=[1, 1, 0, 0])
     assert m.guarantee.holds(1, 1e-6)
-    assert m.basis.shape == (4, 1)
+    assert m.dense.basis.shape == (4, 1)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_rounded_neighbours_stay_within_epsilon(bits, monkeypatch):
     monkeypatch.setattr(grids, "LatticeCones", lambda body: bodies.append(body))
     moves = [(F(7, 3), F(1, 5)), (F(-1, 2), F(9, 4))]
     mechanism = directed([[float(c) for c in move] for move in moves])
-    plan = mechanism.release_plan()
+    plan = mechanism.prepared()
     (body,) = bodies
     numbers = random.Random(1)
     worst = F(0)
@@ -72,7 +72,7 @@ def test_rounded_neighbours_stay_within_epsilon(bits, monkeypatch):
         worst = max(worst, seen["rate"] * body.gauge([F(a - b) for a, b in zip(*steps)]))
     assert worst <= F(mechanism.guarantee.sensitivity)
     if bits == 2:  # on a coarse grid the charge is needed
-        assert worst * plan.charge > F(mechanism.guarantee.sensitivity)
+        assert worst * plan.grid.charge > F(mechanism.guarantee.sensitivity)
 
 
 def test_the_law_on_the_grid_keeps_the_ratio(monkeypatch):
@@ -83,7 +83,7 @@ def test_the_law_on_the_grid_keeps_the_ratio(monkeypatch):
     bodies = []
     monkeypatch.setattr(grids, "LatticeCones", lambda b: (bodies.append(b), LatticeCones(b))[1])
     mechanism = directed([[1.0, 0.5], [-0.25, 1.5]])
-    plan = mechanism.release_plan()
+    plan = mechanism.prepared()
     (body,) = bodies
     units = [F(2) ** int(e) for e in plan.exponents]
     for z in itertools.product(range(-4, 5), repeat=2):
@@ -93,14 +93,14 @@ def test_the_law_on_the_grid_keeps_the_ratio(monkeypatch):
                 moved = [round(c / u) + e for c, u, e in zip(move, units, off)]
                 if all(abs(m - c / u) <= 1 for m, c, u in zip(moved, move, units)):
                     there = body.gauge([F(a + b) for a, b in zip(z, moved)])
-                    assert plan.rate * abs(there - here) <= F(mechanism.guarantee.sensitivity)
+                    assert plan.grid.rate * abs(there - here) <= F(mechanism.guarantee.sensitivity)
 
 
 def test_coordinates_are_read_exactly():
     mechanism = directed([[0.1, 0.3], [0.7, -0.2]])
-    plan = mechanism.release_plan()
+    plan = mechanism.prepared()
     points = np.array([[1 / 3, 1e6 + 0.1], [-(2.0**-60), 5e-324]])
-    steps = plan.grid_steps(points)
+    steps = plan.steps(points)
     for point, column in zip(points, steps.T):
         for value, exponent, step in zip(point, plan.exponents, column):
             assert abs(F(float(value)) / F(2) ** int(exponent) - step) <= F(1, 2)
@@ -108,7 +108,7 @@ def test_coordinates_are_read_exactly():
 
 def test_a_bound_pays_for_rounded_records():
     mechanism = weighted()
-    plain, bounded = mechanism.release_plan(), mechanism.release_plan(1e6)
+    plain, bounded = mechanism.prepared(), mechanism.prepared(1e6)
     assert bounded.charge > plain.charge
     assert bounded.rate < plain.rate
     mechanism.release([1.0, 2.0, 3.0], bound=1e6)
@@ -119,7 +119,7 @@ def test_a_bound_pays_for_rounded_records():
 def test_noise_is_drawn_before_data_is_read(monkeypatch):
     mechanism = weighted()
     order = []
-    plan = mechanism.release_plan()
+    plan = mechanism.prepared()
     draw, read = type(plan).draw, publishing.read_points
     monkeypatch.setattr(type(plan), "draw", lambda *a: (order.append("draw"), draw(*a))[1])
     monkeypatch.setattr(publishing, "read_points", lambda *a: (order.append("read"), read(*a))[1])
@@ -158,7 +158,10 @@ def test_files_keep_everything(integers, tmp_path):
         assert again.guarantee.epsilon() == mechanism.guarantee.epsilon()
         assert again.expected_squared_error == mechanism.expected_squared_error
         assert again.fingerprint == mechanism.fingerprint
-        assert (again.rate, again.integers) == (mechanism.rate, mechanism.integers)
+        assert (again.noise.rate, again.noise.whole) == (
+            mechanism.noise.rate,
+            mechanism.noise.whole,
+        )
         trusted = adp.Mechanism.load(tmp_path / "m.json", reverify=False)
         assert trusted.guarantee.epsilon() == mechanism.guarantee.epsilon()
         assert trusted.guarantee.warnings
@@ -241,7 +244,7 @@ def test_tables_in_parts(tmp_path):
     pandas = pytest.importorskip("pandas")
     for mechanism in (weighted(), weighted(integers=True)):
         parts = ReleaseInParts.start(
-            MechanismRows(mechanism, mechanism.release_plan()), tmp_path / mechanism.fingerprint
+            MechanismRows(mechanism, mechanism.prepared()), tmp_path / mechanism.fingerprint
         )
         sent = pickle.loads(pickle.dumps(parts))
         frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [4.0, 6.0]})
