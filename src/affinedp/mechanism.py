@@ -23,6 +23,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
 from affinedp.promise.design import Design
 from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.promise import promised_about
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement
@@ -393,7 +394,7 @@ def _on_trust(read: Mechanism, stated: Mapping[str, Any]) -> Mechanism:
     """A mechanism whose promise is what the file states, marked as not verified here."""
     sensitivity, law = _stated_sensitivity(stated), read.noise
     made = read.with_design(gap=None, least=None, alternatives=())
-    about = read.adjacency.on_whole_data() if law.whole else read.adjacency
+    about = promised_about(read.adjacency, law)
     made.__dict__["guarantee"] = Guarantee(
         law=law.kind, sensitivity=sensitivity, exact=False, neighbours=about.words,
         basis=law.theorem, curve=law.curve(sensitivity), names=tuple(read.domain.names),

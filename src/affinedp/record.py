@@ -87,7 +87,7 @@ class MechanismRecord(Part):
     def fingerprint(self) -> str:
         """A hash of everything that decides what is released: neighbours, strategy, law, offsets."""
         parts = (self.adjacency.key, self.strategy.key, self.noise.key)
-        return digest(*parts, self.adjacency.domain.point)
+        return digest(*parts, self.adjacency.domain.offset)
 
     def with_design(self: Kind, **changes: Any) -> Kind:
         """Return the same mechanism with something else said about its design.

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
+from affinedp.domains.manifold import OffManifoldError
 from affinedp.errors import AffineDPError
 from affinedp.release import publish as module
 from affinedp.release.fixed_point import FixedPoint

@@ -30,9 +30,10 @@ from affinedp.audit.distinguish import distinguish
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import resolve_adjacency
+from affinedp.promise.promise import promised_about
 from affinedp.show.page import printable
 
 # At this δ some 100 000 runs say most about Gaussian noise.
@@ -165,8 +166,8 @@ def audit(
     True
     """
     trial = _trial(mechanism, claim, delta, runs, confidence, seed, n_jobs)
-    neighbours = resolve_adjacency(
-        mechanism.manifold, None, mechanism.adjacency if adjacency is None else adjacency
+    neighbours = adjacency_of(
+        mechanism.manifold, mechanism.adjacency if adjacency is None else adjacency
     )
     target = Target.of(mechanism, release, neighbours)
     attack = leak_attack(target)
@@ -332,9 +333,7 @@ def _run(target: Target, attack: Attack, trial: _Trial) -> AuditResult:
         seed=trial.seed,
         passed=found.epsilon_lower <= trial.stated and attack.leak is None,
         attack=words,
-        neighbours=(
-            target.neighbours.on_whole_data() if target.mechanism.noise.whole else target.neighbours
-        ).words,
+        neighbours=promised_about(target.neighbours, target.mechanism.noise).words,
         advantage=found.advantage,
         leak=attack.leak,
     )

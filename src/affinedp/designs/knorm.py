@@ -30,9 +30,10 @@ from affinedp.errors import AffineDPError
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.neighbours.exact_moves import moves_are_whole
 from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.promise.verification import resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 
@@ -109,7 +110,7 @@ def design_knorm(
     limit = float(real_array(epsilon, "epsilon", 0))
     if limit <= 0:
         raise AffineDPError(f"epsilon must be positive for K-norm noise, not {epsilon!r}")
-    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
     checked = checked_weights(weights, matrix.shape[0])

@@ -15,6 +15,7 @@ from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.laws.curves import NoPromise
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.whole import Whole
 from affinedp.promise.guarantee import Guarantee
 from affinedp.strategies.base import Proof, Strategy, rounded_up
 
@@ -42,7 +43,7 @@ def promise(
         raise AffineDPError(
             f"{law.words} noise in {law.size} coordinates does not fit {strategy.coordinates}"
         )
-    about = adjacency.on_whole_data() if law.whole else adjacency
+    about = promised_about(adjacency, law)
     said: dict[str, Any] = {
         "law": law.kind,
         "neighbours": about.words,
@@ -74,3 +75,16 @@ def promise(
         warnings=found.warnings,
         **said,
     )
+
+
+def promised_about(adjacency: Adjacency, law: Law) -> Adjacency:
+    """Return whom a promise is about: whole neighbours only, if data is whole.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbours.
+    law : Law
+        Of the noise.
+    """
+    return Whole(adjacency) if law.whole and not adjacency.is_whole else adjacency

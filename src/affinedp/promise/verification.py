@@ -13,7 +13,7 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import law_named
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.promise import promise
 from affinedp.relations.forgotten import warn_of_forgotten
@@ -87,7 +87,7 @@ def verify(
     if law == "staircase":
         raise AffineDPError("staircase noise is not given by a matrix: design_staircase makes it")
     made = law_named(law)
-    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, output_names = resolve_query(manifold, query)
     noise, error = _noise(noise_matrix, covariance, law, matrix.shape[0])
     warn_of_forgotten(manifold, check_against)
@@ -96,25 +96,6 @@ def verify(
         basis, root = points_on_outputs(noise)
     strategy = Dense(manifold, matrix, basis, output_names, error=error)
     return promise(neighbours, strategy, made.of_root(noise if root is None else root))
-
-
-def resolve_adjacency(
-    manifold: AffineManifold, mu: float | ArrayLike | None, adjacency: Adjacency | None
-) -> Adjacency:
-    """Return the adjacency that was given, or Definition 4 with ``mu`` (1 by default)."""
-    if not isinstance(manifold, AffineManifold):
-        raise AffineDPError(f"the first argument must be an AffineManifold, not {manifold!r}")
-    if adjacency is None:
-        return CircuitAdjacency(manifold, 1.0 if mu is None else mu)
-    if mu is not None:
-        raise AffineDPError("give mu or adjacency, not both: the adjacency has its own scale")
-    if not isinstance(adjacency, Adjacency):
-        raise AffineDPError(f"adjacency must be an Adjacency, not {adjacency!r}")
-    if adjacency.manifold is not manifold and (
-        adjacency.manifold.fingerprint != manifold.fingerprint
-    ):
-        raise AffineDPError("the adjacency is about another manifold")
-    return adjacency
 
 
 def resolve_query(

@@ -7,7 +7,6 @@ docs/explanation/floating-point.md gives the argument step by step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -19,28 +18,13 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.charges import Rows, charged_releases
 from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
-from affinedp.domains.manifold import ON_MANIFOLD
-from affinedp.domains.reading import held, read_rows
+from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.laws.sampler.opendp import check_opendp_scale, opendp_integers
 from affinedp.record import MechanismRecord
 from affinedp.strategies.base import Prepared
-
-
-class OffManifoldError(AffineDPError):
-    """Data that does not obey the equations.
-
-    Attributes
-    ----------
-    rows : tuple of int
-        The rows concerned, counted from 0.
-    """
-
-    def __init__(self, message: str, rows: Sequence[int]) -> None:
-        self.rows = tuple(rows)
-        super().__init__(message)
 
 
 class OwnDrawer:
@@ -199,21 +183,9 @@ def read_data(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
     Parameters
     ----------
     mechanism : MechanismRecord
-        Its equations are asked.
+        Its domain is asked.
     x : array_like or a table
         One data set, or one per row.
     """
-    manifold = mechanism.manifold
-    data, wrap = read_rows(manifold.names, x)
-    if data.shape[0] == 0:
-        raise AffineDPError("there are no rows to release")
-    residual = manifold.residual(data)
-    bad = np.flatnonzero((residual > ON_MANIFOLD).any(axis=1))
-    if len(bad):
-        worst = int(np.argmax(residual[bad[0]]))
-        raise OffManifoldError(
-            f"row {bad[0]} (counting from 0) does not obey {manifold.equations()[worst]}; "
-            f"{len(bad)} rows in all. Nothing was released",
-            [int(i) for i in bad],
-        )
+    data, wrap = mechanism.domain.read(x)
     return data, lambda y: wrap(y, mechanism.output_names)

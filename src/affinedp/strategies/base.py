@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -309,7 +309,8 @@ def largest_listed(strategy: Strategy, adjacency: Adjacency, law: Law) -> Larges
     rounding = 8 * EPS * (len(adjacency.domain.names) + 8)
     best, count = 0.0, 0
     near: list[tuple[FloatArray, FloatArray]] = []
-    for block, off in adjacency.listed(MOST_LISTED):
+    for listed in adjacency.moves(MOST_LISTED):
+        block, off = listed.values, listed.off
         count += block.shape[1]
         moves = dense(strategy.measure(block))
         doubt = dense(strategy.measure(off + rounding * abs(block), absolute=True))

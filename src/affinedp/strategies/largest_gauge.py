@@ -20,7 +20,8 @@ from affinedp.laws.bodies import AxesPart, SumPart
 from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.exact_moves import exact_move, whole_part, whole_steps
+from affinedp.neighbours.exact_moves import exact_move, whole_part
+from affinedp.neighbours.whole import whole_steps
 from affinedp.strategies.base import EPS, MOST_EXACT, MOST_LISTED, Largest, rounded_up
 from affinedp.strategies.coordinates import Coordinates
 from affinedp.strategies.one_sum import exchange_gauge
@@ -127,7 +128,8 @@ def largest_gauge(
     rounding = 8 * EPS * (adjacency.manifold.n + 8)
     best, count = 0.0, 0
     near: list[tuple[FloatArray, FloatArray]] = []
-    for block, off in adjacency.listed(MOST_LISTED):
+    for listed in adjacency.moves(MOST_LISTED):
+        block, off = listed.values, listed.off
         count += block.shape[1]
         moves = dense(matrix @ block)
         doubt = dense(abs(matrix) @ (off + rounding * np.abs(block)))
@@ -221,7 +223,8 @@ def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, law: Law) -> La
     single = {row for rows in axes for row in rows}
     top, worst, on_axes, one_step, count = Fraction(0), None, True, False, 0
     steps: dict[int, float] = {}
-    for block, _ in adjacency.listed(MOST_LISTED):
+    for listed in adjacency.moves(MOST_LISTED):
+        block = listed.values
         count += block.shape[1]
         if count > MOST_WHOLE_MOVES:
             raise AffineDPError(

@@ -27,7 +27,7 @@ from affinedp.errors import AffineDPError
 from affinedp.laws.calibration import gaussian_sigma
 from affinedp.laws.curves import GaussianCurve
 from affinedp.laws.sampler import draw_integers
-from affinedp.neighbours.adjacency import hashed
+from affinedp.parts import digest
 from affinedp.promise.asked import Asked
 from affinedp.promise.guarantee import Guarantee
 
@@ -169,7 +169,7 @@ class PrivateRegression:
                 "ranges, norm, ridge and rounds must not be chosen by looking at records; that "
                 "every record is complete is public by assumption",
             ),
-            neighbours_key=hashed(
+            neighbours_key=digest(
                 f"regression {self.neighbours} {self.moments.norm}\n{names}", ranges
             ),
             unit=UNITS[self.neighbours],
