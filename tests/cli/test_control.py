@@ -138,7 +138,7 @@ def test_privacy_may_be_left_out(file):
         ("constant = [1, 0]", "constant = [1]", "[reference] constant has shape"),
         ("constant = [1, 0]", "samples = [[1, 0]]", "must hold 5 (t = 0, …, 4) of 2"),
         ("constant = [1, 0]", 'samples = "r.csv"', "[reference] samples must be a list"),
-        ("constant = [1, 0]", "file = [[1, 0]]", "[reference] file must be the name"),
+        ("constant = [1, 0]", "file = [[1, 0]]", "[reference] file must be a name"),
         ("constant = [1, 0]", 'file = "r.csv"', "[reference] file: r.csv does not exist"),
         ("epsilon = 1.0", "epsilon = -1", "[privacy] epsilon must be at least 0"),
         ("delta = 0.01", "delta = 1", "[privacy] delta must be at least 0 and less"),

@@ -16,7 +16,7 @@ from affinedp.errors import AffineDPError
 from affinedp.release import publish as module
 from affinedp.release.fixed_point import FixedPoint
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
-from affinedp.release.publish import OffManifoldError
+from affinedp.domains.manifold import OffManifoldError
 
 MANIFOLD = adp.AffineManifold.from_equations(["a + b = c", "c + 0.5*d = 10"])
 
