@@ -262,7 +262,7 @@ def _law_reach(
 def _sparse(rows: Any) -> Any:
     import scipy.sparse as sparse
 
-    found: Any = sparse.csr_array(rows)
+    found: Any = sparse.csr_array(rows, copy=True)
     found.eliminate_zeros()
     return found
 

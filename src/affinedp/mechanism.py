@@ -16,6 +16,7 @@ from affinedp.errors import AffineDPError
 from affinedp.feedback.steps import ReleaseInSteps
 from affinedp.files.proofs import proved_design
 from affinedp.files.saved import read_saved, refusals, write_saved
+from affinedp.files.visible import check_names
 from affinedp.intervals import Interval, interval_of
 from affinedp.laws.named import law_named
 from affinedp.laws.sampler import Sampler
@@ -301,9 +302,11 @@ class Mechanism(MechanismRecord):
         path : str or Path
             Where to; an existing file is replaced at once or not at all.
         """
-        guarantee = self.guarantee
+        guarantee, place = self.guarantee, Path(path)
+        for names in (self.domain.names, self.output_names):
+            check_names(names, f"{place.name} is not written")
         stated = {"sensitivity": guarantee.sensitivity, "neighbours": guarantee.neighbours}
-        write_saved(Path(path), FORMAT, self, stated)
+        write_saved(place, FORMAT, self, stated)
 
     @classmethod
     def load(cls, path: str | Path, *, reverify: bool = True) -> Mechanism:
@@ -323,6 +326,8 @@ class Mechanism(MechanismRecord):
         place = Path(path)
         read, stated = read_saved(place, FORMAT, cls)
         with refusals(place):
+            for names in (read.domain.names, read.output_names):
+                check_names(names, "a name")
             return _verified(read, stated) if reverify else _on_trust(read, stated)
 
     def report(self) -> Report:

@@ -85,7 +85,7 @@ class MechanismRecord(Part):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that decides what is released: neighbours, strategy, law, offsets."""
+        """A hash of all that decides what is released: neighbours, strategy, law, offsets."""
         parts = (self.adjacency.key, self.strategy.key, self.noise.key)
         return digest(*parts, self.adjacency.domain.offset)
 

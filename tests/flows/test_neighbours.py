@@ -232,4 +232,4 @@ def test_a_public_slack_cannot_balance():
     with pytest.raises(AffineDPError, match="bus 0 should balance, but the injection"):
         flows.injection_neighbours(flow)
     other = flows.injection_neighbours(flow, balance=1)
-    assert "bus 1 balances" in other.neighbours
+    assert "bus 1 balances" in other.words

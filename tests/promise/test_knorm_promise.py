@@ -26,8 +26,8 @@ from affinedp.laws.pure_curves import (
     lattice_delta,
     pair_of,
 )
-from affinedp.strategies.coordinates import Coordinates
 from affinedp.neighbours.exact_moves import whole_steps
+from affinedp.strategies.coordinates import Coordinates
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 HEXAGON = [[1.0, 0, 1], [0, 1, -1], [1, 1, 0]]

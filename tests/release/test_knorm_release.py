@@ -11,14 +11,14 @@ import pytest
 
 import affinedp as adp
 from affinedp.audit import audit, low_bits_attack
-from affinedp.laws import bodies as grids
+from affinedp.laws import bodies as bodies_room
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.polytope import Polytope
 from affinedp.laws.sampler.cone import ConeNoise
-from affinedp.strategies.grids import body_grid as plans
 from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
 from affinedp.release.publish import MechanismRows
+from affinedp.strategies import grids
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 
@@ -49,13 +49,13 @@ def test_releases_have_the_stated_error_and_obey_the_equation():
 @pytest.mark.parametrize("bits", [2, 4, 42])
 def test_rounded_neighbours_stay_within_epsilon(bits, monkeypatch):
     """The charge covers two roundings: on every grid, in rational arithmetic."""
-    monkeypatch.setattr(grids, "GRID_BITS", bits)
-    monkeypatch.setattr(grids, "SPLIT", 1)
-    monkeypatch.setattr(plans, "NOTICED", F(100))
+    monkeypatch.setattr(bodies_room, "GRID_BITS", bits)
+    monkeypatch.setattr(bodies_room, "SPLIT", 1)
+    monkeypatch.setattr(grids, "NOTICED", F(100))
     seen = {}
     monkeypatch.setattr(ConeNoise, "__init__", lambda self, cones, rate: seen.update(rate=rate))
     bodies = []
-    monkeypatch.setattr(grids, "LatticeCones", lambda body: bodies.append(body))
+    monkeypatch.setattr(bodies_room, "LatticeCones", lambda body: bodies.append(body))
     moves = [(F(7, 3), F(1, 5)), (F(-1, 2), F(9, 4))]
     mechanism = directed([[float(c) for c in move] for move in moves])
     plan = mechanism.prepared()
@@ -77,11 +77,13 @@ def test_rounded_neighbours_stay_within_epsilon(bits, monkeypatch):
 
 def test_the_law_on_the_grid_keeps_the_ratio(monkeypatch):
     """P(z)/P(z+n) ≤ e^ε for every z of a box and every rounded move n, exactly."""
-    monkeypatch.setattr(grids, "GRID_BITS", 1)
-    monkeypatch.setattr(grids, "SPLIT", 1)
-    monkeypatch.setattr(plans, "NOTICED", F(100))
+    monkeypatch.setattr(bodies_room, "GRID_BITS", 1)
+    monkeypatch.setattr(bodies_room, "SPLIT", 1)
+    monkeypatch.setattr(grids, "NOTICED", F(100))
     bodies = []
-    monkeypatch.setattr(grids, "LatticeCones", lambda b: (bodies.append(b), LatticeCones(b))[1])
+    monkeypatch.setattr(
+        bodies_room, "LatticeCones", lambda b: (bodies.append(b), LatticeCones(b))[1]
+    )
     mechanism = directed([[1.0, 0.5], [-0.25, 1.5]])
     plan = mechanism.prepared()
     (body,) = bodies
@@ -109,8 +111,8 @@ def test_coordinates_are_read_exactly():
 def test_a_bound_pays_for_rounded_records():
     mechanism = weighted()
     plain, bounded = mechanism.prepared(), mechanism.prepared(1e6)
-    assert bounded.charge > plain.charge
-    assert bounded.rate < plain.rate
+    assert bounded.grid.charge > plain.grid.charge
+    assert bounded.grid.rate < plain.grid.rate
     mechanism.release([1.0, 2.0, 3.0], bound=1e6)
     with pytest.raises(adp.AffineDPError, match="larger than the declared bound"):
         mechanism.release([1e7, 2.0, 1e7 + 2], bound=1e6)
@@ -120,9 +122,9 @@ def test_noise_is_drawn_before_data_is_read(monkeypatch):
     mechanism = weighted()
     order = []
     plan = mechanism.prepared()
-    draw, read = type(plan).draw, publishing.read_points
+    draw, read = type(plan).draw, publishing.read_data
     monkeypatch.setattr(type(plan), "draw", lambda *a: (order.append("draw"), draw(*a))[1])
-    monkeypatch.setattr(publishing, "read_points", lambda *a: (order.append("read"), read(*a))[1])
+    monkeypatch.setattr(publishing, "read_data", lambda *a: (order.append("read"), read(*a))[1])
     mechanism.release([1.0, 2.0, 3.0])
     assert order == ["draw", "read"]
 
@@ -168,7 +170,7 @@ def test_files_keep_everything(integers, tmp_path):
     text = (tmp_path / "m.json").read_text()
     for old, new in (('"rate": 0.3', '"rate": 0.4'), ('"rate": 0.3', '"rate": "x"')):
         (tmp_path / "bad.json").write_text(text.replace(old, new))
-        with pytest.raises(adp.AffineDPError, match="altered|rate"):
+        with pytest.raises(adp.AffineDPError, match="does not keep|rate"):
             adp.Mechanism.load(tmp_path / "bad.json")
 
 

@@ -16,7 +16,6 @@ from affinedp.errors import AffineDPError
 from affinedp.release import publish as module
 from affinedp.release.fixed_point import FixedPoint
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
-from affinedp.domains.manifold import OffManifoldError
 
 MANIFOLD = adp.AffineManifold.from_equations(["a + b = c", "c + 0.5*d = 10"])
 
@@ -121,7 +120,7 @@ def test_published_is_a_function_of_the_noisy_coordinates(mechanisms, monkeypatc
     outputs = []
     for x in on_manifold(2):
         steps = plan.steps(x[None])
-        monkeypatch.setattr(module, "draw_integers", lambda *_, s=steps: target - s)
+        monkeypatch.setattr(module.OwnDrawer, "integers", lambda *_, s=steps: target - s)
         outputs.append(m.release(x))
     assert outputs[0].tobytes() == outputs[1].tobytes()
 
@@ -195,13 +194,13 @@ class Purse:
 
 def test_ledger_is_charged_before_the_noise_and_settled_after(mechanisms, monkeypatch):
     m, purse = mechanisms["gaussian"], Purse()
-    real = module.draw_integers
+    real = module.OwnDrawer.integers
 
     def noise(*words):
         assert purse.events == [("charge", "first")]
         return real(*words)
 
-    monkeypatch.setattr(module, "draw_integers", noise)
+    monkeypatch.setattr(module.OwnDrawer, "integers", noise)
     m.release(on_manifold(1)[0], ledger=purse, label="first")
     assert purse.events == [("charge", "first"), ("settle", 1)]
 
@@ -266,7 +265,7 @@ def test_refused_data_costs_nothing(mechanisms, monkeypatch, x):
         raise AssertionError("noise was drawn")
 
     purse = Purse()
-    monkeypatch.setattr(module, "draw_integers", never)
+    monkeypatch.setattr(module.OwnDrawer, "integers", never)
     with pytest.raises(AffineDPError):
         mechanisms["gaussian"].release(x, ledger=purse)
     assert purse.events == []

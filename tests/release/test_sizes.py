@@ -1,6 +1,7 @@
 """Numbers of any size, and data of which neighbours move only a part."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
+from affinedp.strategies.dense import Dense
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 
@@ -167,7 +169,8 @@ def test_a_query_that_is_public_is_refused(law):
     # a promise that an upper bound made, about nothing
     m = adp.iid_noise(manifold, law=law, epsilon=1, delta=delta, adjacency=adjacency)
     noise = np.array([[1.0]])
-    about_nothing = adp.Mechanism(adjacency, query, noise, noise, law, m.guarantee, ("sum",))
+    about_nothing = replace(m, strategy=Dense(manifold, query, noise, ("sum",)))
+    about_nothing.__dict__["guarantee"] = m.guarantee
     with pytest.raises(AffineDPError, match="it is public"):
         about_nothing.release([2.0**20, 0.0])
 

@@ -256,8 +256,9 @@ class CircuitAdjacency(Adjacency):
         near, off = np.rint(block), LISTED_ERROR * np.abs(block)
         if self._is_whole:
             mu = np.where(self._mu > 0, self._mu, np.inf)[:, None]
-            size = dense(abs(equations) @ np.abs(near)).max(axis=0, initial=0.0)
-            zero = dense(equations @ near) == 0
+            with np.errstate(over="ignore", invalid="ignore"):  # such moves are not known
+                size = dense(abs(equations) @ np.abs(near)).max(axis=0, initial=0.0)
+                zero = dense(equations @ near) == 0
             ratio = np.where(near != 0, np.abs(near) / mu, np.inf).min(axis=0)
             same = (np.abs(near - block) <= off) & ((near != 0) == (block != 0))
             known = same.all(axis=0) & zero.all(axis=0) & (ratio == 1.0) & (size < 2.0**53)

@@ -24,7 +24,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.errors import AffineDPError
-from affinedp.laws.base import Law, Moves
+from affinedp.laws.base import NOTHING_KNOWN, Law, Moves
 from affinedp.laws.curves import Curve
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part
@@ -69,7 +69,7 @@ class Largest:
     method: str
     direction: FloatArray | None = None
     warnings: tuple[str, ...] = ()
-    moves: Moves = Moves()
+    moves: Moves = NOTHING_KNOWN
     because: str = ""
     leak: FloatArray | None = None
 

@@ -21,7 +21,7 @@ from affinedp.strategies.shared import SharedPart, shared_part
 from affinedp.strategies.whitening import whiten
 
 # Numbers in a matrix that is still put together on demand.
-MOST_NUMBERS = 2e8
+MOST_NUMBERS = 1e8
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,7 @@ class Dense(Strategy):
         """Λ, shape (m, p); refused where it would not fit in memory."""
         if self.root is None:
             return self.basis
-        size = float(self.basis.shape[0]) * self.root.shape[1]
-        if not is_sparse(self.basis) and size > MOST_NUMBERS:
+        if _numbers(self.basis, self.root) > MOST_NUMBERS:
             raise AffineDPError(
                 f"the noise matrix would have {self.basis.shape[0]:,} × {self.root.shape[1]:,} "
                 "numbers; use basis and root, or sample"
@@ -159,6 +158,14 @@ class Dense(Strategy):
 
         make = rounded_plan if law.norm is not None and law.size is None else exact_plan
         return make(self, adjacency, law, promised, bound)
+
+
+def _numbers(left: Matrix, right: Matrix) -> float:
+    """How many numbers a product has: two factors of small rank may fill the memory."""
+    if not (is_sparse(left) and is_sparse(right)):
+        return float(left.shape[0]) * float(right.shape[1])
+    each = np.bincount(left.tocoo().col, minlength=left.shape[1]) * np.diff(right.tocsr().indptr)
+    return float(each.sum())
 
 
 def _checked(matrix: Matrix, name: str) -> Matrix:

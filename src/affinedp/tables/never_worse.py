@@ -287,8 +287,9 @@ def shared_out(
     roots = [dense(one.dense.root) * (total / size) for one, size in zip(found, sizes)]
     names = adjacency.manifold.names
     gaps = [one.gap for one in found]
+    root, query = sparse.csr_array(sparse.block_diag(roots)), found[0].dense.query
     unit = build(
-        adjacency, found[0].dense.query, basis, sparse.csr_array(sparse.block_diag(roots)), law, names,
+        adjacency, query, basis, root, law, names,
         gap=None if None in gaps else max(gap for gap in gaps if gap is not None),
         notes=tuple(dict.fromkeys(note for one in found for note in one.notes)),
     )  # fmt: skip

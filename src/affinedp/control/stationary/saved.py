@@ -14,17 +14,17 @@ from affinedp.control.stationary.inputs import PrivateInputs, checked_mu, checke
 from affinedp.control.stationary.promise import stated, stationary_promise
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.trajectory.dynamics import checked_horizon
-from affinedp.files.documents import read_document
 from affinedp.files.mechanisms import (
     STATIONARY_FORMAT,
     VERSION,
     asked_record,
     check_stated,
+    read_document,
     refusals,
     with_asked,
+    write_text,
 )
 from affinedp.files.packing import packed, unpacked
-from affinedp.files.writing import write_text
 from affinedp.parts import StorageError
 
 

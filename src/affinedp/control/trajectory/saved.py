@@ -14,18 +14,18 @@ from affinedp.control.trajectory.choose import trajectory_neighbours
 from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
 from affinedp.control.trajectory.promise import promise_of_root, stated_promise
 from affinedp.control.trajectory.record import OneDrawNoise, root_of_body
-from affinedp.files.documents import read_document
 from affinedp.files.mechanisms import (
     TRAJECTORY_FORMAT,
     VERSION,
     asked_record,
     check_stated,
     checked_gap,
+    read_document,
     refusals,
     with_asked,
+    write_text,
 )
 from affinedp.files.packing import packed, unpacked
-from affinedp.files.writing import write_text
 from affinedp.parts import StorageError
 
 

@@ -27,18 +27,18 @@ from affinedp.designs.structured.tree_margin_mechanism import TreeMarginMechanis
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import largest_household, tree_guarantee
 from affinedp.designs.structured.whole_margins import block_precisions, whole_guarantee
-from affinedp.files.documents import read_document
 from affinedp.files.mechanisms import (
     STRUCTURED_FORMAT,
     VERSION,
     asked_record,
     check_stated,
     checked_gap,
+    read_document,
     refusals,
     with_asked,
+    write_text,
 )
 from affinedp.files.packing import packed, unpacked
-from affinedp.files.writing import write_text
 from affinedp.parts import StorageError
 
 Structured = TreeMechanism | MarginMechanism | TreeMarginMechanism
