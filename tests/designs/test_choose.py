@@ -220,7 +220,10 @@ def test_matrix_weights_and_saved_bounds(tmp_path):
         back = adp.Mechanism.load(altered)
         assert back.least.error == m.least.error  # computed, not read
         assert back.least.dual == pytest.approx(m.least.dual, rel=1e-9)
-    for old, new in (('"sum"', '"median"'), (f'"epsilon": {m.least.epsilon!r}', '"epsilon": 0.1')):
+    for old, new in (
+        ('"kind": "least possible",', '"kind": "least possible", "objective": "median",'),
+        (f'"epsilon": {m.least.epsilon!r}', '"epsilon": 0.1'),
+    ):
         assert old in text
         altered.write_text(text.replace(old, new))
         with pytest.raises(AffineDPError):

@@ -38,7 +38,14 @@ from affinedp.domains.given import (
     transposed,
 )
 from affinedp.domains.reading import Wrap, read_rows
-from affinedp.domains.text import LinearEquations, format_equation, parse_equations
+from affinedp.domains.text import (
+    MAX_BITS,
+    MAX_SIZE,
+    MIN_SIZE,
+    LinearEquations,
+    format_equation,
+    parse_equations,
+)
 from affinedp.equations.consistency import check_consistent, solve_basis
 from affinedp.equations.elimination import (
     Canonical,
@@ -689,7 +696,10 @@ def _saved_equations(names: Any, given: dict[str, Any]) -> tuple[LinearEquations
     ]
     rows: list[dict[int, Fraction]] = [{} for _ in offsets]
     for (i, j), value in zip(places.tolist(), values, strict=True):
-        if not (0 <= i < len(rows) and 0 <= j < len(names)) or not value or j in rows[i]:
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        if bits > MAX_BITS or not MIN_SIZE <= abs(value) <= MAX_SIZE:
+            raise ValueError("a coefficient is no number that is read here")
+        if not (0 <= i < len(rows) and 0 <= j < len(names)) or j in rows[i]:
             raise ValueError("a coefficient has no place")
         rows[i][j] = value
     exact = tuple(Fraction(value) for value in offsets)

@@ -256,7 +256,7 @@ class CircuitAdjacency(Adjacency):
         near, off = np.rint(block), LISTED_ERROR * np.abs(block)
         if self._is_whole:
             mu = np.where(self._mu > 0, self._mu, np.inf)[:, None]
-            with np.errstate(over="ignore", invalid="ignore"):  # such moves are not known
+            with np.errstate(over="ignore", invalid="ignore"):
                 size = dense(abs(equations) @ np.abs(near)).max(axis=0, initial=0.0)
                 zero = dense(equations @ near) == 0
             ratio = np.where(near != 0, np.abs(near) / mu, np.inf).min(axis=0)
