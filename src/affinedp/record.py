@@ -22,7 +22,8 @@ from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.least_possible import Alternative, LeastPossible, Objective
 from affinedp.promise.promise import promise
 from affinedp.strategies.base import Prepared, Promised, Proof, Strategy
-from affinedp.strategies.dense import MOST_NUMBERS, Dense
+from affinedp.strategies.dense import Dense
+from affinedp.strategies.matrices import MOST_NUMBERS
 from affinedp.strategies.shared import SharedPart, shared_combinations
 
 Kind = TypeVar("Kind", bound="MechanismRecord")

@@ -349,7 +349,7 @@ def low_bits(mechanism: Mechanism, start: FloatArray, end: FloatArray) -> Attack
     start, end : arrays, shape (n,)
         The two neighbours.
     """
-    from affinedp.equations.elimination import eliminate_dense
+    from affinedp.exact.canonical import eliminate_dense
 
     image = dense(mechanism.dense.query @ mechanism.manifold.kernel)
     canonical = eliminate_dense(np.ascontiguousarray(image.T), 1e-10)

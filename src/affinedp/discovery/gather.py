@@ -20,6 +20,7 @@ from affinedp.discovery.equation import (
 )
 from affinedp.discovery.fields import conserved_atoms, network_laws
 from affinedp.errors import AffineDPError
+from affinedp.exact.modular import Span
 from affinedp.relations.chance import log10_chance
 from affinedp.relations.columns import ExactTable
 from affinedp.relations.exact import vector_of
@@ -32,7 +33,6 @@ from affinedp.relations.lags import (
     stands_still,
 )
 from affinedp.relations.relation import Checked, Relation, Terms
-from affinedp.relations.sparse import Span
 from affinedp.relations.within import BLOCK, Search, note, search_within
 from affinedp.relations.written import quoted, written_equation
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse, some
+from affinedp.arrays import Matrix, is_sparse, some
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import short_decimals
+from affinedp.exact.numbers import nonzeros, short_decimals
 
 # Up to this many coefficients exact elimination takes well under a second.
 EXACT_COEFFICIENTS = 20_000
@@ -29,16 +29,6 @@ def rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
     for i, j, value in zip(row.tolist(), column.tolist(), exact):
         rows[i][j] = value
     return rows
-
-
-def nonzeros(matrix: Matrix) -> tuple[IntArray, IntArray, FloatArray]:
-    """Rows, columns and values of the nonzero coefficients."""
-    if is_sparse(matrix):
-        entries = matrix.tocoo()
-        kept = entries.data != 0
-        return entries.row[kept], entries.col[kept], entries.data[kept]
-    row, column = np.nonzero(matrix)
-    return row, column, matrix[row, column]
 
 
 def transposed(

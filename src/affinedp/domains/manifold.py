@@ -32,7 +32,6 @@ from affinedp.arrays import (
 from affinedp.domains.base import Domain
 from affinedp.domains.given import (
     checked_names,
-    nonzeros,
     rational_rows,
     refuse_rounded,
     transposed,
@@ -46,21 +45,23 @@ from affinedp.domains.text import (
     format_equation,
     parse_equations,
 )
-from affinedp.equations.consistency import check_consistent, solve_basis
-from affinedp.equations.elimination import (
-    Canonical,
-    balancing_units,
-    eliminate_dense,
-    eliminate_exactly,
-    eliminate_sparse,
-    in_float_range,
-)
-from affinedp.equations.modular_form import ModularForm, modular_form
 from affinedp.errors import (
     AffineDPError,
     DoubtfulZeroError,
     IdentifiableEntriesError,
 )
+from affinedp.exact.canonical import (
+    Canonical,
+    balancing_units,
+    check_consistent,
+    eliminate_dense,
+    eliminate_exactly,
+    eliminate_sparse,
+    in_float_range,
+    solve_basis,
+)
+from affinedp.exact.modular import ModularForm, modular_form
+from affinedp.exact.numbers import nonzeros
 from affinedp.parts import StorageError, frozen
 
 if TYPE_CHECKING:

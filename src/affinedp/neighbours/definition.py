@@ -16,8 +16,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.manifold import AffineManifold
-from affinedp.equations.elimination import reduce_exactly
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import reduce_exactly
 
 # A difference this small against its terms looks like rounding, and the reason says so.
 ROUNDING = Fraction(1, 10**9)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.canonical import exact_directions, exchange_work
 from affinedp.exact.numbers import decimal_or_double
 from affinedp.neighbours.adjacency import (
     LISTED,
@@ -33,7 +34,6 @@ from affinedp.neighbours.adjacency import (
     tiny_coefficient,
 )
 from affinedp.neighbours.definition import NeighbourAnswer, among_free_sets
-from affinedp.neighbours.exchange import exact_directions, exchange_work
 from affinedp.neighbours.norms import (
     EPS,
     ExactMatrix,

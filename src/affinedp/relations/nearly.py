@@ -15,11 +15,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from affinedp.exact.modular import Span
 from affinedp.relations.exact import MARGIN, MOST_MISSES, vector_of
 from affinedp.relations.numbers import Numbers
 from affinedp.relations.relation import FITS, Checked, Relation, Terms, bits, check
 from affinedp.relations.simplest import simplest
-from affinedp.relations.sparse import Span
 
 FloatArray = NDArray[np.float64]
 

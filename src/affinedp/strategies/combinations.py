@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense, rank_of
-from affinedp.equations.elimination import reduce_exactly
-from affinedp.release.fixed_point import BigIntegers
+from affinedp.exact.rational import BigIntegers, reduce_exactly
+from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.shared import SharedPart
-
-if TYPE_CHECKING:
-    from affinedp.strategies.dense import Dense
 
 # Numbers that are still eliminated in rational arithmetic.
 MOST_EXACT = 40_000
@@ -73,7 +70,7 @@ class Combinations:
 
 
 def seen_combinations(
-    strategy: Dense, slope: FloatArray, shared: SharedPart | None
+    strategy: Matrices, slope: FloatArray, shared: SharedPart | None
 ) -> Combinations | None:
     """Return the combinations that the query sees, or None where it sees every hidden entry.
 
@@ -81,7 +78,7 @@ def seen_combinations(
 
     Parameters
     ----------
-    strategy : Dense
+    strategy : Matrices
         Its query and equations.
     slope : array, shape (m, k)
         The outputs per hidden entry, rounded.
@@ -106,7 +103,7 @@ def seen_combinations(
     return Combinations(places, numerators, denominators)
 
 
-def _exact_slope(strategy: Dense, shared: SharedPart | None) -> list[dict[int, Fraction]]:
+def _exact_slope(strategy: Matrices, shared: SharedPart | None) -> list[dict[int, Fraction]]:
     """F K (or F K U) by row, in rational numbers."""
     manifold = strategy.domain
     assert manifold.exact_rows is not None

@@ -12,28 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.errors import AffineDPError
+from affinedp.exact.dyadic import RationalRow
 from affinedp.exact.lattice import whole_solution
+from affinedp.exact.rational import BigIntegers
 from affinedp.laws.base import Law
 from affinedp.laws.bodies import PartsNoise
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.staircase import Staircase
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.release.fixed_point import BigIntegers
-from affinedp.release.rational_rows import RationalRow
 from affinedp.strategies.base import Drawer, Promised
 from affinedp.strategies.coordinates import Coordinates
 from affinedp.strategies.dense_plan import DensePlan
 from affinedp.strategies.grids import Grid, Row, body_grid, stairs_grid
-from affinedp.strategies.shared import SharedPart
-
-if TYPE_CHECKING:
-    from affinedp.strategies.dense import Dense
+from affinedp.strategies.matrices import Matrices
+from affinedp.strategies.shared import SharedPart, shared_part
 
 NOTHING = Fraction(0)
 
@@ -167,13 +165,13 @@ class ExactPlan(DensePlan):
 
 
 def exact_plan(
-    strategy: Dense, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    strategy: Matrices, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
 ) -> ExactPlan:
     """Prepare releases with noise that is bound to its coordinates.
 
     Parameters
     ----------
-    strategy : Dense
+    strategy : Matrices
         F, and what makes outputs of coordinates.
     adjacency : Adjacency
         The neighbours.
@@ -186,7 +184,7 @@ def exact_plan(
         precision; otherwise recorded neighbours differ exactly as the adjacency says.
     """
     manifold = strategy.domain
-    shared = strategy.shared_part(adjacency, law)
+    shared = shared_part(strategy, adjacency, law)
     if shared is not None and (bound is not None or law.whole):
         raise AffineDPError(
             "some combinations are published without noise because neighbours agree in them "
@@ -232,7 +230,7 @@ def exact_plan(
     )
 
 
-def _sums(strategy: Dense, law: Law, rows: list[Row]) -> list[tuple[IntArray, IntArray]]:
+def _sums(strategy: Matrices, law: Law, rows: list[Row]) -> list[tuple[IntArray, IntArray]]:
     """Coordinates under public sums and their signs; the last one follows from the others.
 
     That is one that would have to be put together from many entries, if there is one.
@@ -252,7 +250,7 @@ def _sums(strategy: Dense, law: Law, rows: list[Row]) -> list[tuple[IntArray, In
 
 
 def _whole_plan(
-    strategy: Dense, law: Law, promised: Promised, coordinates: Coordinates
+    strategy: Matrices, law: Law, promised: Promised, coordinates: Coordinates
 ) -> ExactPlan:
     """Coordinates in a basis of the lattice; the law is drawn as it is."""
     manifold = strategy.domain
@@ -294,7 +292,7 @@ def _whole_plan(
 # ---------------------------------------------------------------------- real numbers
 
 
-def _rows_on_free(strategy: Dense, rows: list[Row]) -> list[Row]:
+def _rows_on_free(strategy: Matrices, rows: list[Row]) -> list[Row]:
     """The coordinates as combinations of the free entries: the others follow from them."""
     canonical = strategy.domain.canonical
     free = {int(entry): place for place, entry in enumerate(canonical.free.tolist())}

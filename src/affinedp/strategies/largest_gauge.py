@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -24,11 +24,9 @@ from affinedp.neighbours.exact_moves import exact_move, whole_part
 from affinedp.neighbours.whole import whole_steps
 from affinedp.strategies.base import EPS, MOST_EXACT, MOST_LISTED, Largest, rounded_up
 from affinedp.strategies.coordinates import Coordinates
+from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.one_sum import exchange_gauge
 from affinedp.strategies.whitening import combination_without_noise
-
-if TYPE_CHECKING:
-    from affinedp.strategies.dense import Dense
 
 MOST_WHOLE_MOVES = 200_000
 # Whole moves under sums of so many entries are listed.
@@ -38,12 +36,12 @@ NOT_COVERED = "the noise does not cover the range of the query"
 Exact = Callable[[Mapping[int, Fraction]], list[Fraction]]
 
 
-def largest_of_gauge(strategy: Dense, adjacency: Adjacency, law: Law) -> Largest:
+def largest_of_gauge(strategy: Matrices, adjacency: Adjacency, law: Law) -> Largest:
     """Return the largest gauge of a move of ``F x + basis z``, in exact arithmetic if it can be.
 
     Parameters
     ----------
-    strategy : Dense
+    strategy : Matrices
         F, and independent vectors that span the noise.
     adjacency : Adjacency
         The neighbours; their moves can be listed, unless all noise is under public sums.

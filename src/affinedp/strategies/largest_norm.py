@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,8 @@ from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.norms import column_norms
 from affinedp.strategies.base import EPS, Largest
 from affinedp.strategies.exact_whitening import exact_whitening
+from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.whitening import Whitened, find_leak, normalised, output_units, whiten
-
-if TYPE_CHECKING:
-    from affinedp.strategies.dense import Dense
 
 # Up to this many directions the curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000
@@ -27,12 +24,12 @@ NOT_COVERED = "the noise does not cover the range of the query"
 PROJECTED = " on all the noise that is drawn; its projection promises at least that"
 
 
-def largest_of_norm(strategy: Dense, adjacency: Adjacency, law: Law) -> Largest:
+def largest_of_norm(strategy: Matrices, adjacency: Adjacency, law: Law) -> Largest:
     """Return the largest norm of ``Λ⁺F v``, exact where the numbers are short.
 
     Parameters
     ----------
-    strategy : Dense
+    strategy : Matrices
         F and Λ.
     adjacency : Adjacency
         The neighbours.

@@ -8,23 +8,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.errors import AffineDPError
+from affinedp.exact.dyadic import LARGEST, FixedPoint
+from affinedp.exact.rational import BigIntegers
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint
 from affinedp.strategies.base import Drawer, Promised
 from affinedp.strategies.combinations import Combinations, seen_combinations
 from affinedp.strategies.dense_plan import DensePlan
-from affinedp.strategies.shared import SharedPart
+from affinedp.strategies.matrices import Matrices
+from affinedp.strategies.shared import SharedPart, shared_part
 from affinedp.strategies.whitening import output_units, whiten
-
-if TYPE_CHECKING:
-    from affinedp.strategies.dense import Dense
 
 # The noise lives on multiples of 2^-GRID_BITS of its own scale.
 GRID_BITS = 56
@@ -115,13 +113,13 @@ class RoundedPlan(DensePlan):
 
 
 def rounded_plan(
-    strategy: Dense, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    strategy: Matrices, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
 ) -> RoundedPlan:
     """Prepare releases with noise in a norm: grids, and what they round.
 
     Parameters
     ----------
-    strategy : Dense
+    strategy : Matrices
         F and Λ.
     adjacency : Adjacency
         The neighbours.
@@ -138,7 +136,7 @@ def rounded_plan(
     if float(noise.size) > MOST_NUMBERS:
         raise AffineDPError("the noise matrix is too large to release with")
     free = manifold.canonical.free
-    shared = strategy.shared_part(adjacency, law)
+    shared = shared_part(strategy, adjacency, law)
     if shared is not None and bound is not None:
         raise AffineDPError(
             "some combinations are published without noise because neighbours agree in them "
@@ -176,7 +174,7 @@ def rounded_plan(
 class _Grids:
     """Grids that add little to the sensitivity, and noise that pays for them."""
 
-    strategy: Dense
+    strategy: Matrices
     adjacency: Adjacency
     law: Law
     promised: Promised

@@ -13,23 +13,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import format_equation
-from affinedp.equations.elimination import reduce_exactly
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import reduce_exactly
 from affinedp.laws.base import Law
 from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.one_sum import exchange_gauge
 from affinedp.strategies.whitening import covers, output_units, whiten
-
-if TYPE_CHECKING:
-    from affinedp.strategies.dense import Dense
 
 # Numbers that are still eliminated in rational arithmetic.
 MOST_EXACT = 2_000_000
@@ -84,12 +81,12 @@ class SharedPart:
         return shared
 
 
-def shared_part(strategy: Dense, adjacency: Adjacency, law: Law) -> SharedPart | None:
+def shared_part(strategy: Matrices, adjacency: Adjacency, law: Law) -> SharedPart | None:
     """Return what neighbours share and noise does not hide, or None if noise hides everything.
 
     Parameters
     ----------
-    strategy : Dense
+    strategy : Matrices
         F and Λ.
     adjacency : Adjacency
         The neighbours; the exact span of their differences is that of ``adjacency.span()``.

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.powers import scan_transitions
-from affinedp.equations.elimination import eliminate_exactly
 from affinedp.errors import AffineDPError
+from affinedp.exact.canonical import eliminate_exactly
 
 # Smallest relative eigenvalue of the Gramian of a clearly observable system.
 CLEARLY_OBSERVABLE = 1e-8

@@ -20,7 +20,7 @@ from affinedp.laws.knorm import KNorm
 from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.least_possible import LeastPossible
-from affinedp.strategies.dense import MOST_NUMBERS
+from affinedp.strategies.matrices import MOST_NUMBERS
 
 # Over longer horizons squared errors are summed by doubling, and single times by powers.
 MOST_LISTED = 100_000
