@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 
 KNORM = "affinedp.strategies.exact_plan.ExactPlan.draw"
-WORDS = "affinedp.laws.sampler.noise.system_words"
+WORDS = "os.urandom"
 
 
 @dataclass
@@ -106,8 +106,5 @@ def seeded(seed):
     """The sampler's words come from a seed, so that what is found can be found again."""
     rng = np.random.default_rng(seed)
 
-    def words(count):
-        return rng.integers(0, 2**32, count, dtype=np.uint32)
-
-    with mock.patch(WORDS, words):
+    with mock.patch(WORDS, rng.bytes):
         yield

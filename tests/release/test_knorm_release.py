@@ -133,7 +133,9 @@ def test_noise_is_drawn_in_batches(monkeypatch):
     mechanism = weighted()
     counts = []
     draw = ConeNoise.draw
-    monkeypatch.setattr(ConeNoise, "draw", lambda self, n: (counts.append(n), draw(self, n))[1])
+    monkeypatch.setattr(
+        ConeNoise, "draw", lambda self, n, s: (counts.append(n), draw(self, n, s))[1]
+    )
     mechanism.release([1.0, 2.0, 3.0])
     mechanism.release(np.tile([1.0, 2.0, 3.0], (500, 1)))
     assert counts == [64, 500]

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, Matrix, Norm, dense, is_sparse
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import Curve
+from affinedp.laws.sampler.words import Source, system_bytes
 from affinedp.parts import Part
 
 EPS = float(np.finfo(float).eps)
@@ -79,7 +80,7 @@ NOTHING_KNOWN = Moves()
 class Sampler(Protocol):
     """Draws integers of one law at one scale, exactly."""
 
-    def draw(self, size: int | tuple[int, ...], /) -> NDArray[Any]:
+    def draw(self, size: tuple[int, ...], source: Source, /) -> NDArray[Any]:
         """Return integers of any size, in an object array."""
 
 
@@ -314,7 +315,9 @@ class Law(Part):
             f"{self.words} noise has no exact sampler: simulate with it, do not release"
         )
 
-    def draw(self, shape: tuple[int, int], unit: int | Fraction = 1) -> NDArray[Any]:
+    def draw(
+        self, shape: tuple[int, int], unit: int | Fraction = 1, source: Source = system_bytes
+    ) -> NDArray[Any]:
         """Draw integers exactly, shape (p, rows); who draws often keeps :meth:`sampler`.
 
         Parameters
@@ -323,8 +326,11 @@ class Law(Part):
             Coordinates and rows.
         unit : int or Fraction
             Steps of the grid in one unit of the noise.
+        source : callable
+            Gives random bytes: the operating system's, or those of a
+            :class:`~affinedp.laws.sampler.words.Key`.
         """
-        return self.sampler(unit).draw(shape)
+        return self.sampler(unit).draw(shape, source)
 
 
 def _overridden(cls: type[Law]) -> set[str]:

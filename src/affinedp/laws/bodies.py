@@ -28,6 +28,7 @@ from affinedp.laws.sampler.axes import AxesNoise
 from affinedp.laws.sampler.cone import ConeNoise
 from affinedp.laws.sampler.one_sum import OneSumNoise
 from affinedp.laws.sampler.stairs import StairsNoise
+from affinedp.laws.sampler.words import Source, system_bytes
 
 # Entries of a public sum whose cones are listed: C(2n − 2, n − 1) of them.
 MOST_HULL = 7
@@ -333,10 +334,10 @@ class PartNoise:
     sampler: ConeNoise | OneSumNoise | AxesNoise | StairsNoise
     signs: IntArray | None = None
 
-    def draw(self, count: int) -> NDArray[Any]:
+    def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
         """Return noise, shape (coordinates, count), from a batch of at least a few draws."""
         batch = max(count, -(-BATCH_NUMBERS // len(self.rows)))
-        drawn: NDArray[Any] = self.sampler.draw(batch)[:count].T
+        drawn: NDArray[Any] = self.sampler.draw(batch, source)[:count].T
         return drawn if self.signs is None else drawn * self.signs.astype(object)[:, None]
 
 
@@ -346,13 +347,13 @@ class PartsNoise:
 
     parts: tuple[PartNoise, ...]
 
-    def draw(self, size: int | tuple[int, ...]) -> NDArray[Any]:
+    def draw(self, size: int | tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
         """Return noise, shape (coordinates, rows); a size is one of rows."""
         count = size[-1] if isinstance(size, tuple) else size
         rows = sum(len(part.rows) for part in self.parts)
         drawn: NDArray[Any] = np.zeros((rows, count), dtype=object)
         for part in self.parts:
-            drawn[part.rows] = part.draw(count)
+            drawn[part.rows] = part.draw(count, source)
         return drawn
 
 

@@ -23,20 +23,32 @@ from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.laws.sampler.opendp import check_opendp_scale, opendp_integers
+from affinedp.laws.sampler.words import Source, system_bytes
 from affinedp.record import MechanismRecord
 from affinedp.strategies.base import Prepared
 
 
+@dataclass(frozen=True)
 class OwnDrawer:
-    """affinedp's sampler, from the randomness of the operating system."""
+    """affinedp's sampler; releases take the randomness of the operating system.
+
+    Attributes
+    ----------
+    source : callable
+        Gives random bytes.
+    """
+
+    source: Source = system_bytes
 
     def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
         """Return integers of a law with so many steps to its unit, exactly."""
-        return law.draw(shape, unit)
+        return law.draw(shape, unit, self.source)
 
 
 class OpenDPDrawer:
     """OpenDP's sampler, the reference."""
+
+    source = staticmethod(system_bytes)
 
     def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
         """Return integers of a law with so many steps to its unit, exactly."""

@@ -31,6 +31,7 @@ from affinedp.parts import Part
 
 if TYPE_CHECKING:
     from affinedp.exact.rational import BigIntegers
+    from affinedp.laws.sampler.words import Source
 
 EPS = float(np.finfo(float).eps)
 # Moves that are listed one by one, where nothing faster is known.
@@ -123,6 +124,10 @@ class Proof(Part):
 
 class Drawer(Protocol):
     """Who draws: affinedp's sampler from a source of random bytes, or OpenDP's."""
+
+    @property
+    def source(self) -> Source:
+        """Gives random bytes."""
 
     def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> BigIntegers:
         """Return integers of a law with so many steps to its unit, exactly."""

@@ -71,7 +71,7 @@ class ExactPlan(DensePlan):
 
     def draw(self, count: int, drawer: Drawer) -> BigIntegers:
         """Return noise in steps, shape (coordinates, count): draw it before data is read."""
-        return self.grid.noise.draw(count)
+        return self.grid.noise.draw((len(self.exponents), count), drawer.source)
 
     def steps(self, data: FloatArray) -> BigIntegers:
         """Return the coordinates in steps, one column per row of data."""

@@ -37,6 +37,13 @@ FIRST = [0, 2**31 - 1, 2**31, 2**32 - 1, 2**32 - 2, 2**31 - 2, 2**30, 2**31 + 2*
 EDGES = [0, 1, 2, 2**16, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 2, 2**32 - 1]
 
 
+class Words:
+    """Stands for the randomness of a draw: words from a function."""
+
+    def __init__(self, words):
+        self.words = words
+
+
 def prepared(name, scale):
     law = IntegerLaw.of(name, scale)
     return law, bulk.Thresholds.of(law)
@@ -80,7 +87,7 @@ def compare(name, scale, rows):
         if number is not None:
             expected.append(number)
     stream = iter(words)
-    found = bulk.accepted(law, thresholds, rows, lambda count: np.array([next(stream)]))
+    found = bulk.accepted(law, thresholds, rows, Words(lambda count: np.array([next(stream)])))
     assert found.tolist() == expected
     assert {type(number) for number in found.tolist()} <= {int}
     return len(expected), int(left_open.sum())
@@ -154,10 +161,10 @@ def test_the_largest_sizes_of_known_cells(scale):
     rows[:, 0] = [2**31 - 2, 2**32 - 2]
     rows[:, -1] = 0
     size = (31 << law.cell_bits) - 1
-    assert bulk.accepted(law, thresholds, rows, forbidden).tolist() == [size, -size]
+    assert bulk.accepted(law, thresholds, rows, Words(forbidden)).tolist() == [size, -size]
     # and a cell that the first word does not tell: 31 ones, then 10 more and a zero
     rows[:, 0] = [2**31 - 1, 2**32 - 1]
-    found = bulk.accepted(law, thresholds, rows, lambda count: np.array([2**32 - 2**22]))
+    found = bulk.accepted(law, thresholds, rows, Words(lambda count: np.array([2**32 - 2**22])))
     size = (42 << law.cell_bits) - 1
     assert found.tolist() == [size, -size]
 
@@ -169,7 +176,7 @@ def test_blocks_do_not_change_the_draws(monkeypatch):
     def drawn(count):
         rng = np.random.default_rng(5)
         return bulk.draws(
-            law, thresholds, count, lambda n: rng.integers(0, 2**32, n, dtype=np.uint32)
+            law, thresholds, count, Words(lambda n: rng.integers(0, 2**32, n, dtype=np.uint32))
         )
 
     long = drawn(5000)

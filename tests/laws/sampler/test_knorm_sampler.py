@@ -192,7 +192,7 @@ def test_compositions_are_uniform(way, monkeypatch):
         # small numbers of places are for keys
         monkeypatch.setattr(sums, "_subset_by_keys", sums._distinct)
     if way == "floyd":
-        pick = lambda places, size: np.array(sorted(sums._floyd(places, size)))  # noqa: E731
+        pick = lambda places, size, random: np.array(sorted(sums._floyd(places, size)))  # noqa: E731
         monkeypatch.setattr(sums, "_subset_by_keys", pick)
     s, n = 4, 3
     every = [c for c in itertools.product(range(s + 1), repeat=n) if sum(c) == s]

@@ -44,7 +44,11 @@ def test_says_what_it_is():
 
 def test_there_is_no_seed():
     for function in (draw_integers, IntegerNoise, IntegerNoise.draw):
-        assert not {"seed", "source", "rng"} & set(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters
+        assert not {"seed", "rng"} & set(parameters)
+        assert parameters.get("source", None) is None or (
+            parameters["source"].default is words_module.system_bytes
+        )
 
 
 def test_generators_of_the_process_do_not_matter():
@@ -107,6 +111,6 @@ def test_nothing_is_compiled_or_loaded():
 def test_the_reference_draws_too():
     """One at a time, from words of the system."""
     for law in (IntegerLaw.of("gaussian", Fraction(1, 3)), IntegerLaw.of("laplace", 2**90)):
-        drawn = [draw(law, lambda: int(words_module.system_words(1)[0])) for _ in range(200)]
+        drawn = [draw(law, lambda: int(words_module.SYSTEM.words(1)[0])) for _ in range(200)]
         assert len(set(drawn)) > 1
         assert max(map(abs, drawn)) < 100 * law.scale

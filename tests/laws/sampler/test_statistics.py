@@ -10,6 +10,7 @@ from scipy import stats
 
 from affinedp.laws.sampler import bulk, draw_integers
 from affinedp.laws.sampler.law import IntegerLaw
+from affinedp.laws.sampler.words import Random
 
 COUNT = 400_000
 # One of some sixty tests may be so unlikely; the draws are always the same.
@@ -25,7 +26,7 @@ def drawn(name, scale):
         law,
         bulk.Thresholds.of(law),
         COUNT,
-        lambda n: rng.integers(0, 2**32, n, dtype=np.uint32),
+        Random(rng.bytes),
     )
 
 

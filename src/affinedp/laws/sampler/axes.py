@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.laws.sampler.noise import IntegerNoise
+from affinedp.laws.sampler.words import Source, system_bytes
 
 
 class AxesNoise:
@@ -33,7 +34,7 @@ class AxesNoise:
         self._dimension = len(scales)
         self._noises = [(own, IntegerNoise("laplace", scale)) for scale, own in places.items()]
 
-    def draw(self, count: int) -> NDArray[Any]:
+    def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
         """Return vectors as rows, Python integers in an object array of shape (count, r).
 
         Parameters
@@ -43,5 +44,5 @@ class AxesNoise:
         """
         drawn: NDArray[Any] = np.empty((count, self._dimension), dtype=object)
         for places, noise in self._noises:
-            drawn[:, places] = noise.draw((count, len(places)))
+            drawn[:, places] = noise.draw((count, len(places)), source)
         return drawn

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from affinedp.laws.sampler.exponential import exp_minus
 from affinedp.laws.sampler.law import IntegerLaw
 from affinedp.laws.sampler.reference import proposal, row_length
-from affinedp.laws.sampler.words import WORD_BITS, Source, Words
+from affinedp.laws.sampler.words import WORD_BITS, Random, Words
 
 Units = NDArray[np.uint64]  # multiples of 2^-32
 Truths = NDArray[np.bool_]
@@ -119,7 +119,7 @@ class Thresholds:
         return np.asarray((power * self.tops[k.astype(np.intp)]) >> SHIFT)
 
 
-def draws(law: IntegerLaw, thresholds: Thresholds, count: int, source: Source) -> NDArray[Any]:
+def draws(law: IntegerLaw, thresholds: Thresholds, count: int, random: Random) -> NDArray[Any]:
     """Return integers of the law: of 64 bits if all of them fit, else Python integers.
 
     Parameters
@@ -130,7 +130,7 @@ def draws(law: IntegerLaw, thresholds: Thresholds, count: int, source: Source) -
         Those of the law.
     count : int
         How many integers.
-    source : callable
+    random : Random
         Gives words.
     """
     length = row_length(law)
@@ -138,13 +138,13 @@ def draws(law: IntegerLaw, thresholds: Thresholds, count: int, source: Source) -
     missing = count
     while missing:
         rows = min(BLOCK, 8 + 4 * missing)
-        words = source(rows * length).reshape(rows, length)
-        parts.append(accepted(law, thresholds, words, source)[:missing])
+        words = random.words(rows * length).reshape(rows, length)
+        parts.append(accepted(law, thresholds, words, random)[:missing])
         missing -= len(parts[-1])
     return np.concatenate(parts)
 
 
-def accepted(law: IntegerLaw, thresholds: Thresholds, rows: Words, source: Source) -> NDArray[Any]:
+def accepted(law: IntegerLaw, thresholds: Thresholds, rows: Words, random: Random) -> NDArray[Any]:
     """Return the integers that are accepted, in the order of the rows.
 
     Parameters
@@ -155,13 +155,13 @@ def accepted(law: IntegerLaw, thresholds: Thresholds, rows: Words, source: Sourc
         Those of the law.
     rows : array of uint32
         One proposal per row.
-    source : callable
+    random : Random
         Gives further words, for what a row leaves open.
     """
     k, negative, x = places(law, rows)
     keep, left_open = decided(law, thresholds, rows, k, negative, x)
     by_reference = {
-        int(row): proposal(law, rows[row].tolist(), lambda: int(source(1)[0]))
+        int(row): proposal(law, rows[row].tolist(), lambda: int(random.words(1)[0]))
         for row in np.flatnonzero(left_open)
     }
     for row, number in by_reference.items():

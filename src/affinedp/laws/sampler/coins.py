@@ -1,13 +1,12 @@
 """Exact coins with probabilities made of e^(−y): bits are drawn until the outcome is certain.
 
-Randomness is the operating system's.  An outcome is decided only where the interval that is known
+An outcome is decided only where the interval that is known
 of the uniform number lies on one side of the interval that is known of the threshold.
 """
 
 from __future__ import annotations
 
 import bisect
-import secrets
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -20,18 +19,14 @@ from numpy.typing import NDArray
 from affinedp.arrays import IntArray
 from affinedp.laws.sampler.exponential import exp_minus
 from affinedp.laws.sampler.noise import IntegerNoise
-from affinedp.laws.sampler.words import LongWords, long_words
+from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, RandomBits, Source, system_bytes
 
 BITS = 64
-# How many random bits are wanted -> that many, as a number.
-RandomBits = Callable[[int], int]
 # From bits to integers low ≤ 2**bits · threshold ≤ high.
 Threshold = Callable[[int], tuple[int, int]]
 
 
-def below(
-    threshold: Threshold, random: RandomBits = secrets.randbits, head: int | None = None
-) -> bool:
+def below(threshold: Threshold, random: RandomBits = SYSTEM.bits, head: int | None = None) -> bool:
     """Whether a uniform number lies below a threshold that is known to any number of bits.
 
     Parameters
@@ -39,7 +34,7 @@ def below(
     threshold : callable
         From bits to integers ``low ≤ 2**bits · threshold ≤ high``.
     random : callable
-        Random bits; only tests give another source than the operating system.
+        Random bits.
     head : int, optional
         The first 64 bits of the number, if they are drawn already.
     """
@@ -54,7 +49,7 @@ def below(
         bits += BITS
 
 
-def bernoulli_exp(y: Fraction, random: RandomBits = secrets.randbits) -> bool:
+def bernoulli_exp(y: Fraction, random: RandomBits = SYSTEM.bits) -> bool:
     """Return True with probability e^(−y), exactly.
 
     Parameters
@@ -87,7 +82,7 @@ def exp_threshold(y: Fraction) -> Threshold:
 
 
 def bernoulli_ratio(
-    numerator: int, denominator: int, y: Fraction, random: RandomBits = secrets.randbits
+    numerator: int, denominator: int, y: Fraction, random: RandomBits = SYSTEM.bits
 ) -> bool:
     """Return True with probability (numerator/denominator) e^(−y), which is at most 1.
 
@@ -156,7 +151,7 @@ class ExponentialChoice:
             self._tables[bits] = list(low), list(high)
         return self._tables[bits]
 
-    def draw(self, random: RandomBits = secrets.randbits) -> int:
+    def draw(self, random: RandomBits = SYSTEM.bits) -> int:
         """Return one place.
 
         Parameters
@@ -166,29 +161,25 @@ class ExponentialChoice:
         """
         return self._place(random(BITS), random)
 
-    def draw_many(self, count: int) -> IntArray:
-        """Return many independent places.
+    def draw_many(self, count: int, random: Random = SYSTEM) -> IntArray:
+        """Return many independent places."""
+        return self.places(random.long_words(count), random.bits)
 
-        Parameters
-        ----------
-        count : int
-            How many.
-        """
-        return self.places(long_words(count))
-
-    def places(self, words: LongWords) -> IntArray:
+    def places(self, words: LongWords, random: RandomBits = SYSTEM.bits) -> IntArray:
         """Return the places that uniform numbers fall on; further bits are drawn where needed.
 
         Parameters
         ----------
         words : array of uint64
             The first 64 bits of each number.
+        random : callable
+            Random bits.
         """
         first, end = self._certain
         place = np.searchsorted(end, words, side="right")
         inside = np.minimum(place, len(end) - 1)
         for i in np.flatnonzero((place == len(end)) | (words < first[inside])).tolist():
-            inside[i] = self._place(int(words[i]), secrets.randbits)
+            inside[i] = self._place(int(words[i]), random)
         return np.asarray(inside, dtype=np.intp)
 
     @cached_property
@@ -229,23 +220,11 @@ class Geometric:
     def __init__(self, rate: Fraction) -> None:
         self._noise = IntegerNoise("laplace", 1 / rate)
 
-    def draw(self, count: int) -> NDArray[Any]:
-        """Return ``count`` independent numbers, Python integers in an object array.
+    def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
+        """Return ``count`` independent numbers, Python integers in an object array."""
+        return self.draw_narrow(count, source).astype(object)
 
-        Parameters
-        ----------
-        count : int
-            How many.
-        """
-        return self.draw_narrow(count).astype(object)
-
-    def draw_narrow(self, count: int) -> NDArray[Any]:
-        """Return the same, of 64 bits where all of them fit.
-
-        Parameters
-        ----------
-        count : int
-            How many.
-        """
-        drawn = self._noise.draw_narrow(count)
+    def draw_narrow(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
+        """Return the same, of 64 bits where all of them fit."""
+        drawn = self._noise.draw_narrow(count, source)
         return np.where(drawn < 0, -1 - drawn, drawn)

@@ -15,7 +15,7 @@ from affinedp.arrays import IntArray
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.sampler.coins import ExponentialChoice, Geometric, below, exp_threshold
 from affinedp.laws.sampler.many import NARROW, narrowed, uniform_below
-from affinedp.laws.sampler.words import LongWords, long_words
+from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, Source, system_bytes
 
 # What is computed of e^(−y) in double precision is right to a thousandth of this.
 DOUBT = 1e-9
@@ -24,8 +24,8 @@ DOUBT = 1e-9
 class ConeNoise:
     """Independent vectors z of whole numbers with P(z) ∝ exp(−rate ‖z‖_K).
 
-    The law is exact over all of Z^r, for cones of any determinant.  Randomness is the operating
-    system's; nothing is kept from one call to the next.  How long a draw takes depends on what is
+    The law is exact over all of Z^r, for cones of any determinant.  Nothing is
+    kept from one call to the next.  How long a draw takes depends on what is
     drawn, so noise is drawn before data is read.
 
     Parameters
@@ -69,7 +69,7 @@ class ConeNoise:
             self._cosets = narrowed([cone.cosets for cone in own])
             self._is_open = np.array([cone.is_open for cone in own])
 
-    def draw(self, count: int) -> NDArray[Any]:
+    def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
         """Return vectors as rows, Python integers in an object array of shape (count, r).
 
         Parameters
@@ -78,8 +78,8 @@ class ConeNoise:
             How many.
         """
         size = self._dimension
-        steps = self._geometric.draw_narrow(count * size).reshape(count, size)
-        cone, point = self._box_points(count)
+        steps = self._geometric.draw_narrow(count * size, source).reshape(count, size)
+        cone, point = self._box_points(count, Random(source))
         whole, generators = self._determinants[cone], self._generators[cone]
         longest = _largest(whole) * (_largest(steps) + 1)
         if longest * _largest(generators) * size >> NARROW:
@@ -88,24 +88,24 @@ class ConeNoise:
         total = (lengths[:, :, None] * generators).sum(axis=1)
         return np.asarray(total // whole[:, None], dtype=object)  # exactly: a lattice point
 
-    def _box_points(self, count: int) -> tuple[IntArray, NDArray[Any]]:
+    def _box_points(self, count: int, random: Random) -> tuple[IntArray, NDArray[Any]]:
         """Cones and determinant × λ, with probability ∝ e^(−rate Σ λ)."""
         if self._listed:
-            group = self._choice.draw_many(count)
-            chosen = self._starts[group] + uniform_below(self._counts[group])
+            group = self._choice.draw_many(count, random)
+            chosen = self._starts[group] + uniform_below(self._counts[group], random)
             return self._cones[chosen], self._points[chosen]
         cones, points = np.zeros(0, dtype=np.intp), np.zeros((0, self._dimension), dtype=np.int64)
         while len(cones) < count:
-            cone, point = self._proposed(count - len(cones))
-            kept = self._accepted(cone, point, long_words(len(cone)))
+            cone, point = self._proposed(count - len(cones), random)
+            kept = self._accepted(cone, point, random.long_words(len(cone)), random)
             cones, points = np.append(cones, cone[kept]), np.vstack([points, point[kept]])
         return cones, points
 
-    def _proposed(self, count: int) -> tuple[IntArray, NDArray[Any]]:
+    def _proposed(self, count: int, random: Random) -> tuple[IntArray, NDArray[Any]]:
         """Cones and uniform points of their unit boxes."""
-        cone = self._choice.draw_many(count)
+        cone = self._choice.draw_many(count, random)
         limits, size = self._cosets[cone], self._determinants[cone]
-        coset = uniform_below(limits.ravel()).reshape(limits.shape)
+        coset = uniform_below(limits.ravel(), random).reshape(limits.shape)
         adjoint = self._adjoints[cone]
         if _largest(adjoint) * _largest(limits) * self._dimension >> NARROW:
             adjoint, size = adjoint.astype(object), size.astype(object)
@@ -113,7 +113,9 @@ class ConeNoise:
         at_end = self._is_open[cone] & (inside == 0)
         return cone, np.where(at_end, size[:, None], inside)
 
-    def _accepted(self, cone: IntArray, point: NDArray[Any], words: LongWords) -> NDArray[np.bool_]:
+    def _accepted(
+        self, cone: IntArray, point: NDArray[Any], words: LongWords, random: Random = SYSTEM
+    ) -> NDArray[np.bool_]:
         """Coins of probability e^(−rate Σ λ), from their first words."""
         if _largest(point) * self._dimension >> NARROW:
             point = point.astype(object)
@@ -126,7 +128,7 @@ class ConeNoise:
         above = words.astype(np.float64) * 2.0**-64 > high
         for i in np.flatnonzero(~found & ~above).tolist():
             y = self._step * Fraction(int(sums[i]), int(sizes[i]))
-            found[i] = below(exp_threshold(y), head=int(words[i]))
+            found[i] = below(exp_threshold(y), random.bits, int(words[i]))
         return found
 
 

@@ -1,11 +1,7 @@
-"""Many exact decisions at once: words of 64 bits settle nearly all, the rest goes on bit by bit.
-
-Randomness is the operating system's.
-"""
+"""Many exact decisions at once: words of 64 bits settle nearly all, the rest goes on bit by bit."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import IntArray
-from affinedp.laws.sampler.coins import BITS, RandomBits, Threshold, below
-from affinedp.laws.sampler.words import LongWords, long_words
+from affinedp.laws.sampler.coins import BITS, Threshold, below
+from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, RandomBits
 
 # Whole numbers below 2^NARROW are added and compared in 64 bits.
 NARROW = 62
@@ -34,31 +30,35 @@ def narrowed(numbers: Any) -> NDArray[Any]:
     return wide.astype(np.int64) if fits else wide
 
 
-def uniform_below(limits: NDArray[Any]) -> NDArray[Any]:
+def uniform_below(limits: NDArray[Any], random: Random = SYSTEM) -> NDArray[Any]:
     """Return independent uniform whole numbers, each from 0 to its limit − 1.
 
     Parameters
     ----------
     limits : array of int64, or of Python integers, shape (count,)
         At least 1; those of 64 bits below 2^62.
+    random : Random
+        Where randomness comes from.
     """
     if limits.dtype == object:
         found: NDArray[Any] = np.empty(len(limits), dtype=object)
-        found[:] = [secrets.randbelow(limit) for limit in limits.tolist()]
+        found[:] = [random.below(limit) for limit in limits.tolist()]
         return found
     drawn = np.zeros(len(limits), dtype=np.int64)
     # the bits that limit − 1 does not have: as a double it never falls below a power of two
     unused = (BITS - np.frexp((limits - 1).astype(np.float64))[1]).astype(np.uint64)
     left = np.flatnonzero(limits > 1)
     while len(left):
-        proposed = (long_words(len(left)) >> unused[left]).astype(np.int64)
+        proposed = (random.long_words(len(left)) >> unused[left]).astype(np.int64)
         kept = proposed < limits[left]
         drawn[left[kept]] = proposed[kept]
         left = left[~kept]
     return drawn
 
 
-def coins(thresholds: Sequence[Threshold], which: IntArray) -> NDArray[np.bool_]:
+def coins(
+    thresholds: Sequence[Threshold], which: IntArray, random: Random = SYSTEM
+) -> NDArray[np.bool_]:
     """Toss one coin per entry of ``which``, each with the probability of its threshold, exactly.
 
     Parameters
@@ -67,15 +67,17 @@ def coins(thresholds: Sequence[Threshold], which: IntArray) -> NDArray[np.bool_]
         As for :func:`affinedp.laws.sampler.coins.below`, positive.
     which : array of int
         Which of them.
+    random : Random
+        Where randomness comes from.
     """
-    return tossed(thresholds, which, long_words(len(which)))
+    return tossed(thresholds, which, random.long_words(len(which)), random.bits)
 
 
 def tossed(
     thresholds: Sequence[Threshold],
     which: IntArray,
     known: LongWords,
-    random: RandomBits = secrets.randbits,
+    random: RandomBits = SYSTEM.bits,
 ) -> NDArray[np.bool_]:
     """The same from given first words; further bits are drawn where these leave it open.
 
@@ -86,7 +88,7 @@ def tossed(
     known : array of uint64
         The first 64 bits of each uniform number.
     random : callable
-        Random bits; only tests give another source than the operating system.
+        Random bits.
     """
     bounds = [threshold(BITS) for threshold in thresholds]
     low = np.array([min(low, LARGEST) for low, _ in bounds], dtype=np.uint64)[which]

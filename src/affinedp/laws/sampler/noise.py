@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.sampler.bulk import Thresholds, draws
 from affinedp.laws.sampler.law import IntegerLaw
-from affinedp.laws.sampler.words import system_words
+from affinedp.laws.sampler.words import Random, Source, system_bytes
 
 # Who draws: this room's sampler, or OpenDP's, which is the reference.
 Sampler = Literal["bulk", "opendp"]
@@ -40,8 +40,8 @@ class IntegerNoise:
     """Independent integers with P(i) ∝ exp(−i² / (2 scale²)), or ∝ exp(−|i| / scale).
 
     The law is exact, over all integers, for every scale: no value is clamped, rounded or left
-    out, and no branch is taken on doubt.  Randomness is the operating system's
-    (``os.urandom``); there is no seed, and nothing is kept from one draw to the next.
+    out, and no branch is taken on doubt.  Randomness is the operating system's (``os.urandom``)
+    unless another source is given; nothing is kept from one draw to the next.
 
     Numbers are drawn by rejection, in blocks whose size depends on how many are still missing
     and on nothing else.  How many proposals are rejected is independent of the numbers drawn, and
@@ -74,28 +74,34 @@ class IntegerNoise:
     def __repr__(self) -> str:
         return f"IntegerNoise({self._law.name!r}, {self._law.scale!r})"
 
-    def draw(self, size: int | tuple[int, ...]) -> NDArray[Any]:
+    def draw(self, size: int | tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
         """Draw fresh numbers.
 
         Parameters
         ----------
         size : int or tuple of int
             How many, or the shape.
+        source : callable
+            Gives random bytes.
 
         Returns
         -------
         array of Python integers, dtype object
             They have any size, and sums of them cannot overflow.
         """
-        return self.draw_narrow(size).astype(object)
+        return self.draw_narrow(size, source).astype(object)
 
-    def draw_narrow(self, size: int | tuple[int, ...]) -> NDArray[Any]:
+    def draw_narrow(
+        self, size: int | tuple[int, ...], source: Source = system_bytes
+    ) -> NDArray[Any]:
         """Draw fresh numbers, of 64 bits where all of them fit: for whom sums cannot overflow.
 
         Parameters
         ----------
         size : int or tuple of int
             How many, or the shape.
+        source : callable
+            Gives random bytes.
 
         Returns
         -------
@@ -107,11 +113,13 @@ class IntegerNoise:
         dtype('int64')
         """
         shape = _shape(size)
-        drawn = draws(self._law, self._thresholds, math.prod(shape), system_words)
+        drawn = draws(self._law, self._thresholds, math.prod(shape), Random(source))
         return drawn.reshape(shape)
 
 
-def draw_integers(law: str, scale: int | Fraction, size: int | tuple[int, ...]) -> NDArray[Any]:
+def draw_integers(
+    law: str, scale: int | Fraction, size: int | tuple[int, ...], source: Source = system_bytes
+) -> NDArray[Any]:
     """Draw integers once; who draws often keeps an :class:`IntegerNoise`, which is quicker.
 
     Parameters
@@ -122,6 +130,8 @@ def draw_integers(law: str, scale: int | Fraction, size: int | tuple[int, ...]) 
         σ of the Gaussian, b of the Laplace, in steps of the grid.
     size : int or tuple of int
         How many, or the shape.
+    source : callable
+        Gives random bytes.
 
     Returns
     -------
@@ -133,7 +143,7 @@ def draw_integers(law: str, scale: int | Fraction, size: int | tuple[int, ...]) 
     >>> draw_integers("laplace", 7, 1000).shape
     (1000,)
     """
-    return IntegerNoise(law, scale).draw(size)
+    return IntegerNoise(law, scale).draw(size, source)
 
 
 def _shape(size: Any) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ same s into n parts, and s with weight C(s+n−1, n−1)² e^(−rate s).  docs/
 from __future__ import annotations
 
 import math
-import secrets
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from affinedp.laws.sampler.coins import BITS, Geometric, Threshold, below, ratio_threshold
 from affinedp.laws.sampler.exponential import exp_minus
 from affinedp.laws.sampler.many import NARROW, coins, uniform_below
-from affinedp.laws.sampler.words import LongWords, long_words
+from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, Source, system_bytes
 
 # Below this many places a uniform subset is drawn by sorting random keys.
 MOST_KEYS = 100_000_000
@@ -52,7 +51,7 @@ class OneSumNoise:
             self._geometric = Geometric(rate / 2)
             self._mode = _mode(n, rate)
 
-    def draw(self, count: int) -> NDArray[Any]:
+    def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
         """Return vectors as rows, in an object array of shape (count, n).
 
         Parameters
@@ -60,34 +59,35 @@ class OneSumNoise:
         count : int
             How many.
         """
-        sizes, n = self._sizes(count), self._n
+        sizes, n, random = self._sizes(count, source), self._n, Random(source)
         if sizes.dtype != object and count > 1 and n <= MOST_TOGETHER:
-            return (compositions(sizes, n) - compositions(sizes, n)).astype(object)
+            first, second = (compositions(sizes, n, random) for _ in range(2))
+            return (first - second).astype(object)
         drawn: NDArray[Any] = np.empty((count, n), dtype=object)
         for i, s in enumerate(sizes.tolist()):
-            drawn[i] = composition(s, n) - composition(s, n)
+            drawn[i] = composition(s, n, random) - composition(s, n, random)
         return drawn
 
-    def _sizes(self, count: int) -> NDArray[Any]:
+    def _sizes(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
         """The sizes, of 64 bits if all of them are below 2^62."""
         found: list[NDArray[Any]] = []
         terms = 2 * self._n - 1 if self._fine else self._n
         missing = count
         while missing:
-            numbers = self._geometric.draw_narrow(missing * terms).reshape(missing, terms)
+            numbers = self._geometric.draw_narrow(missing * terms, source).reshape(missing, terms)
             if numbers.dtype != object and (int(numbers.max()) + 1) * terms >> (NARROW - 1):
                 numbers = numbers.astype(object)
             proposals = numbers.sum(axis=1)
-            found.append(proposals[self._accepted(proposals)])
+            found.append(proposals[self._accepted(proposals, Random(source))])
             missing -= len(found[-1])
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
-    def _accepted(self, sizes: NDArray[Any]) -> NDArray[np.bool_]:
+    def _accepted(self, sizes: NDArray[Any], random: Random) -> NDArray[np.bool_]:
         if self._fine:
-            return _accepted_fine(sizes, self._n, long_words(len(sizes)))
+            return _accepted_fine(sizes, self._n, random.long_words(len(sizes)), random)
         different, which = np.unique(sizes, return_inverse=True)
         thresholds = [_acceptance(s, self._n, self._mode, self._rate) for s in different.tolist()]
-        return coins(thresholds, which.ravel())
+        return coins(thresholds, which.ravel(), random)
 
 
 def _mode(n: int, rate: Fraction) -> int:
@@ -134,14 +134,16 @@ def _product(first: int, end: int) -> int:
     return _product(first, middle) * _product(middle, end)
 
 
-def _accepted_fine(sizes: NDArray[Any], n: int, words: LongWords) -> NDArray[np.bool_]:
+def _accepted_fine(
+    sizes: NDArray[Any], n: int, words: LongWords, random: Random = SYSTEM
+) -> NDArray[np.bool_]:
     """Coins of the probabilities of :func:`_fine_acceptance`, from their first words."""
     # each factor is at least 1 − (n−1)/(s+n); doubles are right to 2^-50, and 2^-40 is taken off
     least = 1 - (n - 1) ** 2 / (sizes.astype(np.float64) + n) - 2.0**-40
     sure = (np.maximum(least, 0.0) * 2.0**53).astype(np.uint64) << np.uint64(11)
     found = words < sure
     for i in np.flatnonzero(~found).tolist():
-        found[i] = below(_fine_acceptance(int(sizes[i]), n), head=int(words[i]))
+        found[i] = below(_fine_acceptance(int(sizes[i]), n), random.bits, int(words[i]))
     return found
 
 
@@ -165,7 +167,7 @@ def _fine_acceptance(s: int, n: int) -> Threshold:
     return threshold
 
 
-def composition(s: int, n: int) -> NDArray[Any]:
+def composition(s: int, n: int, random: Random = SYSTEM) -> NDArray[Any]:
     """Return a uniform way to write s as an ordered sum of n numbers from 0 on.
 
     The bars between the parts are a uniform subset of n − 1 among s + n − 1 places.
@@ -174,24 +176,26 @@ def composition(s: int, n: int) -> NDArray[Any]:
     ----------
     s, n : int
         The sum, and how many parts.
+    random : Random
+        Where randomness comes from.
     """
     places = s + n - 1
     if n == 1:
         return np.array([s], dtype=object)
     if places <= max(1_000, min(MOST_KEYS, 40 * n)):
-        bars: NDArray[Any] = _subset_by_keys(places, n - 1)
+        bars: NDArray[Any] = _subset_by_keys(places, n - 1, random)
     elif places.bit_length() <= NARROW:
-        bars = _distinct(places, n - 1)
+        bars = _distinct(places, n - 1, random)
     elif places.bit_length() <= 2 * NARROW and n - 1 < 1 << 24:
-        bars = _distinct_wide(places, n - 1)
+        bars = _distinct_wide(places, n - 1, random)
     else:
-        bars = np.array(sorted(_floyd(places, n - 1)), dtype=object)
+        bars = np.array(sorted(_floyd(places, n - 1, random)), dtype=object)
     walls = np.concatenate([np.array([-1], dtype=bars.dtype), bars])
     ends = np.concatenate([bars, np.array([places], dtype=bars.dtype)])
     return np.asarray(ends - walls - 1, dtype=object)
 
 
-def compositions(sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+def compositions(sizes: NDArray[np.int64], n: int, random: Random = SYSTEM) -> NDArray[np.int64]:
     """Return a uniform composition into n parts of every size, as rows.
 
     Floyd's subsets, all rows at once: the i-th bar is uniform among the first s + i + 1 places, and
@@ -203,29 +207,31 @@ def compositions(sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
         Below 2^61.
     n : int
         How many parts.
+    random : Random
+        Where randomness comes from.
     """
     bars = np.full((len(sizes), n - 1), -1, dtype=np.int64)
     for i in range(n - 1):
         last = sizes + i
-        drawn = uniform_below(last + 1)
+        drawn = uniform_below(last + 1, random)
         taken = (bars[:, :i] == drawn[:, None]).any(axis=1)
         bars[:, i] = np.where(taken, last, drawn)
     bars.sort(axis=1)
     return np.diff(bars, axis=1, prepend=-1, append=(sizes + n - 1)[:, None]) - 1
 
 
-def _subset_by_keys(places: int, size: int) -> NDArray[np.int64]:
+def _subset_by_keys(places: int, size: int, random: Random = SYSTEM) -> NDArray[np.int64]:
     """The places with the smallest random keys; drawn again if that is not decided."""
     if size == places:
         return np.arange(places)
     while True:
-        keys = long_words(places)
+        keys = random.long_words(places)
         order = np.partition(keys, (size - 1, size))
         if order[size - 1] < order[size]:
             return np.flatnonzero(keys <= order[size - 1])
 
 
-def _distinct(places: int, size: int) -> NDArray[np.int64]:
+def _distinct(places: int, size: int, random: Random = SYSTEM) -> NDArray[np.int64]:
     """Independent uniform places, each replaced while it equals an earlier one (Floyd's, sorted).
 
     Distinct places drawn one after the other, equal ones skipped, are a uniform subset.
@@ -233,7 +239,7 @@ def _distinct(places: int, size: int) -> NDArray[np.int64]:
     bits = np.uint64(64 - places.bit_length())
     found: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     while len(found) < size:
-        drawn = (long_words(2 * (size - len(found)) + 16) >> bits).astype(np.int64)
+        drawn = (random.long_words(2 * (size - len(found)) + 16) >> bits).astype(np.int64)
         drawn = drawn[drawn < places]
         both = np.concatenate([found, drawn])
         _, first = np.unique(both, return_index=True)
@@ -241,7 +247,7 @@ def _distinct(places: int, size: int) -> NDArray[np.int64]:
     return np.sort(found)
 
 
-def _distinct_wide(places: int, size: int) -> NDArray[Any]:
+def _distinct_wide(places: int, size: int, random: Random = SYSTEM) -> NDArray[Any]:
     """The same for places of up to two words: drawn again if any two are equal, which is rare."""
     bits = places.bit_length()
     top, bottom = np.uint64(places >> BITS), np.uint64(places & ((1 << BITS) - 1))
@@ -250,7 +256,7 @@ def _distinct_wide(places: int, size: int) -> NDArray[Any]:
         low = high
         while len(high) < size:
             count = 2 * (size - len(high)) + 16
-            words = long_words(2 * count).reshape(2, count)
+            words = random.long_words(2 * count).reshape(2, count)
             first = words[0] >> np.uint64(2 * BITS - bits) if bits > BITS else words[0] * 0
             second = words[1] >> np.uint64(max(0, BITS - bits))
             kept = (first < top) | ((first == top) & (second < bottom))
@@ -262,9 +268,9 @@ def _distinct_wide(places: int, size: int) -> NDArray[Any]:
             return np.asarray(high.astype(object) * (1 << BITS) + low.astype(object))
 
 
-def _floyd(places: int, size: int) -> set[int]:
+def _floyd(places: int, size: int, random: Random = SYSTEM) -> set[int]:
     chosen: set[int] = set()
     for j in range(places - size, places):
-        t = secrets.randbelow(j + 1)
+        t = random.below(j + 1)
         chosen.add(j if t in chosen else t)
     return chosen

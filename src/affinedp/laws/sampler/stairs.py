@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from affinedp.laws.sampler.coins import ExponentialChoice, Geometric
 from affinedp.laws.sampler.many import NARROW, narrowed, uniform_below
-from affinedp.laws.sampler.words import long_words
+from affinedp.laws.sampler.words import Random, Source, system_bytes
 
 
 class StairsNoise:
     """Independent whole numbers whose probability falls by e^(−rate) every ``width``.
 
     |z| = k · width + j has the weight e^(−rate k) for j < first, and e^(−rate (k + 1)) for the
-    other j < width.  The law is exact; randomness is the operating system's.
+    other j < width.  The law is exact.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class StairsNoise:
             if first < width
         }
 
-    def draw(self, count: int) -> NDArray[Any]:
+    def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
         """Return vectors as rows, Python integers in an object array of shape (count, r).
 
         Parameters
@@ -55,21 +55,21 @@ class StairsNoise:
         for i, step in enumerate(self._steps):
             places.setdefault(step, []).append(i)
         for (width, first), own in places.items():
-            numbers = self._numbers(count * len(own), width, first)
+            numbers = self._numbers(count * len(own), width, first, source)
             drawn[:, own] = numbers.reshape(count, len(own))
         return drawn
 
-    def _numbers(self, count: int, width: int, first: int) -> NDArray[Any]:
+    def _numbers(self, count: int, width: int, first: int, source: Source) -> NDArray[Any]:
         parts: list[NDArray[Any]] = [np.zeros(0, dtype=np.int64)]
-        missing = count
+        missing, random = count, Random(source)
         while missing:
-            down = self._down.draw_narrow(missing)
+            down = self._down.draw_narrow(missing, source)
             low = np.zeros(missing, dtype=np.intp)
             if first < width:
-                low = self._part[width, first].draw_many(missing)
+                low = self._part[width, first].draw_many(missing, random)
             inside = narrowed([0, first])[low]
-            inside = inside + uniform_below(narrowed([first, width - first or 1])[low])
-            negative = long_words(missing) & np.uint64(1) == 1
+            inside = inside + uniform_below(narrowed([first, width - first or 1])[low], random)
+            negative = random.long_words(missing) & np.uint64(1) == 1
             parts.append(signed(down, inside, negative, width))
             missing -= len(parts[-1])
         return np.concatenate(parts)
