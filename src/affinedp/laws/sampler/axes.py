@@ -41,6 +41,8 @@ class AxesNoise:
         ----------
         count : int
             How many.
+        source : callable
+            Gives random bytes.
         """
         drawn: NDArray[Any] = np.empty((count, self._dimension), dtype=object)
         for places, noise in self._noises:

@@ -76,6 +76,8 @@ class ConeNoise:
         ----------
         count : int
             How many.
+        source : callable
+            Gives random bytes.
         """
         size = self._dimension
         steps = self._geometric.draw_narrow(count * size, source).reshape(count, size)

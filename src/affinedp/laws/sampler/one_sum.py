@@ -58,6 +58,8 @@ class OneSumNoise:
         ----------
         count : int
             How many.
+        source : callable
+            Gives random bytes.
         """
         sizes, n, random = self._sizes(count, source), self._n, Random(source)
         if sizes.dtype != object and count > 1 and n <= MOST_TOGETHER:

@@ -49,6 +49,8 @@ class StairsNoise:
         ----------
         count : int
             How many.
+        source : callable
+            Gives random bytes.
         """
         drawn: NDArray[Any] = np.empty((count, len(self._steps)), dtype=object)
         places: dict[tuple[int, int], list[int]] = {}
