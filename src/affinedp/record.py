@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse, real_array
+from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
 from affinedp.domains.outputs import output_equations
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part, digest

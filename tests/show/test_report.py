@@ -19,9 +19,8 @@ from affinedp.laws.curves import GaussianCurve
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import build
 from affinedp.show.baseline import Baseline
-from affinedp.show.levels import groups_of
 from affinedp.show.opening import allowed_guess, best_guess, percent
-from affinedp.show.page import Report, round_up
+from affinedp.show.page import Report, groups_of, round_up
 from affinedp.show.plot import plot, strongest
 from affinedp.show.report import report
 from affinedp.strategies.dense import Dense

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import over_one_denominator
 from affinedp.exact.rational import BigIntegers
 
 MANTISSA = 53
@@ -207,25 +208,28 @@ class RationalRow:
         total, divisor = self._quotient(points, 0)
         return None if np.any(total % divisor) else np.asarray(total // divisor, dtype=object)
 
-    def _quotient(self, points: FloatArray, exponent: int) -> tuple[NDArray[Any], int]:
+    def _quotient(self, points: FloatArray, exponent: int) -> tuple[BigIntegers, int]:
         """Whole numbers and what to divide them by, for steps of ``2**exponent``."""
-        values = points[:, self.places]
-        steps = np.ldexp(values, -exponent)
-        largest = np.abs(steps).max(initial=1.0)
-        weight = sum(map(abs, self.numerators.tolist())) + self.denominator
-        # what is far below the grid comes out as 0
-        kept = np.array_equal(steps, np.rint(steps)) and np.array_equal(steps == 0, values == 0)
-        if largest < 2.0**_WORD and kept:
-            reach = (int(largest) + 1) * weight + abs(self.start)
-            kind: Any = np.int64 if reach >> (_WORD - 1) == 0 else object
-            whole = steps.astype(np.int64).astype(kind)
-            return whole @ self.numerators.astype(kind) - self.start, self.denominator
-        # values are whole numbers of 53 bits, times powers of two
-        mantissa, length = np.frexp(values)
-        whole = np.ldexp(mantissa, MANTISSA).astype(np.int64).astype(object)
-        lowest = int(length.min(where=values != 0, initial=2000)) - MANTISSA
-        shift = np.maximum(length - MANTISSA - lowest, 0)
-        total = (whole << shift.astype(object)) @ self.numerators
-        finer = exponent - lowest
-        total = (total << max(-finer, 0)) - (self.start << max(finer, 0))
-        return total, self.denominator << max(finer, 0)
+        values, below = over_one_denominator(points[:, self.places])
+        divisor = self.denominator * below << max(exponent, 0)
+        more = 1 << max(-exponent, 0)
+        start = self.start * below * more
+        largest = int(np.abs(values).max(initial=1)) * more
+        weight = sum(map(abs, self.numerators.tolist()))
+        small = values.dtype != object and (largest * weight + abs(start) + divisor) >> _WORD == 0
+        kind: Any = np.int64 if small else object
+        return (values.astype(kind) * more) @ self.numerators.astype(kind) - start, divisor
+
+
+def nearest_steps(values: FloatArray, exponent: int) -> BigIntegers:
+    """Return the multiples of ``2**exponent`` nearest to what doubles stand for, halves up.
+
+    Examples
+    --------
+    >>> nearest_steps(np.array([0.1, 2.5]), -1).tolist(), nearest_steps(np.array([0.1]), -70)[0]
+    ([0, 5], 118059162071741130342)
+    """
+    whole, below = over_one_denominator(values)
+    twice = whole.astype(object) << max(1 - exponent, 0)
+    divisor = below << max(exponent - 1, 0)
+    return np.asarray((twice // divisor + 1) // 2, dtype=object)

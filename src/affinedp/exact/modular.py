@@ -1,10 +1,10 @@
 """Linear algebra modulo primes: fast, without growth, and without rounding.
 
-Coefficients are rational numbers (a double is one too), so whether a combination of them vanishes
-is a question about integers.  Modulo a prime it has a cheap answer: a true zero is always zero, and
-anything else is zero only if the prime divides it.  Two primes of 31 bits are drawn for every set
-of equations from a hash of them, so a number of a thousand bits passes for zero with probability
-below 10⁻¹².
+Coefficients are rational numbers (what a double stands for is one, too), so whether a combination
+of them vanishes is a question about integers.  Modulo a prime it has a cheap answer: a true zero is
+always zero, and anything else is zero only if the prime divides it.  Two primes of 31 bits are
+drawn for every set of equations from a hash of them, so a number of a thousand bits passes for zero
+with probability below 10⁻¹².
 
 Which entries move together, which are public and what a circuit is made of all follow from the
 zeros of X in the canonical form ``[I | X]`` and of its minors: :class:`ModularForm` holds them.
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
 from affinedp.errors import DoubtfulZeroError
 from affinedp.exact.canonical import Canonical
-from affinedp.exact.numbers import Rows
+from affinedp.exact.numbers import Rows, meaning
 from affinedp.exact.rational import Tableau
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ PRIME = 2**31 - 1
 # Primes that decide together, and how many are tried.
 PRIMES = 2
 MOST_DRAWS = 64
-# A double is an integer of this many bits times a power of two.
-MANTISSA = 53
 # Equations with a smaller share of nonzeros than this are eliminated as sparse ones.
 SPARSE_SHARE = 0.1
 
@@ -116,13 +114,10 @@ def residues_of_rationals(values: Sequence[Fraction], prime: int) -> Residues:
 
 
 def residues_of_floats(values: FloatArray, prime: int) -> Residues:
-    """Return doubles, which are exact numbers, modulo a prime."""
-    mantissa, exponent = np.frexp(values)
-    integer = np.ldexp(mantissa, MANTISSA).astype(np.int64) % prime
-    met, place = np.unique(exponent, return_inverse=True)
-    powers = [pow(2, e - MANTISSA, prime) for e in met.tolist()]
-    shift = np.array(powers, dtype=np.int64)[place].reshape(values.shape)
-    return np.asarray(integer * shift % prime)
+    """Return the numbers that doubles stand for modulo a prime."""
+    met, place = np.unique(values, return_inverse=True)
+    found = residues_of_rationals([meaning(value) for value in met.tolist()], prime)
+    return np.asarray(found[place].reshape(values.shape))
 
 
 def inverses(values: Residues, prime: int = PRIME) -> Residues:
@@ -370,7 +365,7 @@ class ModularForm:
 def modular_form(matrix: Matrix, exact: Rows | None, canonical: Canonical) -> ModularForm:
     """Return X modulo primes for independent equations, in rational numbers where they are known.
 
-    Otherwise every coefficient is the double that it is.
+    Otherwise every coefficient is what its double stands for.
     """
     primes: list[int] = []
     found: list[sparse.csr_array] = []

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense, rank_of
+from affinedp.exact.dyadic import nearest_steps
+from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import BigIntegers, reduce_exactly
 from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.shared import SharedPart
@@ -62,7 +64,7 @@ class Combinations:
             The grid of t.
         """
         finer = EXTRA_BITS + math.frexp(self.weight)[1]
-        read = _integers(np.rint(np.ldexp(entries, finer - exponent)))
+        read = nearest_steps(entries, exponent - finer)
         total: BigIntegers = self.numerators @ read
         divisor = np.array([2 * q << finer for q in self.denominators], dtype=object)[:, None]
         rounded: BigIntegers = (2 * total + divisor // 2) // divisor
@@ -118,7 +120,7 @@ def _exact_slope(strategy: Matrices, shared: SharedPart | None) -> list[dict[int
     for outputs in dense(strategy.query):
         total: dict[int, Fraction] = {}
         for entry in np.flatnonzero(outputs).tolist():
-            weight = Fraction(float(outputs[entry]))
+            weight = meaning(float(outputs[entry]))
             for place, value in kernel[entry].items():
                 parts = {place: Fraction(1)} if place in column else follows[place]
                 for hidden_place, part in parts.items():
@@ -164,7 +166,3 @@ def _forward(rows: list[dict[int, Fraction]], count: int) -> list[tuple[int, dic
                         other[j] = other.get(j, Fraction(0)) - factor * value
         done.append((column, row))
     return done
-
-
-def _integers(values: FloatArray) -> BigIntegers:
-    return np.asarray(np.frompyfunc(int, 1, 1)(values), dtype=object)

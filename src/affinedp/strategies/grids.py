@@ -11,12 +11,13 @@ import numpy as np
 
 from affinedp.arrays import IntArray, Matrix
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.laws.bodies import Bodies, PartNoise, PartsNoise, SumPart, grid_exponents
 from affinedp.laws.curves import Curve
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.sampler.stairs import StairsNoise
-from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whole_variance
+from affinedp.laws.staircase import Staircase, whole_top, whole_variance
+from affinedp.laws.stairs import best_whole_first
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.exact_moves import exact_move
 from affinedp.strategies.base import Promised
@@ -198,7 +199,7 @@ def stairs_grid(
             )
         off = sum((abs(c) for c in rows[0].values()), Fraction(0)) * Fraction(2 * bound * EPS)
         spare[0] += off / units[0]
-    stated = [readable(width) for width in law.widths.tolist()]
+    stated = [meaning(width) for width in law.widths.tolist()]
     widths = [1] * len(units)
     for move in _moves(adjacency, coordinates):
         for i, moved in enumerate(map(abs, move)):
@@ -211,7 +212,9 @@ def stairs_grid(
     ]
     factor = max(
         math.sqrt(whole_variance(width, first, law.rate) / variance) * float(unit)
-        for width, first, unit, variance in zip(widths, firsts, units, law.each.tolist())
+        for width, first, unit, variance in zip(
+            widths, firsts, units, law.variance_of_each.tolist()
+        )
     )
     if factor > 1 + MOST_WIDENED:
         raise AffineDPError(
