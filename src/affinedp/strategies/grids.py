@@ -16,8 +16,8 @@ from affinedp.laws.bodies import Bodies, PartNoise, PartsNoise, SumPart, grid_ex
 from affinedp.laws.curves import Curve
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.sampler.stairs import StairsNoise
-from affinedp.laws.staircase import Staircase, whole_top, whole_variance
-from affinedp.laws.stairs import best_whole_first
+from affinedp.laws.staircase import Staircase
+from affinedp.laws.stairs import best_whole_first, whole_top, whole_variance
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.exact_moves import exact_move
 from affinedp.strategies.base import Promised
