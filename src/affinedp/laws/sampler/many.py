@@ -25,7 +25,7 @@ def narrowed(numbers: Any) -> NDArray[Any]:
 
 
 def uniform_below(limits: NDArray[Any], random: Random = SYSTEM) -> NDArray[Any]:
-    """Return uniform whole numbers, each from 0 to its limit − 1; limits of int64 are below 2^62."""
+    """Return uniform whole numbers from 0 to their limits − 1; limits of int64 are below 2^62."""
     if limits.dtype == object:
         found: NDArray[Any] = np.empty(len(limits), dtype=object)
         found[:] = [random.below(limit) for limit in limits.tolist()]
