@@ -292,6 +292,13 @@ def laplace_delta(shift: FloatArray, epsilon: float) -> float:
     ``P_j(u) = −2 Σ_i c_i (u/2)^{r−1−i}/(r−1−i)!`` and c_i are the coefficients of
     ``(1+q)^{r−j−1} (q−1)^{j−1}``.  For r = 1 this is 1 − e^{(ε−a)/2}.
 
+    Parameters
+    ----------
+    shift : array, shape (r,)
+        How far each noise coordinate moves, in units of its scale.
+    epsilon : float
+        ε, at least 0.
+
     Examples
     --------
     >>> round(laplace_delta(np.array([1.0]), 0.5), 6)  # 1 - exp(-1/4)
