@@ -305,13 +305,7 @@ def checked_rate(rate: Any) -> float:
 
 
 def connected_parts(matrix: Matrix) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield rows and columns of a matrix that are connected by entries; one may be empty.
-
-    Parameters
-    ----------
-    matrix : matrix
-        Dense or sparse.
-    """
+    """Yield rows and columns of a matrix that are connected by entries; one may be empty."""
     import scipy.sparse as sparse
     from scipy.sparse.csgraph import connected_components
 
