@@ -16,12 +16,14 @@ from rich.cells import cell_len
 import affinedp as adp
 from affinedp.errors import MissingExtraError
 from affinedp.laws.curves import GaussianCurve
+from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import build
 from affinedp.show.baseline import Baseline
 from affinedp.show.opening import allowed_guess, best_guess, percent
 from affinedp.show.page import Report, groups_of, round_up
 from affinedp.show.plot import plot, strongest
 from affinedp.show.report import report
+from affinedp.strategies.dense import Dense
 from affinedp.tables import MarginRelease, TableRelease, with_total_rows
 from oracles import brute_force_sensitivity
 
@@ -184,7 +186,8 @@ def test_too_many_circuits_leave_the_baseline_out():
         "gaussian", 1.0, False, adjacency.words, "Theorem 1: a bound", GaussianCurve(1.0)
     )
     identity = np.eye(M.n)
-    m = adp.Mechanism(adjacency, identity, identity, identity, "gaussian", guarantee, M.names)
+    m = adp.Mechanism(adjacency, Dense(M, identity, identity, M.names), Gaussian())
+    m.__dict__["guarantee"] = guarantee
     r = report(m)
     stated = dict(r.totals)["against i.i.d."]
     assert stated.startswith("not available: the circuits of these equations are too many")

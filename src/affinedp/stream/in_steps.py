@@ -20,8 +20,7 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import exact_number, meaning, real_array
 from affinedp.laws.sampler import draw_integers
 from affinedp.promise.guarantee import Guarantee
-from affinedp.record import MechanismRecord
-from affinedp.release.plan import checked_bound
+from affinedp.record import MechanismRecord, checked_bound
 from affinedp.stream.follow import followings
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 from affinedp.stream.triangular import restored, step_plan
@@ -111,7 +110,7 @@ class ReleaseInSteps:
                     )
 
         self._run = Run(state, STEPS, begin, check, asked)
-        read, follow = followings(mechanism.manifold, mechanism.query, order)
+        read, follow = followings(mechanism.manifold, mechanism.strategy.query, order)
         record = self._run.settings["plan"]
         self._plan = restored(record, follow if len(record["read"]) == len(read) else {})
         self._place = {i: place for place, i in enumerate(self._plan.read)}

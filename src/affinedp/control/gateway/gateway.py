@@ -37,7 +37,7 @@ from affinedp.control.sensors.sensor import (
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler.single import SingleNoise, hashed_bytes
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 
 logger = logging.getLogger(__name__)

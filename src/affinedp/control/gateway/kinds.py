@@ -37,7 +37,7 @@ from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 # Steps that a gateway keeps of noise without an end; older ones are not sent again.
 KEPT = 4096

@@ -41,7 +41,7 @@ from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.powers import growth_exponent
 from affinedp.errors import AffineDPError
-from affinedp.release.plan import GRID_BITS, SHARE
+from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
 
 # Published are multiples of τ / 2^PUBLISHED_BITS.
 PUBLISHED_BITS = 2
