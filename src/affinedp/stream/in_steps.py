@@ -110,7 +110,7 @@ class ReleaseInSteps:
                     )
 
         self._run = Run(state, STEPS, begin, check, asked)
-        read, follow = followings(mechanism.manifold, mechanism.strategy.query, order)
+        read, follow = followings(mechanism.manifold, mechanism.dense.query, order)
         record = self._run.settings["plan"]
         self._plan = restored(record, follow if len(record["read"]) == len(read) else {})
         self._place = {i: place for place, i in enumerate(self._plan.read)}
