@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from affinedp.arrays import Matrix
 from affinedp.bodies.noise import BODY_LAWS, noise_of
-from affinedp.budget.charges import Rows
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, Rows
 from affinedp.errors import AffineDPError
 from affinedp.feedback.steps import ReleaseInSteps
 from affinedp.files.mechanisms import load_mechanism, save_mechanism

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import affinedp as adp
+from affinedp.budget.events import LedgerUnreachableError
 from affinedp.budget.ledger import Ledger, LedgerError
-from affinedp.budget.state import LedgerUnreachableError
 from affinedp.cli import app as cli
 from affinedp.cli import exits
 

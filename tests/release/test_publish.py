@@ -178,7 +178,7 @@ def test_pandas_is_matched_by_name(mechanisms):
             m.release(broken)
 
 
-class Purse:
+class Purse(adp.Ledger):
     """A ledger that only counts."""
 
     def __init__(self):

@@ -31,8 +31,7 @@ def ledger_create(
 ) -> None:
     """Start the budget of one secret; an existing one is never touched."""
     from affinedp.budget.address import without_password
-    from affinedp.budget.ledger import Ledger
-    from affinedp.budget.opening import ledger_exists
+    from affinedp.budget.ledger import Ledger, ledger_exists
 
     if ledger_exists(path):
         raise AffineDPError(f"{visible(without_password(path))} exists already")
@@ -115,10 +114,8 @@ def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
 
 def _noise(entry: LedgerEntry) -> str:
     """Which noise it was, and as what it is counted, if that has another name."""
-    from affinedp.budget.state import NOT_SAID
-
     losses = ", ".join(_loss(law, s) for law, s in entry.losses)
-    counted = {law for law, _ in entry.losses} | {NOT_SAID}
+    counted = {law for law, _ in entry.losses}
     return losses if entry.law in counted else f"{visible(entry.law)}, counted as {losses}"
 
 
@@ -134,8 +131,13 @@ def ledger_check(path: LedgerFile, as_json: AsJson = False) -> None:
     """Verify the whole ledger; exit code 1 if something is wrong with it."""
     import warnings
 
-    from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
-    from affinedp.budget.opening import ledger_exists, missing
+    from affinedp.budget.ledger import (
+        Ledger,
+        LedgerError,
+        LedgerWarning,
+        ledger_exists,
+        missing,
+    )
 
     if not ledger_exists(path):
         raise AffineDPError(visible(missing(path)))

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.charges import Rows, charged_releases
-from affinedp.budget.confirming import confirm
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, Rows, charged_releases, checked_ledger, paying
 from affinedp.equations.manifold import ON_MANIFOLD
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
@@ -72,11 +70,7 @@ def publish(
         Who draws.
     """
     check_sampler(plan, sampler)
-    if ledger is not None and not hasattr(ledger, "charge"):
-        raise AffineDPError(
-            f"ledger must be a Ledger, not {type(ledger).__name__}: open it with "
-            "affinedp.Ledger(path)"
-        )
+    checked_ledger(ledger)
     x = held(x)
     early = None
     if isinstance(plan, KNormPlan):
@@ -90,22 +84,15 @@ def publish(
     releases = 1
     if ledger is not None or rows is not None:
         releases = charged_releases(len(points), rows)
-    entry = None
-    if ledger is not None:
-        entry = ledger.charge(
-            mechanism.guarantee,
-            fingerprint=mechanism.fingerprint,
-            label=label,
-            releases=releases,
-        )
-    if isinstance(plan, KNormPlan):
-        noisy = steps + early
-    elif sampler == "opendp":
-        noisy = steps + opendp_integers(plan.law, plan.scale, steps.shape)
-    else:
-        noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
-    published = shared + plan.publish(noisy)
-    confirm(ledger, entry)
+    key = mechanism.fingerprint
+    with paying(ledger, mechanism.guarantee, fingerprint=key, label=label, releases=releases):
+        if isinstance(plan, KNormPlan):
+            noisy = steps + early
+        elif sampler == "opendp":
+            noisy = steps + opendp_integers(plan.law, plan.scale, steps.shape)
+        else:
+            noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
+        published = shared + plan.publish(noisy)
     return wrap(published)
 
 
