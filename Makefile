@@ -60,7 +60,7 @@ test-cluster: $(VENV)/cluster.stamp
 		tests/release/test_parts.py tests/tables/test_in_parts.py tests/tables/test_engine_counts.py
 
 # the rooms that every promise rests on, without the tests that take a second or more
-FAST := -m "not slow" $(addprefix tests/,equations neighbours promise files show release budget cli \
+FAST := -m "not slow" $(addprefix tests/,domains neighbours promise files show release budget cli \
 	test_package.py test_rooms.py)
 
 fast: check

@@ -25,9 +25,9 @@ BEFORE = os.environ.get("AFFINEDP_BEFORE")
 # The far end: it answers every message at once, with the same JSON that the cloud uses.
 ECHO = """
 import sys, threading
-from affinedp.control.processes.messages import decode, encode
-from affinedp.wire.connection import Connection
-from affinedp.wire.broker import Broker
+from affinedp.mqtt.loop_messages import decode, encode
+from affinedp.mqtt.connection import Connection
+from affinedp.mqtt.broker import Broker
 
 def answer(message):
     said = decode(message.payload, "y", 1)
@@ -71,9 +71,9 @@ print(1e3 * statistics.median(taken), 1e3 * cut, len(taken) / (times[-1] - times
 GATEWAY = """
 import sys, threading
 from affinedp.control import Gateway, TrajectoryMechanism
-from affinedp.wire.line import Place
-from affinedp.control.processes.gateway import run_gateway
-from affinedp.wire.broker import Broker
+from affinedp.mqtt.process import Place
+from affinedp.mqtt.gateway_process import run_gateway
+from affinedp.mqtt.broker import Broker
 import logging
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 broker = Broker.parse(sys.argv[1])
@@ -101,9 +101,8 @@ def _process(program: str, *arguments: object, sources: str | None = None) -> It
 
 def _round_trips(address: str) -> tuple[list[float], float]:
     """Seconds from sending to receiving, at a steady rate; and how many came back per second."""
-    from affinedp.wire.broker import Broker
-    from affinedp.wire.client import Message
-    from affinedp.wire.connection import Connection
+    from affinedp.mqtt.broker import Broker
+    from affinedp.mqtt.connection import Connection, Message
 
     count = int(RATE * SECONDS)
     sent = [0.0] * count
@@ -149,7 +148,7 @@ def _sends(noise: str, sources: str | None) -> tuple[float, float, float]:
 def run() -> str:
     """Return the Markdown section."""
     from affinedp.control import design_output_noise
-    from affinedp.wire.local_broker import local_broker
+    from affinedp.mqtt.local_broker import local_broker
 
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     places: dict[str, tuple[str | None, str | None]] = {

@@ -72,9 +72,8 @@ def starts() -> list[str]:
 
 def _messages(kind: str) -> tuple[float, float, float]:
     """Median and 99 % of a round trip in milliseconds, and messages per second in a burst."""
-    from affinedp.wire.client import Message
-    from affinedp.wire.connection import Connection
-    from affinedp.wire.local_broker import local_broker
+    from affinedp.mqtt.connection import Connection, Message
+    from affinedp.mqtt.local_broker import local_broker
 
     with tempfile.TemporaryDirectory() as folder, local_broker(Path(folder), kind) as broker:  # type: ignore[arg-type]
         times = []

@@ -27,7 +27,7 @@ import numpy as np
 
 from affinedp.control import ClosedLoop, TrajectoryMechanism
 from affinedp.control.loop.loop_file import LoopFile, read_loop
-from affinedp.wire.local_broker import local_broker
+from affinedp.mqtt.local_broker import local_broker
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -139,3 +139,18 @@ def test_missing_accounting(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
     with pytest.raises(MissingExtraError, match=r"pip install .*\[accounting\]"):
         adp.compose([g, g]).delta(0.5)
+
+
+def test_missing_opendp_is_named_before_anything_is_charged(monkeypatch, tmp_path):
+    for name in [name for name in sys.modules if name.split(".")[0] == "opendp"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opendp", None)
+    made = adp.iid_noise(adp.AffineManifold([[1, -1]]), law="laplace", epsilon=1.0)
+    budget = adp.Ledger(tmp_path / "budget.db", epsilon=2.0, protects="one person")
+    with budget, pytest.raises(MissingExtraError, match=r"pip install .*\[opendp\]"):
+        made.release([0, 0], ledger=budget, sampler="opendp")
+    with adp.Ledger(tmp_path / "budget.db") as budget:
+        assert not budget.history()
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[opendp\]"):
+        made.make_measurement()
+    made.release([0, 0])  # our own sampler needs nothing else

@@ -173,3 +173,22 @@ def test_hashes_keep_neighbouring_values_apart() -> None:
     assert digest(1) != digest(True)
     assert digest(0.0) == digest(-0.0)
     assert digest(np.zeros((2, 3))) != digest(np.zeros((3, 2)))
+
+
+@dataclass(frozen=True, eq=False)
+class Twins(Part):
+    kind = "tests.twins"
+    first: Leaf
+    second: Leaf
+    third: Branch
+
+
+def test_a_part_that_occurs_again_is_written_once() -> None:
+    shared = leaf()
+    record = Twins(shared, shared, Branch(shared)).record()
+    assert record["second"] == record["third"]["leaf"] == {"again": 0}
+    back = restored(json.loads(json.dumps(record)), Twins)
+    assert back.first is back.second is back.third.leaf
+    for place in (1, -1, True, "0"):
+        with pytest.raises(StorageError):
+            restored({**record, "second": {"again": place}}, Twins)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import wraps
@@ -344,3 +344,9 @@ def linked(first: IntArray, second: IntArray, count: int) -> IntArray:
         if np.array_equal(found, root):
             return np.asarray(np.unique(root, return_inverse=True)[1])
         root = found
+
+
+def some(items: Sequence[str], most: int = 8) -> str:
+    """List a few items in words."""
+    shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]

@@ -17,9 +17,9 @@ from affinedp.bodies.combination_reach import body_reach, independent_reach
 from affinedp.bodies.laplace_reach import laplace_reach, laplace_total_reach
 from affinedp.bodies.noise import BODY_LAWS, free_coordinates
 from affinedp.bodies.normal_reach import each_of, normal_reach
-from affinedp.bodies.products import careful_product
 from affinedp.bodies.ranks import DOUBT, safe_rank
 from affinedp.errors import AffineDPError
+from affinedp.exact.rounding import careful_product
 from affinedp.promise.verification import Law
 from affinedp.record import MechanismRecord
 

@@ -108,13 +108,12 @@ class Part:
         return cls(**fields)
 
     def record(self) -> dict[str, Any]:
-        """Return kind and fields as JSON values; arrays carry a hash."""
-        if "kind" not in type(self).__dict__:
-            raise AffineDPError(
-                f"{type(self).__qualname__} has no kind of its own, and would be read back as "
-                f"{self.kind!r}: give the class a kind"
-            )
-        return {"kind": self.kind, **{name: _plain(v) for name, v in self.fields().items()}}
+        """Return kind and fields as JSON values; arrays carry a hash.
+
+        A part that occurs again, such as the domain that neighbours and strategy share, is
+        written once.
+        """
+        return _recorded(self, {})
 
     @cached_property
     def key(self) -> str:
@@ -132,7 +131,7 @@ def restored(record: Any, wanted: type[PartType]) -> PartType:
     wanted : type
         What it must be.
     """
-    found = _value(record, 0)
+    found = _value(record, 0, [])
     if not isinstance(found, wanted):
         raise StorageError(f"a {wanted.__name__.lower()} is wanted, not {_kind_of(record)}")
     return found
@@ -178,10 +177,24 @@ def frozen(array: Any) -> Matrix:
 # ---------------------------------------------------------------------- to records
 
 
-def _plain(value: Any) -> Any:
+def _recorded(part: Part, seen: dict[int, tuple[int, Part]]) -> dict[str, Any]:
+    """A part as JSON holds it; ``seen`` are the parts that were finished before, in order."""
+    if id(part) in seen:
+        return {"again": seen[id(part)][0]}
+    if "kind" not in type(part).__dict__:
+        raise AffineDPError(
+            f"{type(part).__qualname__} has no kind of its own, and would be read back as "
+            f"{part.kind!r}: give the class a kind"
+        )
+    fields = {name: _plain(value, seen) for name, value in part.fields().items()}
+    seen[id(part)] = len(seen), part  # kept alive, so that no other part has its id
+    return {"kind": part.kind, **fields}
+
+
+def _plain(value: Any, seen: dict[int, tuple[int, Part]]) -> Any:
     """A value as JSON holds it, exactly."""
     if isinstance(value, Part):
-        return value.record()
+        return _recorded(value, seen)
     if is_sparse(value):
         entries = value.tocoo()
         data = np.stack([entries.row, entries.col, entries.data]).astype("<f8")
@@ -192,11 +205,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Fraction):
         return {"fraction": [str(value.numerator), str(value.denominator)]}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_plain(one, seen) for one in value]
     if isinstance(value, Mapping):
-        return {"map": [[_plain(name), _plain(one)] for name, one in value.items()]}
+        return {"map": [[_plain(name, seen), _plain(one, seen)] for name, one in value.items()]}
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return _plain(value.item(), seen)
     if isinstance(value, float) and not math.isfinite(value):
         raise StorageError(f"{value} cannot be saved")
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 53:
@@ -225,11 +238,12 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
 # ---------------------------------------------------------------------- from records
 
 
-def _value(record: Any, depth: int) -> Any:
+def _value(record: Any, depth: int, made: list[Part]) -> Any:
+    """What a record says; ``made`` are the parts that were finished before, in order."""
     if depth > MOST_NESTED:
         raise StorageError("parts are nested too deeply")
     if isinstance(record, list):
-        return tuple(_value(one, depth + 1) for one in record)
+        return tuple(_value(one, depth + 1, made) for one in record)
     if not isinstance(record, Mapping):
         return record
     if "array" in record:
@@ -237,13 +251,20 @@ def _value(record: Any, depth: int) -> Any:
     if "fraction" in record:
         return _fraction(record)
     if "map" in record:
-        return _map(record["map"], depth)
-    kind = Part.kinds.get(record.get("kind", ""))
+        return _map(record["map"], depth, made)
+    if "again" in record:
+        place = record["again"]
+        if type(place) is not int or not 0 <= place < len(made):
+            raise StorageError("a record refers to a part that it does not hold")
+        return made[place]
+    kind = Part.kinds.get(str(record.get("kind", "")))
     if kind is None:
         raise StorageError(
             f"{_kind_of(record)} is not known here: import the module that defines it first"
         )
-    return kind.from_fields({k: _value(v, depth + 1) for k, v in record.items() if k != "kind"})
+    fields = {k: _value(v, depth + 1, made) for k, v in record.items() if k != "kind"}
+    made.append(kind.from_fields(fields))
+    return made[-1]
 
 
 def _kind_of(record: Any) -> str:
@@ -251,15 +272,15 @@ def _kind_of(record: Any) -> str:
     return repr(str(kind)[:60])
 
 
-def _map(pairs: Any, depth: int) -> dict[Any, Any]:
+def _map(pairs: Any, depth: int, made: list[Part]) -> dict[Any, Any]:
     if not isinstance(pairs, list) or any(not isinstance(p, list) or len(p) != 2 for p in pairs):
         raise StorageError("a map is a list of pairs")
-    names = [_value(name, depth + 1) for name, _ in pairs]
+    names = [_value(name, depth + 1, made) for name, _ in pairs]
     if any(not isinstance(name, str | int | tuple) for name in names) or len(set(names)) < len(
         names
     ):
         raise StorageError("a map has names that are not possible")
-    return {name: _value(one, depth + 1) for name, (_, one) in zip(names, pairs)}
+    return {name: _value(one, depth + 1, made) for name, (_, one) in zip(names, pairs)}
 
 
 def _fraction(record: Mapping[str, Any]) -> Fraction | int:

@@ -12,8 +12,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.bodies.noise import BODY_LAWS, KNormNoise, body_points, noise_of, noise_span
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.outputs import output_equations
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.outputs import output_equations
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.guarantee import Guarantee

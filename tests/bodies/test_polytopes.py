@@ -13,12 +13,11 @@ from scipy.spatial import ConvexHull
 from affinedp.bodies import hull as hulls
 from affinedp.bodies import one_sum
 from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.exact import adjugate, hermite_diagonal, readable
 from affinedp.bodies.hull import TooLargeBodyError, symmetric_hull
-from affinedp.bodies.lattice import image_lattice, whole_kernel, whole_solution
 from affinedp.bodies.noise import KNormNoise, body_points, noise_span
 from affinedp.bodies.polytope import Polytope
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import adjugate
 
 
 def exchanges(n):
@@ -178,30 +177,6 @@ def test_neighbours_on_the_lattice_differ_by_their_gauge_at_most(moves):
             assert abs(there - here) <= body.gauge(move) <= 1
             attained.add(there - here)
     assert max(attained) == 1
-
-
-def test_lattices_of_whole_points():
-    rows = np.array([[2.0, 4.0, -6.0, 1.0], [0.0, 3.0, 3.0, 3.0]])
-    kernel = np.array(whole_kernel(rows, None)).T
-    assert not (rows @ kernel).any()
-    # saturated: every whole point of the kernel is a whole combination
-    for x in itertools.product(range(-6, 7), repeat=4):
-        if not (rows @ x).any():
-            weights = np.linalg.lstsq(kernel, np.array(x, dtype=float), rcond=None)[0]
-            np.testing.assert_allclose(weights, np.rint(weights), atol=1e-9)
-    image = image_lattice([[1, 0], [0, 1]], [{0: F(2)}, {0: F(1), 1: F(3)}])
-    assert abs(adjugate([[int(c) for c in column] for column in image])[0]) == 6
-    solution = whole_solution(rows, np.array([-3.0, -6.0]), None)
-    assert solution is not None
-    assert (rows @ [float(c) for c in solution]).tolist() == [3.0, 6.0]
-    assert whole_solution(np.array([[2.0, 4.0]]), np.array([-3.0]), None) is None
-    assert hermite_diagonal([(1, 0), (0, 1)]) == [1, 1]
-
-
-def test_numbers_are_read_as_what_they_stand_for():
-    assert readable(2 / 3) == F(2, 3)
-    assert readable(0.07) == F(7, 100)
-    assert readable(math.pi) == F(math.pi)
 
 
 def test_blocks_are_independent_noises():

@@ -8,11 +8,12 @@ from typer.testing import CliRunner
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.consensus import consensus_app, read_neighbours, read_value
 from affinedp.consensus.agents.agent import Agent
-from affinedp.consensus.agents.message import AgentMessage, encode
+from affinedp.consensus.agents.message import AgentMessage
 from affinedp.consensus.agents.noise import AgentNoise
 from affinedp.errors import AffineDPError
-from affinedp.wire.broker import Broker
-from affinedp.wire.connection import Connection
+from affinedp.mqtt.agent_messages import encode
+from affinedp.mqtt.broker import Broker
+from affinedp.mqtt.connection import Connection
 from brokers import PATIENCE, Command, Mosquitto, certificates, free_port, private_broker
 
 NOISE = ("--epsilon", 1, "--delta", 0.01)

@@ -14,8 +14,8 @@ from affinedp.cli.control import control_app
 from affinedp.control import TrajectoryMechanism
 from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError, install_command
-from affinedp.wire.broker import Broker
-from affinedp.wire.connection import Connection
+from affinedp.mqtt.broker import Broker
+from affinedp.mqtt.connection import Connection
 from brokers import PATIENCE, Command, Mosquitto, certificates, free_port, private_broker, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -138,7 +138,7 @@ def test_privacy_may_be_left_out(file):
         ("constant = [1, 0]", "constant = [1]", "[reference] constant has shape"),
         ("constant = [1, 0]", "samples = [[1, 0]]", "must hold 5 (t = 0, …, 4) of 2"),
         ("constant = [1, 0]", 'samples = "r.csv"', "[reference] samples must be a list"),
-        ("constant = [1, 0]", "file = [[1, 0]]", "[reference] file must be the name"),
+        ("constant = [1, 0]", "file = [[1, 0]]", "[reference] file must be a name"),
         ("constant = [1, 0]", 'file = "r.csv"', "[reference] file: r.csv does not exist"),
         ("epsilon = 1.0", "epsilon = -1", "[privacy] epsilon must be at least 0"),
         ("delta = 0.01", "delta = 1", "[privacy] delta must be at least 0 and less"),
@@ -279,6 +279,7 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
             published = spy.receive(PATIENCE)
             assert published is not None
             assert first.end(signal.SIGINT) == 0, first.said
+            assert b"the gateway is gone" in spy.receive(PATIENCE).payload
             assert "stopped, 1 of 4" in first.said
             environment = {"AFFINEDP_MQTT_PASSWORD": "right"}
             more = ("--username", "plant", "--linger", 0.2)

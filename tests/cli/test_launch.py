@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 from affinedp.cli.consensus import consensus_app
 from affinedp.consensus import PrivateConsensus, write_network
 from affinedp.consensus.agents.agent import read_state
-from affinedp.consensus.agents.message import AgentMessage, encode
+from affinedp.consensus.agents.message import AgentMessage
 from affinedp.errors import AffineDPError
-from affinedp.wire.broker import Broker
-from affinedp.wire.connection import Connection
+from affinedp.mqtt.agent_messages import encode
+from affinedp.mqtt.broker import Broker
+from affinedp.mqtt.connection import Connection
 from agents import overheard
 from brokers import Command, private_broker, processes_about, until
 

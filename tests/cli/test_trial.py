@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from affinedp.cli.control import control_app
 from affinedp.cli.sensor import read_scales
 from affinedp.errors import AffineDPError
-from affinedp.wire.broker import Broker
-from affinedp.wire.connection import Connection
+from affinedp.mqtt.broker import Broker
+from affinedp.mqtt.connection import Connection
 from brokers import PATIENCE, Command, free_port, private_broker, processes_about, until
 
 pytest.importorskip("paho.mqtt.client")

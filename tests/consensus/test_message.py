@@ -1,4 +1,4 @@
-"""What agents publish: read as it was written, or refused; names and weights."""
+"""What an agent computes from messages; names and weights."""
 
 import math
 
@@ -6,84 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.consensus.agents.message import (
-    AgentMessage,
-    checked_name,
-    checked_weights,
-    decode,
-    encode,
-    next_message,
-)
+from affinedp.consensus.agents.message import checked_name, checked_weights, next_message
 from affinedp.errors import AffineDPError
-from affinedp.wire.messages import LARGEST_PAYLOAD, MalformedMessageError
-
-numbers = st.floats(allow_nan=False, allow_infinity=False)
-
-
-counts = st.integers(0, 2**53 - 1)
-
-
-@pytest.mark.slow
-@given(counts, counts, st.none() | counts, numbers, numbers, numbers)
-def test_messages_survive(t, run, rounds, y, previous, weight):
-    message = AgentMessage("é-1", "3", run, t, rounds, y, previous if t else None, weight)
-    payload = encode(message)
-    assert decode(payload, "é-1", "3") == message
-    assert encode(decode(payload, "é-1", "3")) == payload
-
-
-GOOD = '{"agent":"1","to":"3","run":1,"round":1,"rounds":7,"y":2,"previous":3,"weight":0.25}'
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (GOOD, ""),
-        (GOOD, "hello"),
-        (GOOD, "[]"),
-        (GOOD, "[" * 60_000),
-        (GOOD, GOOD + " " * LARGEST_PAYLOAD),
-        ('"agent":"1"', '"agent":"2"'),
-        ('"agent":"1"', '"agent":1'),
-        ('"agent":"1",', ""),
-        ('"agent":"1"', '"agent":"1","agent":"1"'),
-        ('"round":1', '"round":true'),
-        ('"round":1', '"round":1.0'),
-        ('"round":1', '"round":-1'),
-        ('"round":1', '"round":9007199254740992'),
-        ('"round":1', '"round":0'),
-        ('"previous":3', '"previous":null'),
-        ('"previous":3', '"previous":"3"'),
-        ('"y":2', '"y":NaN'),
-        ('"y":2', '"y":1e999'),
-        ('"y":2', '"y":[2]'),
-        ('"y":2', '"y":' + "9" * 400),
-        ('"y":2', '"y":false'),
-        ('"weight":0.25', '"weight":[0.25]'),
-        ('"weight":0.25', '"weight":"0.25"'),
-        ('"weight":0.25', '"weight":Infinity'),
-        ('"weight":0.25', '"weight":null'),
-        ('"to":"3"', '"to":"4"'),
-        ('"to":"3",', ""),
-        ('"run":1', '"run":null'),
-        ('"run":1', '"run":-1'),
-        ('"rounds":7', '"rounds":7.5'),
-        ('"rounds":7', '"rounds":"7"'),
-    ],
-)
-def test_malformed_messages(old, new):
-    assert decode(GOOD.encode(), "1", "3").y == 2
-    with pytest.raises(MalformedMessageError):
-        decode(GOOD.replace(old, new).encode(), "1", "3")
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_refused_or_read(payload):
-    try:
-        message = decode(payload, "1", "3")
-    except MalformedMessageError:
-        return
-    assert math.isfinite(message.y)
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0.01, 0.3)), min_size=1, max_size=6))

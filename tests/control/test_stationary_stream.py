@@ -10,7 +10,6 @@ from affinedp.control.stationary.certificate import (
     energy_certificate,
     start_certificate,
 )
-from affinedp.control.stationary.exact import Exact, identity, positive_definite
 from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.inputs import private_inputs
 from affinedp.control.stationary.path import StationaryPath, loading, path_bits
@@ -49,33 +48,6 @@ def test_energy_is_a_bound_and_nearly_the_sum() -> None:
         summed = (system.impulse(3000) ** 2).sum(axis=(0, 1))
         for i in range(2):
             assert summed[i] * (1 - 1e-9) <= float(proof.of(i)) <= summed[i] * (1 + 1e-6)
-
-
-def test_positive_definite_against_fractions() -> None:
-    """Elimination in Fractions is the oracle; singular and barely indefinite ones among them."""
-
-    def by_elimination(rows: list[list[Fraction]]) -> bool:
-        for k in range(len(rows)):
-            if rows[k][k] <= 0:
-                return False
-            for i in range(k + 1, len(rows)):
-                share = rows[i][k] / rows[k][k]
-                rows[i] = [a - share * b for a, b in zip(rows[i], rows[k])]
-        return True
-
-    rng = np.random.default_rng(2)
-    answers = []
-    for n in (2, 4, 9, 14):
-        for shift in (0.0, 1e-3, 1e-12, -1e-12, -1e-3):
-            root = np.round(rng.normal(size=(n, n - 1)) * 2**20) / 2**20  # singular
-            given = Exact.of(root) @ Exact.of(root).T
-            given = given + identity(n).times(Fraction(shift))
-            rows = [[given.entry(i, j) for j in range(n)] for i in range(n)]
-            assert positive_definite(given) == by_elimination(rows)
-            answers.append(positive_definite(given))
-    assert answers == [False, True, True, False, False] * 4
-    wide = rng.normal(size=(40, 40))
-    assert positive_definite(Exact.of(wide) @ Exact.of(wide).T + identity(40))
 
 
 def test_a_start_below_the_stationary_law_is_refused() -> None:

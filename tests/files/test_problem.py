@@ -295,7 +295,7 @@ def test_csv_that_is_not_there(read: Read, tmp_path: Path) -> None:
         ("equation = []\n", ["'equation'", "'equations'"]),
         (MATRIX + MU + "[Noise]\n", ["'Noise'", "'noise'"]),
         (MATRIX + "mu = 1\n", ["'mu'", "top of the file", "in [privacy]"]),
-        ("[privacy]\nmu = 1\n" + CELLS, ["'equations' or 'D'"]),
+        ("[privacy]\nmu = 1\n" + CELLS, ["'equations' in [privacy]", "before the first"]),
         (MATRIX + MU + "neighbors = 'circuits'\n", ["[privacy]", "'neighbours'"]),
         (MATRIX + MU + "law = 'laplace'\n", ["'law' in [privacy]", "belongs in [noise]"]),
         (MATRIX + MU + "names = ['a']\n", ["'names' in [privacy]", "before the first"]),

@@ -11,7 +11,7 @@ from flow_oracles import circuits_by_brute_force, null_space, same_space, scaled
 
 import affinedp as adp
 from affinedp import flows
-from affinedp.equations.incidence import recognise_network
+from affinedp.domains.network import recognise_network
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
 
 pp = pytest.importorskip("pandapower", reason="needs the extra [flows]")

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import affinedp as adp
-from affinedp.equations.text import LinearEquations
+from affinedp.domains.text import LinearEquations
 from affinedp.mechanism import Mechanism, build
 from fuzz.exact import Equations, Move, is_double, rank
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from affinedp.arrays import linked
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.circuits import ask, compiling
 from affinedp.neighbours.circuits.compiling import Compiled

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
-from affinedp.equations.incidence import network_of
+from affinedp.domains.network import network_of
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.circuits.rational import exact_circuit, null_vector
 from oracles import exact_directions

@@ -12,10 +12,10 @@ import pytest
 import affinedp as adp
 from affinedp.arrays import dense
 from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.exact import readable
 from affinedp.bodies.noise import KNormNoise
 from affinedp.bodies.polytope import Polytope
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.curves import ComposedCurve
 from affinedp.promise.exact_moves import whole_steps

@@ -10,7 +10,7 @@ import pytest
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.release.reading import read_points
+from affinedp.release.publish import read_points
 
 LARGE = 2**53 + 1
 

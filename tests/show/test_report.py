@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import mpmath
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sparse
 from rich.cells import cell_len
@@ -22,6 +23,7 @@ from affinedp.show.opening import allowed_guess, best_guess, percent
 from affinedp.show.page import Report, round_up
 from affinedp.show.plot import plot, strongest
 from affinedp.show.report import report
+from affinedp.tables import MarginRelease, TableRelease, with_total_rows
 from oracles import brute_force_sensitivity
 
 TOTALS = [[1, 1, -1, 0], [0, 1, 1, -1]]
@@ -534,3 +536,41 @@ def test_labels_of_the_curve_stand_apart_and_inside(law, delta):
     assert "asked for" in {text.get_text() for text in axes.texts}
     assert all(axes.bbox.x0 < box.x0 and box.x1 < axes.bbox.x1 for box in boxes)
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+# ---------------------------------------------------------------------- published numbers
+
+
+def released():
+    cells = pd.DataFrame({"city": ["<b>", "<b>", "B"], "ward": ["1", "2", "1"], "n": [3, 1448, 5]})
+    table = with_total_rows(cells, ["city", "ward"], ["n"])
+    release = TableRelease(hierarchy=["city", "ward"], epsilon=1.0, nonnegative=True, round_to=1)
+    people = pd.DataFrame({"sex": ["f", "m"] * 50, "age": ["old"] * 100})
+    labels = {"sex": ["f", "m"], "age": ["young", "old"]}
+    return [
+        release.release(table),
+        MarginRelease(attributes=labels, epsilon=1.0).release(people),
+        MarginRelease(attributes=labels, epsilon=1.0, delta=1e-6, law="gaussian").release(people),
+    ]
+
+
+@pytest.mark.parametrize("out", released(), ids=["table", "margins", "gaussian"])
+def test_pages_hold_the_published_numbers_with_whole_ends(out):
+    shown = out.report(0.9).published
+    assert "90 %" in shown.caption
+    if isinstance(out.design.description, TableRelease):
+        low, high = out.interval(0.9)
+        pairs = zip(out.table["n"].tolist(), low["n"].tolist(), high["n"].tolist())
+    else:
+        found = out.tables(0.9)
+        pairs = zip(found["count"].tolist(), found["lower"].tolist(), found["upper"].tolist())
+    page = out.report(0.9).page()
+    assert "<b>" not in page
+    for (*_, cell), (value, low, high) in zip(shown.rows, pairs, strict=True):
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        ends = f"({low:,} to {high:,})"
+        assert cell.endswith(ends)
+        if isinstance(value, int):
+            assert cell == f"{value:,} {ends}"
+        assert cell in page

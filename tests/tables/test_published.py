@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from affinedp.cli.tables import release_file
-from affinedp.files.frames import fresh_index, fresh_labels
+from affinedp.domains.frames import fresh_index, fresh_labels
 from affinedp.mechanism import Mechanism
 from affinedp.tables import BrokenTotalsError, TableError, TableRelease
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array
-from affinedp.bodies.lattice import whole_kernel
 from affinedp.bodies.noise import BODY_LAWS, KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.lattice import whole_kernel
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.promise.coordinates import Coordinates

@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
-from affinedp.bodies.exact import readable
 from affinedp.bodies.polytope import Gauges
+from affinedp.exact.numbers import readable
 
 # Second moments of so many coordinates are kept as a dense matrix.
 FEW = 1000

@@ -17,9 +17,10 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.bodies.exact import Vector, adjugate, hermite_diagonal
 from affinedp.bodies.polytope import Polytope
 from affinedp.errors import AffineDPError
+from affinedp.exact.lattice import hermite_diagonal
+from affinedp.exact.rational import Vector, adjugate
 
 # Points of unit boxes that are listed, so that no proposal is rejected.
 MOST_LISTED = 50_000

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.bodies.exact import Vector, adjugate, independent
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import Vector, adjugate, independent
 
 MOST_SIMPLICES = 200_000
 MOST_DIMENSIONS = 9

@@ -22,10 +22,10 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.bodies import one_sum
 from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.cones import MOST_LISTED, LatticeCones
-from affinedp.bodies.exact import readable
 from affinedp.bodies.polytope import Gauges, Polytope, polytope_of
 from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 
 # Entries of a public sum whose cones are listed: C(2n − 2, n − 1) of them.
 MOST_HULL = 7

@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.bodies.exact import Vector, adjugate, common_denominator, readable
 from affinedp.bodies.hull import EPS, Facets, symmetric_hull
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
+from affinedp.exact.rational import Vector, adjugate, common_denominator
 
 # Numbers in a table of planes × moves.
 CHUNK = 4_000_000

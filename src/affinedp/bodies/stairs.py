@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
-from affinedp.bodies.exact import readable
 from affinedp.bodies.polytope import Gauges
+from affinedp.exact.numbers import readable
 
 # Widths on whole numbers up to which every first step is tried.
 MOST_TRIED = 4096

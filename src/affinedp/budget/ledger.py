@@ -409,7 +409,7 @@ class Ledger:
         requested = rules.spent(losses, losses)
         remaining = max(0.0, self.epsilon - state.spent())
         bounds = list(rules.bounds(state.losses + losses, state.first or losses))
-        found = [f"{bound.rule} gives {bound.spent():.6g}" for bound in bounds]
+        gives = ", ".join(f"{bound.rule} gives {bound.spent():.6g}" for bound in bounds)
         room = rules.room(state.losses, state.first, losses)
         fits = f"of this noise at most ε = {room:.6g} would fit" if room else "no such noise fits"
         if requested <= remaining and len(bounds) == 1 and self.adaptive and self.delta:
@@ -421,7 +421,8 @@ class Ledger:
         return BudgetExceededError(
             f"this charge alone costs ε = {requested:.6g} at δ = {self.delta:g}, and with the "
             f"earlier ones it passes the cap ε = {self.epsilon:g}, of which "
-            f"{round(remaining, 12):.6g} is left: {', '.join(found) or 'Gaussian noise needs δ > 0'}; {fits}. Nothing was charged",
+            f"{round(remaining, 12):.6g} is left: {gives or 'Gaussian noise needs δ > 0'}; {fits}. "
+            "Nothing was charged",
             requested=requested,
             remaining=remaining,
         )

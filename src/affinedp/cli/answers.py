@@ -80,7 +80,7 @@ def outcome_as_json(outcome: Any) -> dict[str, Any]:
     Parameters
     ----------
     outcome : Outcome
-        Of :mod:`affinedp.wire.line`.
+        Of :mod:`affinedp.mqtt.process`.
     """
     return {
         "finished": outcome.finished,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from affinedp.errors import AffineDPError
-from affinedp.wire.broker import PASSWORD_VARIABLE, Broker, password_from
+from affinedp.mqtt.broker import PASSWORD_VARIABLE, Broker, password_from
 
 Address = Annotated[str, typer.Option("--broker", help="Public broker, host:port.")]
 Username = Annotated[str | None, typer.Option(help="For the broker.")]

@@ -37,7 +37,7 @@ from affinedp.progress import Progress
 if TYPE_CHECKING:
     from affinedp.consensus.agents.agent import Agent
     from affinedp.consensus.agents.noise import AgentNoise
-    from affinedp.wire.line import Outcome
+    from affinedp.mqtt.process import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -118,11 +118,11 @@ def agent(
     """
     from affinedp.budget.ledger import Ledger
     from affinedp.consensus.agents.agent import Agent
+    from affinedp.consensus.agents.keys import Keys
     from affinedp.consensus.agents.noise import AgentNoise
-    from affinedp.consensus.agents.process import Meeting, run_agent
-    from affinedp.consensus.agents.seals import Keys
     from affinedp.consensus.network_file import read_network
-    from affinedp.wire.connection import Connection
+    from affinedp.mqtt.agent_process import Meeting, run_agent
+    from affinedp.mqtt.connection import Connection
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     meeting = Meeting(public, topic)

@@ -34,7 +34,7 @@ from affinedp.progress import Progress
 
 if TYPE_CHECKING:
     from affinedp.control.gateway.gateway import Gateway
-    from affinedp.wire.line import Outcome
+    from affinedp.mqtt.process import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -121,8 +121,8 @@ def gateway(
     needs a new draw.
     """
     from affinedp.cli.sensor import read_limits, read_resolution, read_scales
-    from affinedp.control.processes.gateway import run_gateway
-    from affinedp.wire.line import Place
+    from affinedp.mqtt.gateway_process import run_gateway
+    from affinedp.mqtt.process import Place
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     inside = own_side_broker(public, in_broker, in_username, in_password_file, in_plain)
@@ -215,7 +215,7 @@ def _states(
 
 
 def _reach(places: tuple[Any, ...], wait: float, stop: Any) -> None:
-    from affinedp.wire.connection import Connection
+    from affinedp.mqtt.connection import Connection
 
     for place in places:
         with Connection(place, patience=wait, stop=stop):
@@ -262,8 +262,8 @@ def cloud(
     Where the plant starts (x0) is not used; give the cloud a copy of the file without it.
     """
     from affinedp.control.loop.loop_file import read_loop
-    from affinedp.control.processes.cloud import run_cloud
-    from affinedp.wire.line import Place
+    from affinedp.mqtt.cloud_process import run_cloud
+    from affinedp.mqtt.process import Place
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     expect(loop, "loop")
@@ -321,8 +321,8 @@ def plant(
 ) -> None:
     """Simulate the plant of LOOP: send y(t), wait for u(t), and so on to the horizon."""
     from affinedp.control.loop.loop_file import read_loop
-    from affinedp.control.processes.plant import run_plant
-    from affinedp.wire.line import Place
+    from affinedp.mqtt.plant_process import run_plant
+    from affinedp.mqtt.process import Place
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     inside = own_side_broker(public, out_broker, out_username, out_password_file, out_plain)

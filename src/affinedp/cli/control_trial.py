@@ -146,7 +146,7 @@ def broker(
 
     It keeps nothing over a restart and knows no passwords and no TLS; mosquitto is the one for use.
     """
-    from affinedp.wire.local_broker import local_broker
+    from affinedp.mqtt.local_broker import local_broker
 
     with attended() as stop, local_broker(folder_for_owner(folder), port=port) as started:
         if as_json:  # first of all, for whoever waits for the port

@@ -9,7 +9,7 @@ import typer
 
 from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import AsJson
-from affinedp.cli.output import say, say_json, say_table, say_toml
+from affinedp.cli.output import say, say_json, say_table
 from affinedp.errors import AffineDPError
 
 
@@ -75,7 +75,7 @@ def discover(
         say_json(found.to_dict())
         return
     if as_toml:
-        say_toml(found.toml())
+        say(found.toml())
         return
     if found.equations:
         headings = found.headings()

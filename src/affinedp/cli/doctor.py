@@ -25,7 +25,6 @@ CORE = (
     "numpy",
     "scipy",
     "numba",
-    "opendp",
     "typer",
     "rich",
     "joblib",
@@ -39,6 +38,7 @@ EXTRAS = {
     "flows": ("networkx", "pandapower"),
     "plot": ("matplotlib",),
     "accounting": ("dp-accounting",),
+    "opendp": ("opendp",),
     "postgres": ("psycopg", "psycopg-binary"),
     "broker": ("amqtt",),
     "studio": ("fastapi", "openpyxl", "pandas", "pyarrow", "pydantic", "uvicorn"),
@@ -167,10 +167,10 @@ def _circuit_cache() -> Finding:
 
 
 def _trial_release() -> Finding:
-    """Publish made-up data once: OpenDP's sampler, exact arithmetic and all."""
+    """Publish made-up data once: sampler, exact arithmetic and all."""
     try:
         from affinedp.designs.laplace import iid_noise
-        from affinedp.equations.manifold import AffineManifold
+        from affinedp.domains.manifold import AffineManifold
 
         iid_noise(AffineManifold([[1, -1]]), law="laplace", epsilon=1.0).release([0.0, 0.0])
     except Exception as error:  # a broken sampler must be reported, whatever it raises
@@ -205,7 +205,7 @@ def _parallel() -> Iterable[Finding]:
 
 
 def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
-    from affinedp.wire.local_broker import find_mosquitto, has_embedded
+    from affinedp.mqtt.local_broker import find_mosquitto, has_embedded
 
     embedded = has_embedded() and _version("paho-mqtt") is not None
     advice = f"for trials on this machine: {install_command('broker,network')}"
@@ -219,7 +219,7 @@ def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
 
 
 def _reach(address: str) -> Finding:
-    from affinedp.wire.broker import Broker
+    from affinedp.mqtt.broker import Broker
 
     try:
         broker = Broker.parse(address)

@@ -35,7 +35,7 @@ def eavesdrop(
     as_json: AsJson = False,
 ) -> None:
     """Write down every message that a broker delivers, until Ctrl-C."""
-    from affinedp.wire.eavesdropper import eavesdrop as listen
+    from affinedp.mqtt.listening import eavesdrop as listen
 
     public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     with attended() as stop:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from affinedp.cli.output import complain
-from affinedp.cli.spelling import HANDLER
 from affinedp.errors import AffineDPError
 
 KEPT = 0
@@ -38,8 +37,8 @@ def run(commands: Callable[[], object]) -> NoReturn:
     if sys.stdout is None:  # closed before we began: what is said there must fail, not vanish
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a console that has no ε shows epsilon
-            stream.reconfigure(errors=HANDLER)
+        if hasattr(stream, "reconfigure"):  # a console that has no ε shows \\u03b5
+            stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     code = _answer(commands)
     sys.exit(_flushed(code))

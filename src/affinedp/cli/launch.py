@@ -22,9 +22,9 @@ from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
 if TYPE_CHECKING:
-    from affinedp.consensus.agents.monitor import Monitor
     from affinedp.consensus.network_file import NetworkFile
     from affinedp.consensus.private import PrivateConsensus
+    from affinedp.mqtt.listening import Monitor
 
 LOOK = 0.1  # seconds between two looks at the processes
 
@@ -60,9 +60,9 @@ def launch(
     For trials: here one person has all values.  Each agent is the same process as in earnest, with
     a state of its own; one that was run before goes on with its draw.
     """
-    from affinedp.consensus.agents.monitor import Monitor
-    from affinedp.consensus.agents.process import Meeting
     from affinedp.consensus.network_file import read_network
+    from affinedp.mqtt.agent_process import Meeting
+    from affinedp.mqtt.listening import Monitor
 
     expect(network, "network")
     found = read_network(network)
@@ -121,7 +121,7 @@ def keys(
 
     With ``--keys`` agents drop every message that a neighbour did not seal.
     """
-    from affinedp.consensus.agents.seals import write_keys
+    from affinedp.consensus.agents.keys import write_keys
     from affinedp.consensus.network_file import read_network
 
     expect(network, "network")
@@ -188,7 +188,7 @@ def _remove(values: Mapping[str, Path], home: Path) -> None:
 
 
 def _make_keys(found: NetworkFile, home: Path) -> None:
-    from affinedp.consensus.agents.seals import write_keys
+    from affinedp.consensus.agents.keys import write_keys
 
     if not all((home / f"{name}.keys").exists() for name in found.consensus.process_names):
         write_keys(home, _links(found))

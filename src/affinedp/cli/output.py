@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Literal
 
 import typer
 
-from affinedp.cli.spelling import escaped, spelled
 from affinedp.files.visible import visible
 
 LEAST_WIDTH = 40  # columns of a table for people, however few a terminal claims to have
@@ -42,17 +40,6 @@ def for_people(epsilon: float) -> str:
     ('0', '0.25')
     """
     return f"{round(epsilon, 12):.6g}"
-
-
-def say_toml(text: str) -> None:
-    """Print a file for programs: names that a console cannot show are escaped, as TOML reads them.
-
-    Parameters
-    ----------
-    text : str
-        TOML.
-    """
-    typer.echo(escaped(visible(text, lines=True), sys.stdout))
 
 
 def say_json(answer: object) -> None:
@@ -130,17 +117,14 @@ def say_table(
     from rich.table import Table
     from rich.text import Text
 
-    def shown(text: str) -> str:  # as wide as it will be
-        return spelled(visible(text), sys.stdout)
-
-    table = Table(title=title and shown(title), box=box.SIMPLE)
+    table = Table(title=title and visible(title), box=box.SIMPLE)
     numbers = set(right)
     for heading in headings:
         # a long name is told in full, over several lines
         justify: Literal["left", "right"] = "right" if heading in numbers else "left"
-        table.add_column(shown(heading), justify=justify, overflow="fold")
+        table.add_column(visible(heading), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     say_rich(table)
 
 

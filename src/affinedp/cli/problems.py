@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from affinedp.cli.file_kinds import expect
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.files.problem import Problem
 from affinedp.files.visible import visible

@@ -93,44 +93,37 @@ def _one_resolution(word: str) -> Any:
 
 
 def read_limits(path: Path | None) -> dict[str, Any]:
-    """Return the range of the sensors and the limits that keep it, from a file.
+    """Return the range of the sensors and the limits that keep it, from a TOML or JSON file."""
+    from affinedp.files.declared import Document, Field, FileKind
+    from affinedp.files.values import a, as_written
 
-    Parameters
-    ----------
-    path : Path or None
-        TOML or JSON with ``range``, and ``start``, ``inputs`` and ``B`` for public limits: pairs
-        of a lower and an upper row of numbers, and a matrix.  ``D`` if inputs enter the outputs at
-        once, ``A`` and ``C`` for the whole plant.
-    """
-    from affinedp.control.sensors.reach import Reach
-    from affinedp.files.documents import read_document
+    def limits(told: Document) -> dict[str, Any]:
+        from affinedp.control.sensors.reach import Reach
+
+        found = told[""]
+        limits = [found[key] for key in ("start", "inputs", "B")]
+        if all(found[key] is None for key in found if key != "range"):
+            return {"range": tuple(found["range"])}
+        if any(one is None for one in limits):
+            raise AffineDPError("limits are start, inputs and B together")
+        if (found["A"] is None) != (found["C"] is None):
+            raise AffineDPError("the whole plant is A and C together")
+        reach = Reach(
+            tuple(found["start"]),
+            found["B"],
+            tuple(found["inputs"]),
+            found["D"],
+            None if found["A"] is None else (found["A"], found["C"]),
+        )
+        return {"range": tuple(found["range"]), "reach": reach}
 
     if path is None:
         return {}
-    try:
-        found = read_document(path)
-    except AffineDPError as error:
-        raise AffineDPError(f"{path}: {error}") from None
-    unknown = set(found) - {"range", "start", "inputs", "B", "A", "C", "D"}
-    if unknown or "range" not in found:
-        wrong = f"unknown key {sorted(unknown)[0]!r}" if unknown else "range is missing"
-        raise AffineDPError(
-            f"{path}: {wrong}; it holds range, start, inputs and B, and maybe A, C, D"
-        )
-    public = set(found) - {"range"}
-    if not public:
-        return {"range": _pair(found["range"], path)}
-    if not public >= {"start", "inputs", "B"}:
-        raise AffineDPError(f"{path}: limits are start, inputs and B together")
-    if ("A" in found) != ("C" in found):
-        raise AffineDPError(f"{path}: the whole plant is A and C together")
-    system = (found["A"], found["C"]) if "A" in found else None
-    start, inputs = _pair(found["start"], path), _pair(found["inputs"], path)
-    reach = Reach(start, found["B"], inputs, found.get("D"), system)
-    return {"range": _pair(found["range"], path), "reach": reach}
-
-
-def _pair(value: Any, path: Path) -> tuple[Any, Any]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise AffineDPError(f"{path}: each limit is a pair, [low, high]")
-    return value[0], value[1]
+    pair, matrix = a("pair [low, high]"), Field(as_written)
+    fields = {
+        "range": Field(pair, needed="[low, high] of what the sensors can say"),
+        "start": Field(pair),
+        "inputs": Field(pair),
+        **dict.fromkeys("ABCD", matrix),
+    }
+    return FileKind({"": fields}).read(path, limits)

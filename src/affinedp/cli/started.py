@@ -14,7 +14,7 @@ import time
 
 from affinedp.cli import main
 from affinedp.cli.exits import UNEXPECTED
-from affinedp.wire.lifeline import when_input_ends
+from affinedp.mqtt.lifeline import when_input_ends
 
 PATIENCE = 20.0  # seconds to end in order
 

@@ -11,7 +11,7 @@ import typer
 from affinedp.cli.file_kinds import about, expect
 from affinedp.cli.help import add
 from affinedp.cli.options import AsJson
-from affinedp.cli.output import say, say_json, say_toml
+from affinedp.cli.output import say, say_json
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
@@ -180,11 +180,11 @@ def guess(
         say_json(tomllib.loads(text))
         return
     say("# guessed from the labels: check every line before anything is released")
-    say_toml(text)
+    say(text)
     if not release.totals and len(table.columns) > 2:
         parts = ", ".join(f'"{name}"' for name in table.columns[:-1])
         say("\n# no column is called a total; if one adds up others, say so before anything else:")
-        say_toml(f'# [totals]\n# "{table.columns[-1]}" = [{parts}]')
+        say(f'# [totals]\n# "{table.columns[-1]}" = [{parts}]')
 
 
 def _counts(kind: Any) -> bool:

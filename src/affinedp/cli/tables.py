@@ -72,11 +72,7 @@ def release_file(
     check_writable(output)
     if output.resolve() == data.resolve():
         raise AffineDPError(f"{output} is the private table itself: choose another output")
-    for path in further:
-        if not path.parent.is_dir():
-            raise AffineDPError(f"{path} cannot be written: no such folder")
-        if path.exists() and not force:
-            raise AffineDPError(f"{path} exists already: choose another -o, or give --force")
+    _check_further(further, force)
     table = labelled_table(data, read.index)
     limit = read.bound if bound is None else bound
     with settled_in_the_end(ledger, same_secret) as budget:
@@ -100,6 +96,16 @@ def release_file(
     }
 
 
+def _check_further(paths: list[Path], force: bool) -> None:
+    for path in paths:
+        if path.suffix.lower() == ".pdf":
+            raise AffineDPError(f"{path}: a report is an HTML page, which prints: name it .html")
+        if not path.parent.is_dir():
+            raise AffineDPError(f"{path} cannot be written: no such folder")
+        if path.exists() and not force:
+            raise AffineDPError(f"{path} exists already: choose another -o, or give --force")
+
+
 def _release_margins(
     description: Path,
     data: Path,
@@ -117,10 +123,7 @@ def _release_margins(
     check_writable(output)
     if output.resolve() == data.resolve():
         raise AffineDPError(f"{output} is the private table itself: choose another output")
-    if report is not None and not report.parent.is_dir():
-        raise AffineDPError(f"{report} cannot be written: no such folder")
-    if report is not None and report.exists() and not force:
-        raise AffineDPError(f"{report} exists already: choose another -o, or give --force")
+    _check_further([] if report is None else [report], force)
     people = read_table(data)
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):
@@ -148,11 +151,7 @@ def _write_page(
     level: float,
     say: Callable[[str], object],
 ) -> None:
-    """A report as a PDF or as HTML, as the name of the file says."""
-    if path.suffix.lower() == ".pdf":
-        path.write_bytes(released.pdf(level))
-    else:
-        write_text(path, released.report(level).page())
+    write_text(path, released.report(level).page())
     say(f"wrote a report to {path}")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
-    from affinedp.wire.broker import Broker
+    from affinedp.mqtt.broker import Broker
 
 PATIENCE = 20.0  # seconds for a process to end when it is asked to
 
@@ -49,8 +49,8 @@ def named_or_own(address: str | None, home: Path) -> Iterator[Broker]:
     ------
     Broker
     """
-    from affinedp.wire.broker import Broker
-    from affinedp.wire.local_broker import local_broker
+    from affinedp.mqtt.broker import Broker
+    from affinedp.mqtt.local_broker import local_broker
 
     if address is not None:
         yield Broker.parse(address)

@@ -1,6 +1,6 @@
 from .agents.agent import Agent as Agent
+from .agents.keys import Keys as Keys
 from .agents.noise import AgentNoise as AgentNoise
-from .agents.seals import Keys as Keys
 from .learning.regression import Learned as Learned
 from .learning.regression import PrivateRegression as PrivateRegression
 from .network.network import NetworkError as NetworkError

@@ -23,27 +23,50 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
 from affinedp.errors import AffineDPError
-from affinedp.files.documents import read_document
-from affinedp.files.values import check_keys, choice, number, section, shown
-from affinedp.promise.verification import Law
+from affinedp.files.declared import Document, Field, FileKind
+from affinedp.files.values import a, as_written, filled_list, number, one_of, shown
 
-_LAWS: dict[str, Law | Literal["auto"]] = {
-    "gaussian": "gaussian",
-    "laplace": "laplace",
-    "auto": "auto",
-}
-_NOISE = ("law", "epsilon", "delta", "mu", "sigma")
-_KEYS = {
-    "": dict.fromkeys(("rounds", "links", "weights", "noise", "values"), ""),
-    "noise": dict.fromkeys(_NOISE, ""),
-}
+
+def _count(value: Any, where: str) -> int:
+    if type(value) is not int or value < 0:
+        raise AffineDPError(f"{where} must be a whole number, at least 0, not {shown(value)}")
+    return value
+
+
+def _numbers(value: Any, where: str) -> Any:
+    """One number, or a table of them by agent."""
+    if isinstance(value, dict):
+        return {name: number(entry, f"{where}, {shown(name)}") for name, entry in value.items()}
+    return number(value, where)
+
+
+_LINKS = 'a list such as [["1", "2", 0.25], ["2", "3", 0.25]]'
+_NETWORK = FileKind(
+    {
+        "": {
+            "rounds": Field(_count),
+            "links": Field(filled_list, needed=_LINKS),
+            "weights": Field(as_written),
+            "values": Field(a("table"), {}),
+        },
+        "noise": {
+            "law": Field(one_of("gaussian", "laplace", "auto"), "gaussian"),
+            "epsilon": Field(_numbers),
+            "delta": Field(_numbers),
+            "mu": Field(_numbers),
+            "sigma": Field(_numbers),
+        },
+    },
+    needed={"noise": ": its law, epsilon, delta and mu"},
+    elsewhere={"privacy": "a network file has no [privacy]: epsilon, delta and mu go into [noise]"},
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +122,7 @@ def read_network(path: str | os.PathLike[str]) -> NetworkFile:
     >>> found.consensus.process_names, found.rounds
     (('anna', 'ben', 'cleo'), None)
     """
-    file = Path(path)
-    try:
-        return _network_file(read_document(file))
-    except AffineDPError as error:
-        raise AffineDPError(f"{file}: {error}") from None
+    return _NETWORK.read(Path(path), _network_file)
 
 
 def write_network(
@@ -141,7 +160,7 @@ def write_network(
     file, names = Path(path), consensus.process_names
     if file.suffix.lower() != ".toml":
         raise AffineDPError(f"{file} must end in .toml")
-    lines = [] if rounds is None else [f"rounds = {_count(rounds)}"]
+    lines = [] if rounds is None else [f"rounds = {_count(rounds, 'rounds')}"]
     rows, columns, weights = consensus.network.links()
     links = [
         f"    [{_text(names[i])}, {_text(names[j])}, {w!r}],"
@@ -179,59 +198,34 @@ def _per_agent(names: tuple[str, ...], array: FloatArray) -> str:
     return "{ " + ", ".join(pairs) + " }"
 
 
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise AffineDPError(f"rounds must be a whole number, at least 0, not {shown(value)}")
-    return value
-
-
-def _network_file(document: Mapping[str, Any]) -> NetworkFile:
-    if "privacy" in document and "noise" not in document:
-        raise AffineDPError(
-            "a network file has no [privacy]: epsilon, delta and mu go into [noise]"
-        )
-    check_keys(document, "", _KEYS)
-    noise = section(document, "noise", _KEYS, needed=True)
-    names, ends, weights = _links(document)
-    settings: dict[str, Any] = {
-        key: _numbers(noise[key], f"{key} in [noise]") for key in _NOISE[1:] if key in noise
-    }
-    law = _LAWS[choice(noise.get("law", "gaussian"), "law in [noise]", tuple(_LAWS))]
+def _network_file(told: Document) -> NetworkFile:
+    names, ends, weights = _links(told[""])
+    noise = {key: value for key, value in told["noise"].items() if value is not None}
     consensus = PrivateConsensus.from_edges(
         len(names),
         [names[a] for a, _ in ends],
         [names[b] for _, b in ends],
-        law=law,
         weights=weights,
         names=tuple(names),
-        **settings,
+        **noise,
     )
     _ = consensus.process_names  # names that processes cannot have are refused here
-    values = document.get("values", {})
-    if not isinstance(values, dict):
-        raise AffineDPError("'values' must be a section [values]")
     secret = {}
-    for name, value in values.items():
+    for name, value in told[""]["values"].items():
         if name not in names:
             raise AffineDPError(f"there is a value for {shown(name)}, which has no link")
         try:
             secret[name] = number(value, "a value")
         except AffineDPError:  # it may be secret, whatever is wrong with it
             raise AffineDPError(f"the value of {shown(name)} must be a number") from None
-    rounds = document.get("rounds")
-    return NetworkFile(consensus, None if rounds is None else _count(rounds), secret)
+    return NetworkFile(consensus, told[""]["rounds"], secret)
 
 
-def _links(
-    document: Mapping[str, Any],
-) -> tuple[dict[str, int], list[tuple[str, str]], Any]:
+def _links(top: Mapping[str, Any]) -> tuple[dict[str, int], list[tuple[str, str]], Any]:
     """The agents by place, the links by name, and their weights."""
-    given = document.get("links")
-    if not isinstance(given, list) or not given:
-        raise AffineDPError('links must be a list such as [["1", "2", 0.25], ["2", "3", 0.25]]')
     names: dict[str, int] = {}
     ends, weights = [], []
-    for place, link in enumerate(given, 1):
+    for place, link in enumerate(top["links"], 1):
         where = f"link {place}"
         if not isinstance(link, list) or len(link) not in (2, 3):
             raise AffineDPError(f'{where} must be two names, with or without a weight: ["1", "2"]')
@@ -243,18 +237,11 @@ def _links(
         ends.append((pair[0], pair[1]))
         if len(link) == 3:
             weights.append(number(link[2], f"the weight of {where}"))
-    overall = document.get("weights")
-    if weights and (overall is not None or len(weights) < len(given)):
+    overall = top["weights"]
+    if weights and (overall is not None or len(weights) < len(ends)):
         raise AffineDPError("give a weight to every link, or one setting 'weights' for all")
     if weights:
         return names, ends, np.array(weights)
     if overall is None or isinstance(overall, str):
         return names, ends, overall
     return names, ends, number(overall, "weights")
-
-
-def _numbers(value: Any, where: str) -> Any:
-    """One number, or a table of them by agent."""
-    if isinstance(value, dict):
-        return {name: number(entry, f"{where}, {shown(name)}") for name, entry in value.items()}
-    return number(value, where)

@@ -18,7 +18,7 @@ from affinedp.designs.largest import least_largest
 from affinedp.designs.problem import Problem, checked_problem
 from affinedp.designs.pure import PureDesigns
 from affinedp.designs.separate import split
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency

@@ -38,6 +38,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, real_array
 from affinedp.errors import AffineDPError
+from affinedp.exact.rounding import UNIT_ROUNDOFF, gamma
 from affinedp.promise.domination import (
     NORM_ROUNDING,
     balanced_kernel,
@@ -47,7 +48,6 @@ from affinedp.promise.domination import (
     times_power_of_two,
     top_sum,
 )
-from affinedp.promise.rounding_bounds import UNIT_ROUNDOFF, gamma
 
 MOST_STEPS = 100
 

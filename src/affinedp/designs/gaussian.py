@@ -20,7 +20,7 @@ from affinedp.designs.separate import (
     split,
     with_floor,
 )
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency

@@ -26,7 +26,7 @@ from affinedp.designs.knorm_bodies import AXES, HULL, SEARCHED, Chosen, best_bod
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.large_sum import MOST_LISTED_SUM, large_sum
 from affinedp.designs.separate import NOTHING_TO_HIDE, checked_weights, split
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency

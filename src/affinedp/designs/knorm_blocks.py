@@ -9,11 +9,12 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, rank_of
-from affinedp.bodies.exact import inverse, readable
-from affinedp.bodies.lattice import Columns, image_lattice, whole_kernel
 from affinedp.designs.separate import Block, with_floor
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.exact.lattice import Columns, image_lattice, whole_kernel
+from affinedp.exact.numbers import readable
+from affinedp.exact.rational import inverse
 from affinedp.promise.exact_moves import whole_steps
 
 # Numbers in a kernel that is looked through for fractions.

@@ -9,7 +9,6 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.exact import readable
 from affinedp.bodies.hull import TooLargeBodyError
 from affinedp.bodies.noise import KNormNoise
 from affinedp.bodies.polytope import Polytope
@@ -17,6 +16,7 @@ from affinedp.designs.axes import best_axes
 from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
 from affinedp.designs.knorm_blocks import Cell, as_one_sum
 from affinedp.designs.separate import Block
+from affinedp.exact.numbers import readable
 from affinedp.progress import Progress
 from affinedp.record import MechanismRecord
 

@@ -27,7 +27,7 @@ from affinedp.designs.interior_point import (
     squared_lengths,
 )
 from affinedp.errors import AffineDPError
-from affinedp.promise.rounding_bounds import (
+from affinedp.exact.rounding import (
     UNIT_ROUNDOFF,
     checked_inverse,
     factor_below,

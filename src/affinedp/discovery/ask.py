@@ -22,7 +22,7 @@ from affinedp.discovery.gather import (
     within_rows,
 )
 from affinedp.discovery.sums import between_rows as tie_rows
-from affinedp.equations.text import parse_equations
+from affinedp.domains.text import parse_equations
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
 from affinedp.relations.columns import ExactTable, exact_table

@@ -12,8 +12,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.designs.laplace import iid_noise
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.text import LinearEquations
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.text import LinearEquations
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.calibration import gaussian_sigma

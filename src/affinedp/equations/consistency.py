@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, Matrix, dense, is_sparse, some
 from affinedp.equations.elimination import EPS, Canonical
-from affinedp.equations.given import some
 from affinedp.errors import InconsistentEquationsError
 
 

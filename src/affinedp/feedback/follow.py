@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import Matrix, dense
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.definition import exact_number
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from affinedp.arrays import is_sparse
 from affinedp.bodies.noise import BODY_LAWS, noise_of
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.text import LinearEquations
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.text import LinearEquations
 from affinedp.errors import AffineDPError
 from affinedp.files import documents, writing
 from affinedp.files.comparisons import checked_alternatives, checked_least, least_record

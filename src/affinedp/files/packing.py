@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse
-from affinedp.equations.text import MAX_BITS, MAX_DIGITS, MAX_SIZE, MIN_SIZE
+from affinedp.domains.text import MAX_BITS, MAX_DIGITS, MAX_SIZE, MIN_SIZE
 from affinedp.files.values import shown
 from affinedp.parts import StorageError as StorageError
 

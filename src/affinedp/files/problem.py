@@ -16,8 +16,6 @@ what was written would be a promise about something else.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,20 +24,20 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.equations.text import LinearEquations, parse_equations
-from affinedp.errors import AffineDPError, EquationError
-from affinedp.files.documents import read_document
-from affinedp.files.matrices import fitted, matrix, zeros
+from affinedp.domains.text import LinearEquations, parse_equations
+from affinedp.errors import AffineDPError
+from affinedp.files.declared import Document, Field, FileKind
+from affinedp.files.matrices import fitted, zeros
 from affinedp.files.values import (
+    as_written,
+    at_least_zero,
     check_count,
-    check_keys,
-    choice,
     filled_list,
     frozen,
     hint,
+    number,
     numbers,
-    promise,
-    section,
+    one_of,
     shown,
     sizes,
     texts,
@@ -53,12 +51,34 @@ PublicEntries = Literal["refuse", "allow"]
 # Equations are read in Python, at some microseconds for each character.
 MOST_CHARACTERS = 2_000_000
 
-_KEYS = {
-    "": ("equations", "names", "D", "b", "public_entries", "privacy", "query", "noise"),
-    "privacy": ("mu", "neighbours", "free_sets", "directions", "epsilon", "delta"),
-    "query": ("outputs", "matrix"),
-    "noise": ("law", "scale", "matrix", "covariance", "hull"),
-}
+# Fields that are read as written need the entries, or a file beside this one.
+_PROBLEM = FileKind(
+    {
+        "": {
+            "equations": Field(texts),
+            "names": Field(filled_list),
+            "D": Field(as_written),
+            "b": Field(numbers),
+            "public_entries": Field(one_of("refuse", "allow"), "refuse"),
+        },
+        "privacy": {
+            "mu": Field(as_written),
+            "neighbours": Field(one_of("circuits", "free_sets", "directions")),
+            "free_sets": Field(filled_list),
+            "directions": Field(as_written),
+            "epsilon": Field(at_least_zero()),
+            "delta": Field(at_least_zero(below=1.0)),
+        },
+        "query": {"outputs": Field(as_written), "matrix": Field(as_written)},
+        "noise": {
+            "law": Field(one_of("gaussian", "laplace", "knorm")),
+            "scale": Field(as_written),
+            "matrix": Field(as_written),
+            "covariance": Field(as_written),
+            "hull": Field(number),
+        },
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,36 +179,27 @@ def read_problem(path: str | Path) -> Problem:
     >>> problem.noise_matrix.diagonal()
     array([2., 2., 4.])
     """
-    file = Path(path)
-    try:
-        return _problem(read_document(file), file.parent)
-    except EquationError as error:  # still one, so that callers find the place
-        raise EquationError(f"{file}: {error.reason}", error.text, error.position) from None
-    except AffineDPError as error:
-        raise AffineDPError(f"{file}: {error}") from None
+    return _PROBLEM.read(path, _problem)
 
 
-def _problem(document: Mapping[str, Any], folder: Path) -> Problem:
-    check_keys(document, "", _KEYS)
-    entries = _entries(document, folder)
-    privacy = section(document, "privacy", _KEYS)
-    neighbours, free_sets, directions = _neighbours(privacy, entries, folder)
-    query, output_names = _query(section(document, "query", _KEYS), entries, folder)
-    noise = _noise(section(document, "noise", _KEYS), output_names, folder)
-    kinds: tuple[PublicEntries, ...] = ("refuse", "allow")
-    public = document.get("public_entries", "refuse")
+def _problem(told: Document) -> Problem:
+    privacy = told["privacy"]
+    entries = _entries(told)
+    neighbours, free_sets, directions = _neighbours(told, entries)
+    query, output_names = _query(told, entries)
+    noise = _noise(told, output_names)
     return Problem(
         equations=entries.equations,
         coefficients=entries.coefficients,
         offsets=entries.offsets,
         names=entries.names,
-        public_entries=choice(public, "public_entries", kinds),
-        mu=_mu(privacy, neighbours, entries),
+        public_entries=told[""]["public_entries"],
+        mu=_mu(privacy["mu"], neighbours, entries),
         neighbours=neighbours,
         free_sets=free_sets,
         directions=directions,
-        epsilon=promise(privacy, "epsilon", math.inf),
-        delta=promise(privacy, "delta", 1.0),
+        epsilon=privacy["epsilon"],
+        delta=privacy["delta"],
         query=query,
         output_names=output_names,
         law=noise.law,
@@ -217,83 +228,79 @@ class _Entries:
         return self.labels if self.named else None
 
 
-def _entries(document: Mapping[str, Any], folder: Path) -> _Entries:
+def _entries(told: Document) -> _Entries:
+    top = told[""]
     names = None
-    if "names" in document:
-        names = tuple(texts(filled_list(document["names"], "names"), "names"))
+    if top["names"] is not None:
+        names = tuple(texts(top["names"], "names"))
         check_names(names, "names")
-    if ("equations" in document) == ("D" in document):
+    if (top["equations"] is None) == (top["D"] is None):
         raise AffineDPError("give the equations once: either 'equations' or 'D'")
-    if "equations" in document:
-        if "b" in document:
+    if top["equations"] is not None:
+        if top["b"] is not None:
             raise AffineDPError("'b' goes with 'D'; write constants into the equations")
-        written = texts(document["equations"], "equations")
-        if sum(map(len, written)) > MOST_CHARACTERS:
+        if sum(map(len, top["equations"])) > MOST_CHARACTERS:
             raise AffineDPError(f"the equations have more than {MOST_CHARACTERS:,} characters")
-        equations = parse_equations(written, names)
+        equations = parse_equations(top["equations"], names)
         if not equations.names:
             raise AffineDPError("the equations name no entry")
         check_names(equations.names, "equations")
         return _Entries(equations.names, named=True, equations=equations)
-    table = matrix(document["D"], "D", folder, names)
+    table = told.table("", "D", names)
     names = names or table.header
     parse_equations([], names)  # refuses empty and repeated names
     coefficients = fitted(table, names, "D")
     rows, count = coefficients.shape
     if names is not None:
         check_count("names", len(names), "column of D", count)
-    offsets = np.array(numbers(document["b"], "b") if "b" in document else [0.0] * rows)
+    offsets = np.array([0.0] * rows if top["b"] is None else top["b"])
     check_count("b", len(offsets), "row of D", rows)
     labels = names or tuple(f"x{column}" for column in range(1, count + 1))
     return _Entries(labels, names is not None, None, coefficients, frozen(offsets))
 
 
 def _neighbours(
-    privacy: Mapping[str, Any], entries: _Entries, folder: Path
+    told: Document, entries: _Entries
 ) -> tuple[Neighbours, tuple[tuple[int, ...], ...] | None, FloatArray | None]:
-    kinds: tuple[Neighbours, ...] = ("circuits", "free_sets", "directions")
-    given = [kind for kind in kinds[1:] if kind in privacy]
-    default = given[0] if given else "circuits"
-    chosen = choice(privacy.get("neighbours", default), "[privacy] neighbours", kinds)
-    if given != [kind for kind in kinds[1:] if kind == chosen]:
+    privacy = told["privacy"]
+    kinds: tuple[Neighbours, ...] = ("free_sets", "directions")
+    given = [kind for kind in kinds if privacy[kind] is not None]
+    chosen: Neighbours = privacy["neighbours"] or (given[0] if given else "circuits")
+    if given != [kind for kind in kinds if kind == chosen]:
         wanted = "neither free_sets nor directions" if chosen == "circuits" else f"{chosen} only"
         raise AffineDPError(f"[privacy] neighbours = {chosen!r} goes with {wanted}")
     if chosen == "free_sets":
         where = "[privacy] free_sets"
-        sets = enumerate(filled_list(privacy["free_sets"], where), 1)
+        sets = enumerate(privacy["free_sets"], 1)
         return chosen, tuple(_columns(s, f"{where}: set {i}", entries) for i, s in sets), None
     if chosen == "directions":
-        rows = _rows_over_entries(privacy["directions"], "[privacy] directions", folder, entries)
-        return chosen, None, frozen(rows.T)
+        return chosen, None, frozen(_rows_over_entries(told, "privacy", "directions", entries).T)
     return chosen, None, None
 
 
-def _mu(
-    privacy: Mapping[str, Any], neighbours: Neighbours, entries: _Entries
-) -> float | FloatArray:
+def _mu(value: Any, neighbours: Neighbours, entries: _Entries) -> float | FloatArray:
     if neighbours == "directions":
-        if "mu" in privacy:
+        if value is not None:
             raise AffineDPError("[privacy] directions are already scaled; remove mu")
         return 1.0
-    if "mu" not in privacy:
+    if value is None:
         raise AffineDPError("[privacy] mu is missing: how far an entry may move, as in mu = 1.0")
-    return sizes(privacy["mu"], "[privacy] mu", entries.names, len(entries.labels), "entry")
+    return sizes(value, "[privacy] mu", entries.names, len(entries.labels), "entry")
 
 
-def _query(
-    wanted: Mapping[str, Any], entries: _Entries, folder: Path
-) -> tuple[FloatArray | None, tuple[str, ...]]:
-    if not wanted:
+def _query(told: Document, entries: _Entries) -> tuple[FloatArray | None, tuple[str, ...]]:
+    outputs, given = told["query"]["outputs"], told["query"]["matrix"]
+    if outputs is None and given is None:
         return None, entries.labels
-    if len(wanted) > 1:
+    if outputs is not None and given is not None:
         raise AffineDPError("[query] takes either outputs or matrix")
-    if "outputs" in wanted:
-        columns = _columns(wanted["outputs"], "[query] outputs", entries)
-        query = zeros(len(columns), len(entries.labels))
-        query[np.arange(len(columns)), columns] = 1.0
-        return frozen(query), tuple(entries.labels[column] for column in columns)
-    query = _rows_over_entries(wanted["matrix"], "[query] matrix", folder, entries)
-    return query, tuple(f"y{i}" for i in range(1, len(query) + 1))
+    if given is not None:
+        query = _rows_over_entries(told, "query", "matrix", entries)
+        return query, tuple(f"y{i}" for i in range(1, len(query) + 1))
+    columns = _columns(outputs, "[query] outputs", entries)
+    query = zeros(len(columns), len(entries.labels))
+    query[np.arange(len(columns)), columns] = 1.0
+    return frozen(query), tuple(entries.labels[column] for column in columns)
 
 
 @dataclass(frozen=True)
@@ -306,16 +313,16 @@ class _Noise:
     hull: float | None = None
 
 
-def _noise(noise: Mapping[str, Any], outputs: tuple[str, ...], folder: Path) -> _Noise:
-    if not noise:
+def _noise(told: Document, outputs: tuple[str, ...]) -> _Noise:
+    noise = told["noise"]
+    law: Law | None = noise["law"]
+    kinds = [key for key in ("scale", "matrix", "covariance", "hull") if noise[key] is not None]
+    if law is None and not kinds:
         return _Noise()
-    kinds = [key for key in ("scale", "matrix", "covariance", "hull") if key in noise]
     if len(kinds) != 1:
         raise AffineDPError("[noise] takes exactly one of scale, matrix, covariance and hull")
-    if "law" not in noise:
+    if law is None:
         raise AffineDPError("[noise] law is missing: 'gaussian', 'laplace' or 'knorm'")
-    laws: tuple[Law, ...] = ("gaussian", "laplace", "knorm")
-    law = choice(noise["law"], "[noise] law", laws)
     (kind,) = kinds
     where, value, count = f"[noise] {kind}", noise[kind], len(outputs)
     if (kind == "hull" and law != "knorm") or (kind == "scale" and law == "knorm"):
@@ -324,17 +331,16 @@ def _noise(noise: Mapping[str, Any], outputs: tuple[str, ...], folder: Path) -> 
             "body, given by its points (matrix), or as a multiple of the hull of the moves (hull)"
         )
     if kind == "hull":
-        (size,) = numbers([value], where)
-        if size <= 0:
-            raise AffineDPError(f"{where} must be positive, not {size:g}")
-        return _Noise(law, hull=size)
+        if value <= 0:
+            raise AffineDPError(f"{where} must be positive, not {value:g}")
+        return _Noise(law, hull=value)
     if kind == "scale":
         noise_matrix = zeros(count, count)
         np.fill_diagonal(noise_matrix, sizes(value, where, outputs, count, "output"))
         return _Noise(law, frozen(noise_matrix))
     if kind == "covariance" and law != "gaussian":
         raise AffineDPError("[noise] covariance goes with law = 'gaussian'; give scale or matrix")
-    table = matrix(value, where, folder, outputs if kind == "covariance" else None)
+    table = told.table("noise", kind, outputs if kind == "covariance" else None)
     check_count(f"{where}: rows", len(table.numbers), "output", count)
     if kind == "matrix":
         return _Noise(law, fitted(table, None, where))
@@ -342,9 +348,10 @@ def _noise(noise: Mapping[str, Any], outputs: tuple[str, ...], folder: Path) -> 
     return _Noise(law, covariance=fitted(table, outputs, where, rows_too=True))
 
 
-def _rows_over_entries(value: Any, where: str, folder: Path, entries: _Entries) -> FloatArray:
+def _rows_over_entries(told: Document, section: str, key: str, entries: _Entries) -> FloatArray:
     """A matrix with one column per entry."""
-    table = matrix(value, where, folder, entries.names)
+    where = f"[{section}] {key}"
+    table = told.table(section, key, entries.names)
     check_count(f"{where}: columns", table.numbers.shape[1], "entry", len(entries.labels))
     return fitted(table, entries.names, where)
 

@@ -1,11 +1,11 @@
-"""Values of TOML and JSON files: checked where they are read; every message names its place."""
+"""Values of files that people write: each reader takes a value and its place, and checks it."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -13,22 +13,21 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.files.visible import visible
 
-Choice = TypeVar("Choice", bound=str)
-Keys = Mapping[str, Iterable[str]]
+Reader = Callable[[Any, str], Any]
 
 MOST_SHOWN = 60
 MOST_HINTED = 1000  # comparing words takes time
 
 
-def number(value: Any, where: str) -> float:
-    """Return a finite number, or refuse the value.
+def as_written(value: Any, where: str) -> Any:
+    """Return a value as it stands there, for fields that are checked together with others."""
+    if value is None:  # which would be as if it were not there
+        raise AffineDPError(f"{where} must have a value, not null")
+    return value
 
-    Parameters
-    ----------
-    value : object
-        As TOML or JSON gave it.
-    where : str
-        Begins the refusal.
+
+def number(value: Any, where: str) -> float:
+    """Return a finite number that a float holds.
 
     Examples
     --------
@@ -51,16 +50,21 @@ def number(value: Any, where: str) -> float:
     return found
 
 
-def numbers(value: Any, where: str) -> list[float]:
-    """Return a list of finite numbers, or refuse the value.
+def at_least_zero(below: float = math.inf) -> Reader:
+    """Return a reader of numbers from 0 on, such as ε and δ."""
 
-    Parameters
-    ----------
-    value : object
-        As TOML or JSON gave it.
-    where : str
-        Begins the refusal.
-    """
+    def read(value: Any, where: str) -> float:
+        found = number(value, where)
+        if not 0.0 <= found < below:
+            most = "" if math.isinf(below) else f" and less than {below:g}"
+            raise AffineDPError(f"{where} must be at least 0{most}, not {found}")
+        return found
+
+    return read
+
+
+def numbers(value: Any, where: str) -> list[float]:
+    """Return a list of finite numbers."""
     given = filled_list(value, where)
     if all(type(item) is float for item in given) and all(map(math.isfinite, given)):
         return given
@@ -68,15 +72,7 @@ def numbers(value: Any, where: str) -> list[float]:
 
 
 def filled_list(value: Any, where: str) -> list[Any]:
-    """Return a list that is not empty, or refuse the value.
-
-    Parameters
-    ----------
-    value : object
-        As TOML or JSON gave it.
-    where : str
-        Begins the refusal.
-    """
+    """Return a list that is not empty."""
     if not isinstance(value, list) or not value:
         found = "an empty list" if value == [] else shown(value)
         raise AffineDPError(f"{where} must be a list, not {found}")
@@ -84,79 +80,66 @@ def filled_list(value: Any, where: str) -> list[Any]:
 
 
 def texts(value: Any, where: str) -> list[str]:
-    """Return a list of texts, or refuse the value.
-
-    Parameters
-    ----------
-    value : object
-        As TOML or JSON gave it.
-    where : str
-        Begins the refusal.
-    """
+    """Return a list of texts."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise AffineDPError(f"{where} must be a list of texts")
     return value
 
 
-def choice(value: Any, where: str, choices: Sequence[Choice]) -> Choice:
-    """Return the one of some words that was written, or refuse the value.
+def one_of(*words: str) -> Reader:
+    """Return a reader of one of some words."""
 
-    Parameters
-    ----------
-    value : object
-        As TOML or JSON gave it.
-    where : str
-        Begins the refusal.
-    choices : sequence of str
-        The words.
+    def read(value: Any, where: str) -> str:
+        for word in words:
+            if value == word:
+                return word
+        known = ", ".join(map(repr, words))
+        raise AffineDPError(f"{where} must be one of {known}, not {shown(value)}")
+
+    return read
+
+
+def a(*kinds: str) -> Reader:
+    """Return a reader of values of these kinds, which are left as they stand there.
+
+    Examples
+    --------
+    >>> a("text", "list of texts")(3, "index")
+    Traceback (most recent call last):
+    affinedp.errors.AffineDPError: index must be a text or list of texts, not 3
     """
-    for word in choices:
-        if value == word:
-            return word
-    raise AffineDPError(
-        f"{where} must be one of {', '.join(map(repr, choices))}, not {shown(value)}"
-    )
+
+    def read(value: Any, where: str) -> Any:
+        if any(_KINDS[kind](value) for kind in kinds):
+            return value
+        raise AffineDPError(f"{where} must be a {' or '.join(kinds)}, not {shown(value)}")
+
+    return read
 
 
-def promise(privacy: Mapping[str, Any], key: str, limit: float) -> float | None:
-    """Return ε or δ of a privacy section, None if it is not there.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "whole number": lambda value: type(value) is int,
+    "truth": lambda value: isinstance(value, bool),
+    "text": lambda value: isinstance(value, str),
+    "table": lambda value: isinstance(value, dict),
+    "list": lambda value: isinstance(value, list),
+    "list of texts": lambda value: _all(value, str),
+    "name of a CSV file": lambda value: isinstance(value, str),
+    "list of rows": lambda value: _all(value, list),
+    "list of lists": lambda value: _all(value, list),
+    "pair [low, high]": lambda value: isinstance(value, list) and len(value) == 2,
+}
 
-    Parameters
-    ----------
-    privacy : mapping
-        The section.
-    key : str
-        ``"epsilon"`` or ``"delta"``.
-    limit : float
-        What it must stay below.
-    """
-    if key not in privacy:
-        return None
-    value = number(privacy[key], f"[privacy] {key}")
-    if not 0.0 <= value < limit:
-        most = "" if math.isinf(limit) else f" and less than {limit:g}"
-        raise AffineDPError(f"[privacy] {key} must be at least 0{most}, not {value}")
-    return value
+
+def _all(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
 def sizes(
     value: Any, where: str, names: tuple[str, ...] | None, count: int, what: str
 ) -> float | FloatArray:
-    """Return one number for all, or one for each: none negative, and not all zero.
-
-    Parameters
-    ----------
-    value : object
-        A number, a list, or a table by name.
-    where : str
-        Begins the refusal.
-    names : tuple of str or None
-        What a table goes by.
-    count : int
-        How many a list must have.
-    what : str
-        What there is one for.
-    """
+    """Return one number for all, or one for each: none negative, and not all zero."""
     if isinstance(value, dict):
         value = _in_order(value, where, names, what)
     found = numbers(value, where) if isinstance(value, list) else [number(value, where)]
@@ -183,81 +166,14 @@ def _in_order(
     return [table[name] for name in names]
 
 
-def section(
-    document: Mapping[str, Any], name: str, keys: Keys, *, needed: bool = False
-) -> Mapping[str, Any]:
-    """Return a section of a file, whose keys are all known.
-
-    Parameters
-    ----------
-    document : mapping
-        The whole file.
-    name : str
-        As in ``[name]``.
-    keys : mapping of str to str
-        The keys of every section; those at the top under ``""``.
-    needed : bool
-        Refuse a file without it; otherwise it is empty then.
-    """
-    if needed and name not in document:
-        raise AffineDPError(f"the section [{name}] is missing")
-    found = document.get(name, {})
-    if not isinstance(found, dict):
-        raise AffineDPError(f"{name!r} must be a section [{name}], not {shown(found)}")
-    check_keys(found, name, keys)
-    return found
-
-
-def check_keys(found: Mapping[str, Any], name: str, keys: Keys) -> None:
-    """Refuse keys that are not known: a promise about half of a file is about something else.
-
-    Parameters
-    ----------
-    found : mapping
-        A section, or the whole file.
-    name : str
-        Of the section; ``""`` for the whole file.
-    keys : mapping of str to str
-        The keys of every section; those at the top under ``""``.
-    """
-    for key in found:
-        if key in keys[name]:
-            continue
-        homes = [
-            f"in [{home}]" if home else "before the first [section]"
-            for home in keys
-            if key in keys[home]
-        ]
-        place = f"in [{name}]" if name else "at the top of the file"
-        belongs = f"; it belongs {' or '.join(homes)}" if homes else hint(key, keys[name])
-        raise AffineDPError(f"unknown key {shown(key)} {place}{belongs}")
-
-
 def check_count(where: str, found: int, what: str, wanted: int) -> None:
-    """Refuse another number of things than there must be.
-
-    Parameters
-    ----------
-    where : str
-        Begins the refusal.
-    found, wanted : int
-        How many there are, and must be.
-    what : str
-        What there must be one for.
-    """
+    """Refuse another number of things than one per ``what``."""
     if found != wanted:
         raise AffineDPError(f"{where}: {found} given, but one per {what} makes {wanted}")
 
 
 def hint(word: str, known: Iterable[str] | None) -> str:
     """Return the known word that was perhaps meant, as the end of a message.
-
-    Parameters
-    ----------
-    word : str
-        What was written.
-    known : iterable of str or None
-        What could have been meant.
 
     Examples
     --------
@@ -271,11 +187,6 @@ def hint(word: str, known: Iterable[str] | None) -> str:
 
 def shown(value: Any) -> str:
     """Return a value for a message: never long, never a failure of its own.
-
-    Parameters
-    ----------
-    value : object
-        Anything.
 
     Examples
     --------
@@ -291,12 +202,6 @@ def shown(value: Any) -> str:
 
 
 def frozen(array: FloatArray) -> FloatArray:
-    """Return an array that cannot be written to any more.
-
-    Parameters
-    ----------
-    array : array
-        It is changed in place.
-    """
+    """Return an array that cannot be written to any more, changed in place."""
     array.flags.writeable = False
     return array

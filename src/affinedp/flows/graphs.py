@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array, real_matrix
-from affinedp.equations.manifold import PublicEntries
+from affinedp.domains.manifold import PublicEntries
 from affinedp.errors import AffineDPError
 from affinedp.flows.flow_network import FlowNetwork, listed
 from affinedp.flows.manifold import FlowManifold, Laws, build

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import Matrix
-from affinedp.equations.manifold import AffineManifold, PublicEntries
+from affinedp.domains.manifold import AffineManifold, PublicEntries
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
 from affinedp.flows.flow_network import FlowNetwork, are, listed
 from affinedp.flows.laws import line_laws, node_balance

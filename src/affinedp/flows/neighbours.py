@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.flows.flow_network import FlowNetwork, listed
 from affinedp.flows.manifold import FlowManifold

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.equations.manifold import PublicEntries
+from affinedp.domains.manifold import PublicEntries
 from affinedp.errors import AffineDPError
 from affinedp.flows.dc_model import SolvedNetwork, solve
 from affinedp.flows.flow_network import listed

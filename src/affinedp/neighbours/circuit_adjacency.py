@@ -22,10 +22,10 @@ from affinedp.arrays import (
     is_sparse,
     within_range,
 )
-from affinedp.equations.component import Component, parallel_columns
-from affinedp.equations.decimals import decimal_or_double
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.component import Component, parallel_columns
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import TooManyCircuitsError
+from affinedp.exact.numbers import decimal_or_double
 from affinedp.neighbours.adjacency import (
     MeasuredAdjacency,
     Sensitivity,

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.domains.manifold import AffineManifold
 from affinedp.equations.elimination import reduce_exactly
-from affinedp.equations.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 
 # A difference this small against its terms looks like rounding, and the reason says so.

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
-from affinedp.equations.decimals import decimal_or_double
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import decimal_or_double
 from affinedp.neighbours.adjacency import (
     ONLY_ROUNDING,
     MeasuredAdjacency,

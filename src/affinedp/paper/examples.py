@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.paper.claims import Claim, verdict_of
 from affinedp.promise.verification import verify

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.exact import inverse, readable
 from affinedp.bodies.noise import KNormNoise, SumPart, connected_parts
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
+from affinedp.exact.rational import inverse
 from affinedp.neighbours.adjacency import Adjacency
 
 Piece = tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, real_array
 from affinedp.errors import AffineDPError
-from affinedp.promise.rounding_bounds import UNIT_ROUNDOFF, gamma, row_exponents
+from affinedp.exact.rounding import UNIT_ROUNDOFF, gamma, row_exponents
 
 NEGLIGIBLE = 1e-200  # relative; far above what underflow can do, far below what rounding does
 NORM_ROUNDING = 1.01  # covers the rounding of a norm of small numbers

@@ -8,8 +8,9 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
-from affinedp.bodies.exact import common_denominator, primitive, readable
 from affinedp.errors import TooManyCircuitsError
+from affinedp.exact.numbers import readable
+from affinedp.exact.rational import common_denominator, primitive
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency

@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse
-from affinedp.equations.decimals import short_decimals
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
+from affinedp.exact.numbers import short_decimals
 from affinedp.neighbours.norms import ExactMatrix
 
 Row = dict[int, Fraction]

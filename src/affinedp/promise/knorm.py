@@ -16,10 +16,10 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.bodies.axes import AxesPart
-from affinedp.bodies.exact import readable
 from affinedp.bodies.noise import KNormNoise, StairsNoise, SumPart, noise_span
 from affinedp.bodies.one_sum import largest_loss_probability
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.coordinates import Coordinates

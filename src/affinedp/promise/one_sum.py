@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import Matrix, dense, is_sparse
-from affinedp.bodies.exact import readable
+from affinedp.exact.numbers import readable
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import real_array
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.promise.guarantee import Guarantee

@@ -17,9 +17,9 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.text import format_equation
 from affinedp.equations.elimination import reduce_exactly
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.text import format_equation
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.whitening import covers, output_units, whiten

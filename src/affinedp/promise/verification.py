@@ -18,7 +18,7 @@ from affinedp.arrays import (
     real_matrix,
     within_range,
 )
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.equations.incidence import Network, network_of
+from affinedp.domains.network import Network, network_of
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency

@@ -24,8 +24,8 @@ from affinedp.budget.ledger import (
     checked_rows,
     paying,
 )
+from affinedp.domains.frames import pandas_of_polars
 from affinedp.errors import AffineDPError
-from affinedp.files.frames import pandas_of_polars
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.parts import PartError, ReleaseInParts, RowsToPublish

@@ -26,8 +26,10 @@ def make_measurement(mechanism: MechanismRecord, plan: Plan | KNormPlan) -> Any:
     plan : Plan or KNormPlan
         The public part of its releases.
     """
-    import opendp.prelude as opendp
-
+    try:
+        import opendp.prelude as opendp
+    except ImportError:
+        raise MissingExtraError("opendp", "opendp") from None
     # process-wide switches of OpenDP: the measurement is defined in Python
     opendp.enable_features("contrib", "honest-but-curious")
     sensitivity = _sensitivity(mechanism)

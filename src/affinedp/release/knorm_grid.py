@@ -12,10 +12,10 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.bodies.axes import AxesPart
 from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.exact import readable
 from affinedp.bodies.noise import HullPart, Part, SumPart
 from affinedp.bodies.polytope import Gauges, Polytope
 from affinedp.bodies.stairs import StairsPart
+from affinedp.exact.numbers import readable
 from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.sampler.axes import AxesNoise
 from affinedp.release.sampler.cone import ConeNoise

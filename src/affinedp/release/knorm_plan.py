@@ -18,11 +18,11 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.bodies.axes import AxesPart
-from affinedp.bodies.exact import readable
-from affinedp.bodies.lattice import whole_solution
 from affinedp.bodies.noise import SumPart
 from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
+from affinedp.exact.lattice import whole_solution
+from affinedp.exact.numbers import readable
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord

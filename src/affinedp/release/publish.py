@@ -15,13 +15,13 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger, Rows, charged_releases, checked_ledger, paying
-from affinedp.equations.manifold import ON_MANIFOLD
+from affinedp.domains.manifold import ON_MANIFOLD
+from affinedp.domains.reading import held, read_rows
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
 from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
-from affinedp.release.reading import held, read_points
 from affinedp.release.sampler import Sampler, checked_sampler, draw_integers
 from affinedp.release.sampler.opendp import check_opendp_scale, opendp_integers
 
@@ -94,6 +94,12 @@ def publish(
             noisy = steps + draw_integers(plan.law, plan.scale, steps.shape)
         published = shared + plan.publish(noisy)
     return wrap(published)
+
+
+def read_points(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
+    """Return data as rows, and how to hand outputs back in the same form."""
+    rows, wrap = read_rows(mechanism.manifold.names, x)
+    return rows, lambda y: wrap(y, mechanism.output_names)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.bodies.exact import readable
 from affinedp.bodies.noise import StairsNoise as Stairs
 from affinedp.bodies.stairs import best_whole_first, whole_top, whole_variance
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import readable
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.exact_moves import exact_move
 from affinedp.record import MechanismRecord

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from affinedp.errors import MissingExtraError
 from affinedp.show.baseline import Baseline
 from affinedp.show.levels import LevelRow, groups_of
-from affinedp.show.pdf import WIDEST, pdf_pages
 from affinedp.show.published import PublishedNumbers
 from affinedp.show.styles import BREAK, LEFT, PAGE, RIGHT, STYLE
 
@@ -145,14 +144,6 @@ class Report:
         sections.insert(3, self._figure())
         sections.insert(1, self._html_published("h2", FOLDED_OUTPUTS))
         return PAGE.format(title=escape(self.title), style=STYLE, body="\n".join(sections))
-
-    def pdf(self) -> bytes:
-        """Return a PDF to print or file: what was published, the text, and the figure."""
-        wide = [] if self.published is None else self.published.lines(WIDEST)
-        figures = [] if self.picture is None else [self.picture()]
-        text = str(self).splitlines()[3 if self.headline else 2 :]
-        first = [self.headline, ""] if self.headline else []
-        return pdf_pages(self.title, text, figures, [*first, *wide])
 
     def _html_published(self, heading: str, most: int) -> str:
         return "" if self.published is None else self.published.html(heading, most)

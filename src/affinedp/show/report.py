@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.outputs import MOST_OUTPUTS
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.outputs import MOST_OUTPUTS
 from affinedp.promise.least_possible import Alternative
 from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline

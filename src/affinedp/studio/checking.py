@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.text import parse_equations
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.text import parse_equations
 from affinedp.errors import AffineDPError, EquationError, InconsistentEquationsError
 from affinedp.studio.problem import Line, levels_of, lines_of, names_of
 from affinedp.studio.question import Question

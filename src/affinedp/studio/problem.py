@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.text import parse_equations
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.text import parse_equations
 from affinedp.errors import AffineDPError, EquationError, MissingExtraError
 from affinedp.files.visible import check_names
 from affinedp.neighbours.adjacency import Adjacency

@@ -17,7 +17,7 @@ from affinedp.arrays import (
     is_number,
     nearest_doubles,
 )
-from affinedp.equations.text import parse_equations
+from affinedp.domains.text import parse_equations
 from affinedp.errors import MissingExtraError
 from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError, closest, listed, row_words, same

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from affinedp.domains.frames import fresh_labels, pandas_of_polars
 from affinedp.errors import MissingExtraError
-from affinedp.files.frames import fresh_labels, pandas_of_polars
 from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError, label_words, listed
 

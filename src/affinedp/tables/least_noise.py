@@ -13,7 +13,7 @@ from affinedp.designs.choose import least_noise
 from affinedp.designs.gaussian import at_the_limit, design_gaussian
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.problem import Problem, checked_problem
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import TooManyCircuitsError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency

@@ -22,34 +22,47 @@ It is TOML (or JSON with the same keys)::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table
+from affinedp.files.declared import Document, Field, FileKind
 from affinedp.files.documents import read_document
-from affinedp.files.values import check_keys, section
+from affinedp.files.values import a
 from affinedp.tables.margin_release import MarginRelease
-from affinedp.tables.table_file import checked_section
 
-_KEYS: dict[str, dict[str, str]] = {
-    "": {
-        "attributes": "table", "margins": "text or whole number or list of lists",
-        "hierarchy": "list of texts", "places": "text", "count": "text", "person": "text",
-        "privacy": "table", "output": "table",
-    },
-    "privacy": {
-        "epsilon": "number", "delta": "number", "law": "text", "neighbours": "text",
-        "household": "whole number", "at_most": "whole number", "releases": "whole number",
-        "weights": "text or table", "goal": "text",
-    },
-    "output": {
-        "round_to": "whole number", "nonnegative": "truth", "report": "text", "level": "number",
-        "at": "text",
-    },
-}  # fmt: skip
+_WHOLE, _TEXT = Field(a("whole number")), Field(a("text"))
+_MARGINS = FileKind(
+    {
+        "": {
+            "attributes": Field(a("table")),
+            "margins": Field(a("text", "whole number", "list of lists")),
+            "hierarchy": Field(a("list of texts")),
+            "places": _TEXT,
+            "count": _TEXT,
+            "person": _TEXT,
+        },
+        "privacy": {
+            "epsilon": Field(a("number"), needed="the promise"),
+            "delta": Field(a("number")),
+            "law": _TEXT,
+            "neighbours": _TEXT,
+            "household": _WHOLE,
+            "at_most": _WHOLE,
+            "releases": _WHOLE,
+            "weights": Field(a("text", "table")),
+            "goal": _TEXT,
+        },
+        "output": {
+            "round_to": _WHOLE,
+            "nonnegative": Field(a("truth")),
+            "report": _TEXT,
+            "level": Field(a("number"), 0.95),
+            "at": _TEXT,
+        },
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -123,26 +136,16 @@ def read_margin_release(path: str | Path) -> MarginFile:
     >>> found.release.names
     ('sex', 'age')
     """
-    file = Path(path)
-    try:
-        return _margin_file(read_document(file), file.parent)
-    except AffineDPError as error:
-        raise AffineDPError(f"{file}: {error}") from None
+    return _MARGINS.read(path, _margin_file)
 
 
-def _margin_file(document: Mapping[str, Any], folder: Path) -> MarginFile:
-    check_keys(document, "", _KEYS)
-    top = checked_section(document, "", _KEYS)
-    privacy, output = (
-        checked_section(section(document, name, _KEYS), name, _KEYS)
-        for name in ("privacy", "output")
+def _margin_file(told: Document) -> MarginFile:
+    columns, output = ("count", "person"), ("report", "level", "at")
+    described = told.given(*columns, *output)
+    if "places" in described:
+        described["places"] = read_table(told.folder / described["places"])
+    return MarginFile(
+        MarginRelease(**described),
+        **{key: told[""][key] for key in columns},
+        **{key: told["output"][key] for key in output},
     )
-    for name in ("privacy", "output"):
-        top.pop(name, None)
-    if "epsilon" not in privacy:
-        raise AffineDPError("[privacy] epsilon is missing: the promise")
-    told = {key: output.pop(key) for key in ("round_to", "nonnegative") if key in output}
-    columns = {key: top.pop(key, None) for key in ("count", "person")}
-    if "places" in top:
-        top["places"] = read_table(folder / top["places"])
-    return MarginFile(release=MarginRelease(**top, **privacy, **told), **columns, **output)

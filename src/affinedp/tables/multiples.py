@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.tables.lattice import Integers, Lattice, kernel_lattice
+from affinedp.exact.lattice import Integers, Lattice, kernel_lattice
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError
 
@@ -39,7 +39,9 @@ class Multiples:
     step : Fraction
         What the entries are multiples of.
     lattice : Lattice
-        Differences of such points, in steps, and how to find one.
+        How to find one such point, in steps.
+    basis : array of int64
+        Short differences of such points, in steps, as columns.
     scales : tuple of int
         What each equation was multiplied by to have whole coefficients.
     orthogonal, triangle : arrays
@@ -48,6 +50,7 @@ class Multiples:
 
     step: Fraction
     lattice: Lattice
+    basis: Integers
     scales: tuple[int, ...]
     orthogonal: FloatArray
     triangle: FloatArray
@@ -76,7 +79,7 @@ class Multiples:
 
     def _in_doubles(self, points: FloatArray, origin: Integers) -> Integers:
         """The nearest plane for many points at once, none of them large."""
-        basis = self.lattice.basis
+        basis = self.basis
         target = points / float(self.step) - origin.astype(float)
         times = self._times(target)
         moved = _exact_product(basis, times)
@@ -88,7 +91,7 @@ class Multiples:
 
     def _in_whole_numbers(self, point: FloatArray, origin: Integers) -> Integers:
         """The nearest plane for one point of any size: what is left is computed exactly."""
-        basis = self.lattice.basis.astype(object)
+        basis = self.basis.astype(object)
         target = [Fraction(x) / self.step - int(o) for x, o in zip(point.tolist(), origin)]
         moved = np.zeros(len(target), dtype=object)
         for _ in range(PASSES):
@@ -224,7 +227,8 @@ def multiples_of(step: float, layout: Layout) -> Multiples:
             {place[j]: int(v * scale) for j, v in relation.coefficients.items() if j in place}
         )
     lattice = kernel_lattice(rows, len(place))
-    if lattice.basis.shape[1] == 0:
+    if not lattice.vectors:
         raise TableError("the equations leave nothing private")
-    orthogonal, triangle = np.linalg.qr(lattice.basis.astype(float))
-    return Multiples(exact, lattice, tuple(scales), orthogonal, triangle)
+    basis = lattice.short_basis()
+    orthogonal, triangle = np.linalg.qr(basis.astype(float))
+    return Multiples(exact, lattice, basis, tuple(scales), orthogonal, triangle)

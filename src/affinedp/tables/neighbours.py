@@ -13,8 +13,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.designs.structured.tree_promise import unit_of
-from affinedp.equations.manifold import AffineManifold
-from affinedp.equations.text import LinearEquations
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from affinedp.equations.text import format_equation, parse_equations
+from affinedp.domains.text import format_equation, parse_equations
 from affinedp.tables.columns import split_totals
 from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import row_words, same

@@ -159,23 +159,10 @@ class ReleasedMarginTables:
         level : float
             Of the intervals.
         """
-        return self._report(level, FOLDED_OUTPUTS)
-
-    def pdf(self, level: float = 0.95) -> bytes:
-        """Return a PDF page to publish: all numbers with intervals, then the report.
-
-        Parameters
-        ----------
-        level : float
-            Of the intervals.
-        """
-        return self._report(level, math.inf).pdf()
-
-    def _report(self, level: float, most: float) -> Report:
-        table = self._together(level, None, most)
+        table = self._together(level, None, FOLDED_OUTPUTS)
         ends = {"count": (table["lower"], table["upper"])}
         plain = table.drop(columns=["lower", "upper"])
-        shown = published_numbers(plain, ends, level, int(min(most, len(table))))
+        shown = published_numbers(plain, ends, level, min(FOLDED_OUTPUTS, len(table)))
         total = len(self._nodes(None)) * sum(self.design.cells(one) for one in self.design.wanted)
         shown = replace(shown, more=total - len(shown.rows))
         return replace(margin_report(self.design, published=True), published=shown)

@@ -128,21 +128,6 @@ class ReleasedTable:
         hierarchy = self.design.description.hierarchy
         return level_summary(self.design, level, self.published.unrounded, hierarchy)
 
-    def pdf(self, level: float = 0.95) -> bytes:
-        """Return a PDF page to publish: the whole table with intervals, then the report.
-
-        Parameters
-        ----------
-        level : float
-            Of the intervals.
-
-        Returns
-        -------
-        bytes
-            For ``pathlib.Path("table.pdf").write_bytes(…)``.
-        """
-        return self._report(level, len(self.published.table)).pdf()
-
     def report(self, level: float = 0.95) -> Report:
         """Return what people want to read: published numbers, promise, noise, whether totals fit.
 
@@ -151,13 +136,10 @@ class ReleasedTable:
         level : float
             Of the intervals.
         """
-        return self._report(level, FOLDED_OUTPUTS)
-
-    def _report(self, level: float, most: int) -> Report:
         published = self.published
         made = table_report(self.design, published.table, published.public, published.unrounded)
         low, high = self._ends(level, simultaneous=False)
         shown = published_numbers(
-            published.table, {name: (low[name], high[name]) for name in low}, level, most
+            published.table, {name: (low[name], high[name]) for name in low}, level, FOLDED_OUTPUTS
         )
         return replace(made, published=shown)

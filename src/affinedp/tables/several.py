@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from affinedp.budget.ledger import Ledger, checked_ledger, paying
+from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError
 from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
 from affinedp.promise.guarantee import Guarantee, compose
 from affinedp.promise.verification import Law
-from affinedp.release.reading import held
 from affinedp.tables.description import TableDescription
 from affinedp.tables.publishing import refuse_unsaid_rows
 from affinedp.tables.refusals import TableError

@@ -25,34 +25,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from affinedp.errors import AffineDPError, EquationError
-from affinedp.files.documents import read_document
-from affinedp.files.values import check_keys, section, shown
+from affinedp.errors import AffineDPError
+from affinedp.files.declared import Document, Field, FileKind
+from affinedp.files.values import a
 from affinedp.tables.refusals import closest, label_words
 from affinedp.tables.table_release import TableRelease
 
-# The keys of every section, and what they must be.
-_KEYS: dict[str, dict[str, str]] = {
-    "": {
-        "index": "text or list of texts", "equations": "list of texts", "totals": "table",
-        "hierarchy": "text or list of texts", "row_totals": "table", "changes": "table",
-        "margins": "text or list of lists", "columns": "list of texts", "public": "list of texts",
-        "public_rows": "list", "privacy": "table", "rounding": "table", "output": "table",
+_TEXTS = Field(a("text", "list of texts"))
+_NUMBER, _WHOLE = Field(a("number")), Field(a("whole number"))
+_TABLE = FileKind(
+    {
+        "": {
+            "index": Field(a("text", "list of texts"), ()),
+            "equations": Field(a("list of texts")),
+            "totals": Field(a("table")),
+            "hierarchy": _TEXTS,
+            "row_totals": Field(a("table")),
+            "changes": Field(a("table")),
+            "margins": Field(a("text", "list of lists")),
+            "columns": Field(a("list of texts")),
+            "public": Field(a("list of texts")),
+            "public_rows": Field(a("list")),
+        },
+        "privacy": {
+            "mu": Field(a("number", "table"), needed="how far a number may move, as in mu = 1"),
+            "epsilon": Field(a("number"), needed="the promise"),
+            "delta": _NUMBER,
+            "law": Field(a("text")),
+            "rows": Field(a("text")),
+            "neighbours": Field(a("text")),
+            "cells": Field(a("list of texts")),
+            "weights": Field(a("text", "table")),
+            "bound": _NUMBER,
+            "household": _WHOLE,
+            "at_most": _WHOLE,
+            "releases": _WHOLE,
+            "whole": Field(a("truth")),
+        },
+        "rounding": {"adjust": _TEXTS, "within": _NUMBER, "unknown": _TEXTS},
+        "output": {
+            "round_to": _NUMBER,
+            "nonnegative": Field(a("truth")),
+            "noise": Field(a("text")),
+            "report": Field(a("text")),
+            "level": Field(a("number"), 0.95),
+        },
     },
-    "privacy": {
-        "mu": "number or table", "epsilon": "number", "delta": "number", "law": "text",
-        "rows": "text", "neighbours": "text", "cells": "list of texts",
-        "weights": "text or table", "bound": "number", "household": "whole number",
-        "at_most": "whole number", "releases": "whole number", "whole": "truth",
-    },
-    "rounding": {
-        "adjust": "text or list of texts", "within": "number", "unknown": "text or list of texts",
-    },
-    "output": {
-        "round_to": "number", "nonnegative": "truth", "noise": "text", "report": "text",
-        "level": "number",
-    },
-}  # fmt: skip
+    elsewhere={"attributes": "this file is about margins: read it with read_margin_release"},
+)
 
 
 @dataclass(frozen=True)
@@ -117,13 +137,7 @@ def read_table_release(path: str | Path, text: str | None = None) -> TableFile:
     >>> found.release.laws, found.release.neighbours, found.release.row_mode
     (('laplace',), 'person', 'separate')
     """
-    file = Path(path)
-    try:
-        return _table_file(read_document(file, text))
-    except EquationError:
-        raise  # its caret needs the first column
-    except AffineDPError as error:
-        raise AffineDPError(f"{file}: {error}") from None
+    return _TABLE.read(path, _table_file, text)
 
 
 def labelled(table: Any, index: Sequence[str], name: str) -> Any:
@@ -156,68 +170,16 @@ def labelled(table: Any, index: Sequence[str], name: str) -> Any:
     return table.set_index(list(index) if len(index) > 1 else index[0])
 
 
-def _table_file(document: Mapping[str, Any]) -> TableFile:
-    if "attributes" in document:
-        raise AffineDPError("this file is about margins: read it with read_margin_release")
-    check_keys(document, "", _KEYS)
-    top = checked_section(document, "", _KEYS)
-    privacy, rounding, output = (
-        checked_section(section(document, name, _KEYS), name, _KEYS)
-        for name in ("privacy", "rounding", "output")
-    )
-    for name in ("privacy", "rounding", "output"):
-        top.pop(name, None)
-    for key, why in (("mu", "how far a number may move, as in mu = 1"), ("epsilon", "the promise")):
-        if key not in privacy:
-            raise AffineDPError(f"[privacy] {key} is missing: {why}")
-    index = top.pop("index", ())
-    bound = privacy.pop("bound", None)
-    told = {key: output.pop(key) for key in ("round_to", "nonnegative") if key in output}
+def _table_file(told: Document) -> TableFile:
+    index, output = told[""]["index"], told["output"]
     return TableFile(
-        release=TableRelease(**top, **privacy, **rounding, **told),
+        release=TableRelease(**told.given("index", "bound", "noise", "report", "level")),
         index=(index,) if isinstance(index, str) else tuple(index),
-        bound=bound,
-        **output,
+        bound=told["privacy"]["bound"],
+        noise=output["noise"],
+        report=output["report"],
+        level=output["level"],
     )
-
-
-def checked_section(
-    found: Mapping[str, Any], name: str, keys: Mapping[str, Mapping[str, str]]
-) -> dict[str, Any]:
-    """Return a section whose values are all of their kind.
-
-    Parameters
-    ----------
-    found : mapping
-        What the file says.
-    name : str
-        Of the section; empty for the top of the file.
-    keys : mapping
-        The kinds of values, by section and key.
-    """
-    for key, value in found.items():
-        kinds = keys[name][key]
-        if not any(_is(value, kind) for kind in kinds.split(" or ")):
-            place = f"in [{name}]" if name else "at the top of the file"
-            raise AffineDPError(f"{key} {place} must be a {kinds}, not {shown(value)}")
-    return dict(found)
-
-
-def _is(value: Any, kind: str) -> bool:
-    if kind == "number":
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind == "whole number":
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind == "truth":
-        return isinstance(value, bool)
-    if kind == "text":
-        return isinstance(value, str)
-    if kind == "table":
-        return isinstance(value, dict)
-    inner = kind.removeprefix("list of ")
-    if not isinstance(value, list) or kind == "list":
-        return isinstance(value, list)
-    return all(isinstance(item, str if inner == "texts" else list) for item in value)
 
 
 def table_toml(release: TableRelease, index: Sequence[str] = ()) -> str:
@@ -242,7 +204,7 @@ def table_toml(release: TableRelease, index: Sequence[str] = ()) -> str:
     neighbours = "person"
     <BLANKLINE>
     """
-    keys = {name: list(keys) for name, keys in _KEYS.items()}
+    keys = {name: list(fields) for name, fields in _TABLE.fields.items()}
     left: dict[str, Any] = {
         name: getattr(release, name, None) for one in keys.values() for name in one
     }

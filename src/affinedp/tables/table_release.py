@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 from typing import Any, overload
 
 from affinedp.budget.ledger import Ledger
+from affinedp.domains.reading import held
 from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.release.engines import in_parts
-from affinedp.release.reading import held
 from affinedp.release.sampler import Sampler
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_for_targets, design_table

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.equations.manifold import AffineManifold
-from affinedp.files.frames import fresh_frame, fresh_labels
+from affinedp.domains.frames import fresh_frame, fresh_labels
+from affinedp.domains.manifold import AffineManifold
+from affinedp.exact.lattice import Integers
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.release.publish import check_sampler, sound_steps
@@ -24,7 +25,6 @@ from affinedp.release.sampler import Sampler
 from affinedp.tables.at_least_zero import at_least_zero
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.frames import given_table
-from affinedp.tables.lattice import Integers
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.reading import read_points
 from affinedp.tables.refusals import TableError

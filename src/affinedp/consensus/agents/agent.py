@@ -23,6 +23,7 @@ from typing import Literal, NoReturn
 from affinedp.arrays import exact_doubles
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.message import (
+    LARGEST_RUN,
     AgentMessage,
     checked_name,
     checked_number,
@@ -42,7 +43,6 @@ from affinedp.errors import AffineDPError
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
 from affinedp.promise.guarantee import Guarantee
-from affinedp.wire.messages import LARGEST_STEP
 
 Heard = Literal["new", "repeated", "late", "own", "of an earlier run"]
 
@@ -110,7 +110,7 @@ class Agent:
         rerun: bool = False,
         run: int | None = None,
     ) -> None:
-        if run is not None and (rerun or type(run) is not int or not 0 < run <= LARGEST_STEP):
+        if run is not None and (rerun or type(run) is not int or not 0 < run <= LARGEST_RUN):
             raise AffineDPError("run is a whole number from 1 on, without rerun")
         if ledger is not None and not isinstance(ledger, Ledger):
             raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")

@@ -1,25 +1,16 @@
-"""What an agent publishes, and how the next message follows from it.
-
-An agent speaks to each of its neighbours on a topic of its own, so that a message stays small,
-however many there are.  On the wire it is ``{"agent":"3","to":"1","run":1,"round":4,"rounds":30,
-"y":1.5,"previous":2.0,"weight":0.25}``.  Doubles survive the way there and back bit for bit.
-"""
+"""What an agent publishes, and how the next message follows from it."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from affinedp.consensus.agents.refusals import FREE
 from affinedp.errors import AffineDPError
-from affinedp.wire.messages import MalformedMessageError, read_count, read_number, read_object
 
 LONGEST_NAME = 64
-
-_KEYS = ("agent", "to", "run", "round", "rounds", "y", "previous", "weight")
+LARGEST_RUN = (1 << 53) - 1  # the largest whole number that every JSON parser keeps
 
 
 @dataclass(frozen=True)
@@ -89,87 +80,6 @@ def next_message(own: float, heard: Mapping[str, float], weights: Mapping[str, f
             f"network, or a neighbour's message was forged. {FREE}"
         )
     return moved
-
-
-def encode(message: AgentMessage) -> bytes:
-    """Write a message; the same message always gives the same bytes.
-
-    Parameters
-    ----------
-    message : AgentMessage
-        What to write.
-
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
-    >>> encode(AgentMessage("3", "1", 1, 0, None, 1.5, None, 0.25)).decode()
-    '{"agent":"3","to":"1","run":1,"round":0,"rounds":null,"y":1.5,"previous":null,"weight":0.25}'
-    """
-    record = {key: getattr(message, key) for key in _KEYS}
-    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
-
-
-def decode(payload: bytes, agent: str, to: str) -> AgentMessage:
-    """Read a message, or refuse it.
-
-    Parameters
-    ----------
-    payload : bytes
-        What arrived.
-    agent, to : str
-        Who must have sent it, to whom; keys that a message does not have are ignored.
-
-    Returns
-    -------
-    AgentMessage
-
-    Raises
-    ------
-    MalformedMessageError
-
-    Examples
-    --------
-    >>> start = b'{"agent":"3","to":"1","run":1,"round":0,"rounds":9,"previous":null,"weight":1,'
-    >>> decode(start + b'"y":2}', "3", "1").y
-    2.0
-    >>> decode(start + b'"y":NaN}', "3", "1")
-    Traceback (most recent call last):
-    affinedp.wire.messages.MalformedMessageError: NaN is no number
-    """
-    return read_message(read_object(payload, _KEYS), agent, to)
-
-
-def read_message(record: Mapping[str, Any], agent: str, to: str) -> AgentMessage:
-    """Read a message from a JSON object, or refuse it.
-
-    Parameters
-    ----------
-    record : mapping of str to object
-        What arrived.
-    agent, to : str
-        As for :func:`decode`.
-    """
-    if not record.keys() >= set(_KEYS):
-        raise MalformedMessageError(f"it must be an object with {', '.join(_KEYS)}")
-    if record["agent"] != agent or record["to"] != to:
-        raise MalformedMessageError(f"it is not of agent {agent!r} to {to!r}, whose topic it is on")
-    t = read_count(record["round"], "round")
-    if (record["previous"] is None) != (t == 0):
-        raise MalformedMessageError("previous must be a number, and null in round 0")
-    rounds = record["rounds"]
-    return AgentMessage(
-        agent,
-        to,
-        read_count(record["run"], "run"),
-        t,
-        None if rounds is None else read_count(rounds, "rounds"),
-        read_number(record["y"], "y"),
-        None if t == 0 else read_number(record["previous"], "previous"),
-        read_number(record["weight"], "weight"),
-    )
 
 
 # ---------------------------------------------------------------------- names and weights

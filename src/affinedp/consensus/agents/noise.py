@@ -108,7 +108,7 @@ class AgentNoise:
 
         from affinedp.consensus.protocol.promise import AGENT_UNIT
         from affinedp.designs.laplace import iid_noise
-        from affinedp.equations.manifold import AffineManifold
+        from affinedp.domains.manifold import AffineManifold
         from affinedp.mechanism import build
         from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
         from affinedp.promise.verification import resolve_query

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from affinedp.budget.ledger import Ledger
+from affinedp.consensus.agents.message import LARGEST_RUN
 from affinedp.consensus.agents.noise import AgentNoise
 from affinedp.consensus.agents.refusals import FREE
 from affinedp.errors import AffineDPError
@@ -26,7 +27,6 @@ from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
 from affinedp.once.record import Draw, Head
 from affinedp.once.state import DrawnState
-from affinedp.wire.messages import LARGEST_STEP
 
 FIRST_RUN = 1
 
@@ -152,7 +152,7 @@ class AgentState:
         weights : mapping of str to float
             The neighbours and weights from now on.
         """
-        if run > LARGEST_STEP:
+        if run > LARGEST_RUN:
             raise AgentStateError(
                 f"{self.path} is in run {self.run}, and no number is left for the next one: say "
                 "which run to begin (run), such as 1, at all agents"

@@ -18,12 +18,12 @@ from affinedp.control.gateway.facts import SAFE, Facts
 from affinedp.control.gateway.plan import GatewayPlan, plan_for
 from affinedp.control.sensors.sensor import Sensor
 from affinedp.control.stationary.certificate import NoCertificateError, decay_certificate
-from affinedp.control.stationary.exact import Exact
 from affinedp.control.stationary.filters import ExactFilter, Filter
 from affinedp.control.stationary.path import path_bits
 from affinedp.control.stationary.promise import squared_sensitivities
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import RationalMatrix
 from affinedp.release.plan import SHARE
 
 # The response is followed in fixed point with so many bits, for so many steps at most.
@@ -60,7 +60,7 @@ def gain_bound(system: ExactFilter) -> float:
         rest = reach * _size(state)
         if rest <= REST * total:
             return (total + rest + rounding * MOST_TERMS) * (1 + 1e-9)
-        total += _norm(system.C @ Exact(np.array(state, dtype=object), 1 << BITS))
+        total += _norm(system.C @ RationalMatrix(np.array(state, dtype=object), 1 << BITS))
         state = _moved(system.A, state)
     raise NoCertificateError("the whitening filter remembers too long to bound its gain")
 
@@ -108,7 +108,7 @@ def saturating_plan(noise: StationaryNoise, facts: Facts, sensor: Sensor) -> Gat
     )
 
 
-def _norm(matrix: Exact) -> float:
+def _norm(matrix: RationalMatrix) -> float:
     return float(np.linalg.norm(matrix.floats())) * (1 + SAFE)
 
 
@@ -117,7 +117,7 @@ def _size(state: list[list[int]]) -> float:
     return math.sqrt(squares / (1 << (2 * BITS))) * (1 + SAFE)
 
 
-def _moved(A: Exact, state: list[list[int]]) -> list[list[int]]:
+def _moved(A: RationalMatrix, state: list[list[int]]) -> list[list[int]]:
     columns = list(zip(*state))
     return [
         [sum(int(a) * x for a, x in zip(row, column)) // A.over for column in columns]

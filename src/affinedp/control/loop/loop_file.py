@@ -38,8 +38,6 @@ of a CSV file next to it.  Unknown keys are refused.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -53,22 +51,46 @@ from affinedp.control.loop.plant import Plant, PrivatePlant, plant_of
 from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.errors import AffineDPError
-from affinedp.files.documents import read_document
-from affinedp.files.matrices import matrix
-from affinedp.files.values import check_keys, choice, numbers, promise, section, sizes, texts
+from affinedp.files.declared import Document, Field, FileKind
+from affinedp.files.values import a, as_written, at_least_zero, numbers, one_of, sizes, texts
 from affinedp.files.visible import check_names
 
 Cost = Literal["outputs", "tracking"]
 Kind = Neighbours | Literal["forward", "input"]
 
-_KEYS = {
-    "": ("horizon", "plant", "controller", "reference", "privacy"),
-    "plant": ("A", "B", "C", "D", "x0", "state_names", "output_names", "E", "F", "private_names"),
-    "controller": ("feedback", "observer", "xhat0"),
-    "reference": ("constant", "samples", "file"),
-    "privacy": ("epsilon", "delta", "mu", "neighbours", "window", "cost"),
-}
-
+_MATRIX = Field(as_written)
+_LOOP = FileKind(
+    {
+        "": {"horizon": Field(as_written, needed="how many outputs are sent")},
+        "plant": {
+            "A": Field(as_written, needed="the matrix of x(t+1) = A x(t) + …"),
+            "B": _MATRIX,
+            "C": Field(as_written, needed="the matrix of y(t) = C x(t) + …"),
+            "D": _MATRIX,
+            "E": _MATRIX,
+            "F": _MATRIX,
+            "x0": Field(numbers),
+            "state_names": Field(texts),
+            "output_names": Field(texts),
+            "private_names": Field(texts),
+        },
+        "controller": {"feedback": _MATRIX, "observer": _MATRIX, "xhat0": Field(numbers)},
+        "reference": {
+            "constant": Field(numbers),
+            "samples": Field(a("list of rows")),
+            "file": Field(a("name of a CSV file")),
+        },
+        "privacy": {
+            "epsilon": Field(at_least_zero()),
+            "delta": Field(at_least_zero(below=1.0)),
+            "mu": Field(as_written, 1.0),
+            "neighbours": Field(one_of("time-local", "manifold", "initial", "forward", "input")),
+            "window": Field(a("number")),
+            "cost": Field(one_of("outputs", "tracking"), "outputs"),
+        },
+    },
+    needed={"plant": ""},
+)
 
 # With E, what is hidden must be said: the state by default would leave the inputs bare.
 UNSAID = (
@@ -166,135 +188,66 @@ def read_loop(path: str | Path) -> LoopFile:
     >>> found.horizon, found.loop.plant.state_names, found.neighbours
     (10, ('x1',), 'time-local')
     """
-    file = Path(path)
-    try:
-        return _loop_file(read_document(file), file.parent)
-    except AffineDPError as error:
-        raise AffineDPError(f"{file}: {error}") from None
+    return _LOOP.read(path, _loop_file)
 
 
-def _loop_file(document: Mapping[str, Any], folder: Path) -> LoopFile:
-    check_keys(document, "", _KEYS)
-    horizon = checked_horizon(_needed(document, "", "horizon"))
-    described = section(document, "plant", _KEYS, needed=True)
-    plant = _plant(described, folder)
-    start = _vector(described, "plant", "x0", plant.states)
-    privacy = section(document, "privacy", _KEYS)
-    kinds: tuple[Kind, ...] = ("time-local", "manifold", "initial", "forward", "input")
-    private = _private(described, plant, folder)
-    kind: Kind | None = None
-    if "neighbours" in privacy or private is None:
-        kind = choice(privacy.get("neighbours", "time-local"), "[privacy] neighbours", kinds)
-    elif "privacy" in document:
+def _loop_file(told: Document) -> LoopFile:
+    horizon = checked_horizon(told[""]["horizon"])
+    plant = _plant(told)
+    start = _vector(told["plant"]["x0"], "[plant] x0", plant.states)
+    private = _private(told, plant)
+    privacy = told["privacy"]
+    kind: Kind | None = privacy["neighbours"]
+    if kind is None and private is None:
+        kind = "time-local"
+    elif kind is None and "privacy" in told.there:
         raise AffineDPError(UNSAID)
     if kind == "input" and private is None:
         raise AffineDPError("[privacy] neighbours = 'input' needs [plant] E: how do they enter?")
-    costs: tuple[Cost, ...] = ("outputs", "tracking")
-    cost = choice(privacy.get("cost", "outputs"), "[privacy] cost", costs)
-    steered = "B" in described
-    if cost == "tracking" and not steered:
+    if privacy["window"] is not None and kind != "input":
+        raise AffineDPError("[privacy] window is for neighbours = 'input': leave it out")
+    steered = told["plant"]["B"] is not None
+    if privacy["cost"] == "tracking" and not steered:
         raise AffineDPError("[privacy] cost = 'tracking' needs a loop: [plant] B, [controller]")
     return LoopFile(
-        loop=_steered(document, plant, start, horizon, folder)
-        if steered
-        else _only_sends(document, plant, start),
+        loop=_steered(told, plant, start, horizon) if steered else _only_sends(told, plant, start),
         horizon=horizon,
         has_start=start is not None,
-        epsilon=promise(privacy, "epsilon", math.inf),
-        delta=promise(privacy, "delta", 1.0),
-        mu=_private_mu(privacy, private)
-        if kind == "input"
-        else _mu(privacy, plant, horizon, folder),
+        epsilon=privacy["epsilon"],
+        delta=privacy["delta"],
+        mu=_private_mu(privacy["mu"], private) if kind == "input" else _mu(told, plant, horizon),
         neighbours=kind,
-        cost=cost,
+        cost=privacy["cost"],
         private=private,
-        window=_window(privacy, kind),
+        window=1 if privacy["window"] is None else privacy["window"],
         steered=steered,
     )
 
 
-def _steered(
-    document: Mapping[str, Any],
-    plant: Plant,
-    start: FloatArray | None,
-    horizon: int,
-    folder: Path,
-) -> ClosedLoop:
-    if "controller" not in document:
-        raise AffineDPError(
-            "the section [controller] is missing; a plant that only sends leaves B out, too"
-        )
-    reference = section(document, "reference", _KEYS, needed=True)
-    return _loop(
-        plant,
-        start,
-        section(document, "controller", _KEYS),
-        _reference(reference, plant, horizon, folder),
-        folder,
-    )
-
-
-def _only_sends(document: Mapping[str, Any], plant: Plant, start: FloatArray | None) -> ClosedLoop:
-    """A loop whose inputs are zero and do nothing."""
-    if "controller" in document or "reference" in document:
-        raise AffineDPError("[plant] B is missing: how do the controller's inputs enter?")
-    n, m = plant.states, plant.outputs
-    return ClosedLoop(plant, np.zeros((1, n)), np.zeros((n, m)), np.zeros(n), x0=start)
-
-
-def _private(found: Mapping[str, Any], plant: Plant, folder: Path) -> PrivatePlant | None:
-    if "E" not in found:
-        if "F" in found or "private_names" in found:
-            raise AffineDPError("[plant] F and private_names belong to private inputs: give E too")
-        return None
-    E = shaped(_rows(found, "plant", "E", folder), (plant.states, None), "[plant] E")
-    count = E.shape[1]
-    F = np.zeros((plant.outputs, count))
-    if "F" in found:
-        F = shaped(_rows(found, "plant", "F", folder), (plant.outputs, count), "[plant] F")
-    names = _names(found, "private_names", tuple(f"w{i + 1}" for i in range(count)))
-    return PrivatePlant(
-        plant.A, E, plant.C, F, plant.dt, plant.state_names, names, plant.output_names
-    )
-
-
-def _private_mu(privacy: Mapping[str, Any], private: PrivatePlant | None) -> float | FloatArray:
-    names = () if private is None else private.input_labels
-    value = privacy.get("mu", 1.0)
-    return sizes(value, "[privacy] mu", names, len(names), "private input")
-
-
-def _window(privacy: Mapping[str, Any], kind: Kind | None) -> float:
-    window = privacy.get("window", 1)
-    if "window" in privacy and kind != "input":
-        raise AffineDPError("[privacy] window is for neighbours = 'input': leave it out")
-    if isinstance(window, bool) or not isinstance(window, int | float):
-        raise AffineDPError(f"[privacy] window must be a number of steps or inf, not {window!r}")
-    return window
-
-
-def _plant(found: Mapping[str, Any], folder: Path) -> Plant:
-    matrices = [_rows(found, "plant", name, folder) for name in "AC"]
-    steered = "B" in found or "D" in found
-    inputs = _rows(found, "plant", "B", folder) if steered else np.zeros((len(matrices[0]), 1))
+def _plant(told: Document) -> Plant:
+    given = told["plant"]
+    matrices = [told.rows("plant", name) for name in "AC"]
+    if given["B"] is None and given["D"] is not None:
+        raise AffineDPError("[plant] B is missing: D says how inputs enter y, B how they enter x")
+    inputs = np.zeros((len(matrices[0]), 1)) if given["B"] is None else told.rows("plant", "B")
     matrices.insert(1, inputs)
-    if "D" in found:
-        matrices.append(_rows(found, "plant", "D", folder))
+    if given["D"] is not None:
+        matrices.append(told.rows("plant", "D"))
     try:
         plant = plant_of(matrices)
     except AffineDPError as error:
         raise AffineDPError(f"[plant] {error}") from None
     return replace(
         plant,
-        state_names=_names(found, "state_names", plant.state_names),
-        output_names=_names(found, "output_names", plant.output_names),
+        state_names=_names(given, "state_names", plant.state_names),
+        output_names=_names(given, "output_names", plant.output_names),
     )
 
 
-def _names(found: Mapping[str, Any], key: str, default: tuple[str, ...]) -> tuple[str, ...]:
-    if key not in found:
+def _names(given: dict[str, Any], key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    if given[key] is None:
         return default
-    names = tuple(texts(found[key], f"[plant] {key}"))
+    names = tuple(given[key])
     if len(names) != len(default):
         raise AffineDPError(f"[plant] {key} must hold {len(default)} names, not {len(names)}")
     if len(set(names)) < len(names) or not all(names):
@@ -303,41 +256,66 @@ def _names(found: Mapping[str, Any], key: str, default: tuple[str, ...]) -> tupl
     return names
 
 
-def _loop(
-    plant: Plant,
-    start: FloatArray | None,
-    found: Mapping[str, Any],
-    reference: FloatArray,
-    folder: Path,
-) -> ClosedLoop:
-    try:
-        return ClosedLoop(
-            plant,
-            _rows(found, "controller", "feedback", folder),
-            _rows(found, "controller", "observer", folder),
-            reference,
-            x0=start,
-            xhat0=_vector(found, "controller", "xhat0", plant.states),
+def _private(told: Document, plant: Plant) -> PrivatePlant | None:
+    given = told["plant"]
+    if given["E"] is None:
+        if given["F"] is not None or given["private_names"] is not None:
+            raise AffineDPError("[plant] F and private_names belong to private inputs: give E too")
+        return None
+    E = shaped(told.rows("plant", "E"), (plant.states, None), "[plant] E")
+    count = E.shape[1]
+    F = np.zeros((plant.outputs, count))
+    if given["F"] is not None:
+        F = shaped(told.rows("plant", "F"), (plant.outputs, count), "[plant] F")
+    names = _names(given, "private_names", tuple(f"w{i + 1}" for i in range(count)))
+    return PrivatePlant(
+        plant.A, E, plant.C, F, plant.dt, plant.state_names, names, plant.output_names
+    )
+
+
+def _private_mu(value: Any, private: PrivatePlant | None) -> float | FloatArray:
+    names = () if private is None else private.input_labels
+    return sizes(value, "[privacy] mu", names, len(names), "private input")
+
+
+def _steered(told: Document, plant: Plant, start: FloatArray | None, horizon: int) -> ClosedLoop:
+    given = told["controller"]
+    if "controller" not in told.there:
+        raise AffineDPError(
+            "the section [controller] is missing; a plant that only sends leaves B out, too"
         )
+    for key in ("feedback", "observer"):
+        if given[key] is None:
+            raise AffineDPError(f"[controller] {key} is missing: the gain of the {key}")
+    reference = _reference(told, plant, horizon)
+    feedback, observer = (told.rows("controller", key) for key in ("feedback", "observer"))
+    believed = _vector(given["xhat0"], "[controller] xhat0", plant.states)
+    try:
+        return ClosedLoop(plant, feedback, observer, reference, x0=start, xhat0=believed)
     except AffineDPError as error:
-        text = str(error)
-        raise AffineDPError(text if text[0] == "[" else f"[controller] {text}") from None
+        raise AffineDPError(f"[controller] {error}") from None
 
 
-def _reference(found: Mapping[str, Any], plant: Plant, horizon: int, folder: Path) -> FloatArray:
+def _only_sends(told: Document, plant: Plant, start: FloatArray | None) -> ClosedLoop:
+    """A loop whose inputs are zero and do nothing."""
+    if told.there & {"controller", "reference"}:
+        raise AffineDPError("[plant] B is missing: how do the controller's inputs enter?")
+    n, m = plant.states, plant.outputs
+    return ClosedLoop(plant, np.zeros((1, n)), np.zeros((n, m)), np.zeros(n), x0=start)
+
+
+def _reference(told: Document, plant: Plant, horizon: int) -> FloatArray:
     """x_r(0), …, x_r(horizon), or one row for all times."""
-    given = [key for key in _KEYS["reference"] if key in found]
+    given = [key for key, value in told["reference"].items() if value is not None]
+    if "reference" not in told.there:
+        raise AffineDPError("the section [reference] is missing: what is followed?")
     if len(given) != 1:
         raise AffineDPError("[reference] takes exactly one of constant, samples and file")
     key, where = given[0], f"[reference] {given[0]}"
-    if key == "constant":
-        constant = _vector(found, "reference", key, plant.states)
-        assert constant is not None
+    constant = _vector(told["reference"]["constant"], where, plant.states)
+    if constant is not None:
         return constant
-    if isinstance(found[key], str) != (key == "file"):
-        kind = "the name of a CSV file" if key == "file" else "a list of rows"
-        raise AffineDPError(f"{where} must be {kind}")
-    table = matrix(found[key], where, folder, plant.state_names)
+    table = told.table("reference", key, plant.state_names)
     rows = table.numbers
     if rows.shape[1] != plant.states or len(rows) <= horizon:
         raise AffineDPError(
@@ -351,12 +329,12 @@ def _reference(found: Mapping[str, Any], plant: Plant, horizon: int, folder: Pat
     return np.asarray(rows[: horizon + 1])
 
 
-def _mu(privacy: Mapping[str, Any], plant: Plant, horizon: int, folder: Path) -> float | FloatArray:
-    where, value = "[privacy] mu", privacy.get("mu", 1.0)
+def _mu(told: Document, plant: Plant, horizon: int) -> float | FloatArray:
+    where, value = "[privacy] mu", told["privacy"]["mu"]
     listed = isinstance(value, list) and value
     if not (isinstance(value, str) or (listed and isinstance(value[0], list))):
         return sizes(value, where, plant.state_names, plant.states, "state")
-    rows = matrix(value, where, folder, None).numbers
+    rows = told.table("privacy", "mu").numbers
     if rows.shape != (horizon, plant.states) or rows.min() < 0.0 or rows.max() == 0.0:
         raise AffineDPError(
             f"{where}: {rows.shape[0]}×{rows.shape[1]} numbers; by time there must be "
@@ -365,22 +343,5 @@ def _mu(privacy: Mapping[str, Any], plant: Plant, horizon: int, folder: Path) ->
     return rows
 
 
-def _rows(found: Mapping[str, Any], name: str, key: str, folder: Path) -> FloatArray:
-    where = f"[{name}] {key}"
-    table = matrix(_needed(found, name, key), where, folder, None)
-    if table.header is not None:
-        raise AffineDPError(f"{where}: a header means nothing here; remove it")
-    return table.numbers
-
-
-def _vector(found: Mapping[str, Any], name: str, key: str, size: int) -> FloatArray | None:
-    if key not in found:
-        return None
-    where = f"[{name}] {key}"
-    return shaped(np.array(numbers(found[key], where)), (size,), where)
-
-
-def _needed(found: Mapping[str, Any], name: str, key: str) -> Any:
-    if key not in found:
-        raise AffineDPError(f"{f'[{name}] ' if name else ''}{key} is missing")
-    return found[key]
+def _vector(value: list[float] | None, where: str, size: int) -> FloatArray | None:
+    return None if value is None else shaped(np.array(value), (size,), where)

@@ -16,9 +16,9 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.stationary.exact import Exact, identity, positive_definite
 from affinedp.control.stationary.filters import ExactFilter, Filter, lyapunov
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import RationalMatrix, positive_definite
 
 # How much is added to make X strict, relative to its scaled size: the first that passes is taken.
 SLACKS = tuple(10.0**k for k in range(-13, -1))
@@ -40,12 +40,12 @@ class Energy:
     ----------
     filter : ExactFilter
         What answers the impulse.
-    X : Exact
+    X : RationalMatrix
         The certificate.
     """
 
     filter: ExactFilter
-    X: Exact
+    X: RationalMatrix
 
     def of(self, i: int) -> Fraction:
         """Return a bound on the energy of the response to a unit impulse on input i.
@@ -55,8 +55,8 @@ class Energy:
         i : int
             Which input.
         """
-        b = Exact(self.filter.B.values[:, i : i + 1], self.filter.B.over)
-        d = Exact(self.filter.D.values[:, i : i + 1], self.filter.D.over)
+        b = RationalMatrix(self.filter.B.values[:, i : i + 1], self.filter.B.over)
+        d = RationalMatrix(self.filter.D.values[:, i : i + 1], self.filter.D.over)
         return (b.T @ self.X @ b).entry(0, 0) + (d.T @ d).entry(0, 0)
 
     def later(self, i: int, steps: int) -> float:
@@ -99,7 +99,7 @@ def energy_certificate(system: ExactFilter) -> Energy:
             f"plant and noise filter have {n} states together; at most {MOST_STATES} are certified"
         )
     if n == 0:
-        return Energy(system, Exact.of(np.zeros((0, 0))))
+        return Energy(system, RationalMatrix.of(np.zeros((0, 0))))
     A, C = system.A.floats(), system.C.floats()
     if not Filter(A, system.B.floats(), C, system.D.floats()).radius < 1:
         raise NoCertificateError("the response to an impulse does not die out")
@@ -109,7 +109,7 @@ def energy_certificate(system: ExactFilter) -> Energy:
         X = _candidate(A, C, units, slack)
         if X is None:
             continue
-        given = Exact.of(X)
+        given = RationalMatrix.of(X)
         if _proves(given, system.A, outputs):
             return Energy(system, given)
     raise NoCertificateError(
@@ -118,7 +118,7 @@ def energy_certificate(system: ExactFilter) -> Energy:
     )
 
 
-def _proves(X: Exact, A: Exact, outputs: Exact) -> bool:
+def _proves(X: RationalMatrix, A: RationalMatrix, outputs: RationalMatrix) -> bool:
     return positive_definite(X) and positive_definite(X - A.T @ X @ A - outputs)
 
 
@@ -207,13 +207,13 @@ class Start:
 
     Attributes
     ----------
-    covariance : Exact
+    covariance : RationalMatrix
         P with ``P − A P Aᵀ − B Bᵀ ≻ 0``, so that it is at least the stationary covariance.
     root : array, shape (n, n)
         R with ``R Rᵀ − P ≻ 0``.
     """
 
-    covariance: Exact
+    covariance: RationalMatrix
     root: FloatArray
 
 
@@ -239,7 +239,7 @@ def start_certificate(noise: ExactFilter) -> Start:
             root: FloatArray = np.asarray(np.linalg.cholesky(more), dtype=np.float64)
         except np.linalg.LinAlgError:
             continue
-        given = Exact.of(root)
+        given = RationalMatrix.of(root)
         if positive_definite(given @ given.T - P):
             return Start(P, root)
     raise NoCertificateError("the draw of the noise filter's memory could not be certified")
@@ -258,7 +258,7 @@ def checked_start(noise: ExactFilter, root: FloatArray) -> None:
     n = noise.A.shape[0]
     if root.shape != (n, n):
         raise NoCertificateError(f"the start has shape {root.shape}, not {(n, n)}")
-    given = Exact.of(root)
+    given = RationalMatrix.of(root)
     covariance = given @ given.T
     if n == 0 or _proves(covariance, noise.A.T, noise.B @ noise.B.T):
         return
@@ -300,17 +300,17 @@ class Decay:
         return size / (1 - math.sqrt(1 - self.rate)) * (1 + ROUNDING)
 
 
-def decay_certificate(A: Exact) -> Decay:
+def decay_certificate(A: RationalMatrix) -> Decay:
     """Return a proof of how fast a stable matrix forgets.
 
     Parameters
     ----------
-    A : Exact
+    A : RationalMatrix
         The matrix.
 
     Examples
     --------
-    >>> decay_certificate(Exact.of(np.array([[0.5]]))).reach(np.array([1.0])) >= 2
+    >>> decay_certificate(RationalMatrix.of(np.array([[0.5]]))).reach(np.array([1.0])) >= 2
     True
     """
     n = A.shape[0]
@@ -327,9 +327,9 @@ def decay_certificate(A: Exact) -> Decay:
         if not np.all(np.isfinite(P)):
             continue
         floor = 0.5
-        given = Exact.of(P)
+        given = RationalMatrix.of(P)
         kept = given.times(1 - Fraction(rate / 2)) - A @ given @ A.T
-        above = given - identity(n).times(Fraction(floor))
+        above = given - RationalMatrix.identity(n).times(Fraction(floor))
         if positive_definite(kept) and positive_definite(above):
             return Decay(P, floor, rate / 2)
     raise NoCertificateError("it could not be proved that the noise filter forgets")

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.control.stationary.exact import Exact, zeros
+from affinedp.errors import AffineDPError
+from affinedp.exact.rational import RationalMatrix
 
 ComplexArray = NDArray[np.complex128]
 
@@ -160,7 +161,9 @@ class Filter:
 
     def exact(self) -> ExactFilter:
         """Return the same filter with its doubles as exact numbers."""
-        return ExactFilter(*(Exact.of(matrix) for matrix in (self.A, self.B, self.C, self.D)))
+        return ExactFilter(
+            *(RationalMatrix.of(matrix) for matrix in (self.A, self.B, self.C, self.D))
+        )
 
 
 def lyapunov(A: FloatArray, Q: FloatArray) -> FloatArray:
@@ -186,18 +189,20 @@ class ExactFilter:
 
     Attributes
     ----------
-    A, B, C, D : Exact
+    A, B, C, D : RationalMatrix
         The matrices.
     """
 
-    A: Exact
-    B: Exact
-    C: Exact
-    D: Exact
+    A: RationalMatrix
+    B: RationalMatrix
+    C: RationalMatrix
+    D: RationalMatrix
 
     def inverse(self) -> ExactFilter:
         """Return the filter that undoes this one."""
         D = self.D.inverse()
+        if D is None:
+            raise AffineDPError("the noise filter passes some direction of its input on late")
         gain = self.B @ D
         return ExactFilter(self.A - gain @ self.C, gain, -(D @ self.C), D)
 
@@ -209,11 +214,11 @@ class ExactFilter:
         first : ExactFilter
             What acts first.
         """
-        nothing = zeros(first.A.shape[0], self.A.shape[0])
+        nothing = RationalMatrix.zeros(first.A.shape[0], self.A.shape[0])
         return ExactFilter(
-            Exact.block([[first.A, nothing], [self.B @ first.C, self.A]]),
-            Exact.block([[first.B], [self.B @ first.D]]),
-            Exact.block([[self.D @ first.C, self.C]]),
+            RationalMatrix.block([[first.A, nothing], [self.B @ first.C, self.A]]),
+            RationalMatrix.block([[first.B], [self.B @ first.D]]),
+            RationalMatrix.block([[self.D @ first.C, self.C]]),
             self.D @ first.D,
         )
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.control.stationary.certificate import NoCertificateError, decay_certificate
-from affinedp.control.stationary.exact import Exact
 from affinedp.control.stationary.record import StationaryNoise
+from affinedp.exact.rational import RationalMatrix
 
 LEAST_BITS = 192
 
@@ -66,7 +66,7 @@ class StationaryPath:
         self._noise = noise
         self._bits = bits
         self._A, self._B, self._C, self._D = matrices
-        self._root = None if noise.start is None else Exact.of(noise.start)
+        self._root = None if noise.start is None else RationalMatrix.of(noise.start)
 
     @property
     def start_draws(self) -> int:
@@ -198,11 +198,11 @@ def _reach(noise: StationaryNoise) -> FloatArray:
     return np.array([decay.reach(row) for row in noise.filter.C])
 
 
-def _exponent(matrix: Exact) -> int:
+def _exponent(matrix: RationalMatrix) -> int:
     return 1 - matrix.over.bit_length()
 
 
-def _times(matrix: Exact, numbers: Sequence[int]) -> list[int]:
+def _times(matrix: RationalMatrix, numbers: Sequence[int]) -> list[int]:
     values: NDArray[Any] = matrix.values
     return [sum([int(a) * x for a, x in zip(row, numbers) if a]) for row in values]
 

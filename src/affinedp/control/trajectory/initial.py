@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, Norm
 from affinedp.control.trajectory.dynamics import ENDLESS, Dynamics
 from affinedp.control.trajectory.neighbours import StateAdjacency, TrajectoryNeighbours
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity, hashed, mu_words
 
 EPS = float(np.finfo(float).eps)

@@ -23,7 +23,7 @@ from affinedp.arrays import FloatArray, Norm, real_array
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.growth import SingularDynamicsError
 from affinedp.control.trajectory.powers import scan_inverse_transitions
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity, hashed, mu_words
 from affinedp.neighbours.circuit_adjacency import DEFINITION_4, CircuitAdjacency

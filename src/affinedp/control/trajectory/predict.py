@@ -18,7 +18,7 @@ from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.neighbours import StateAdjacency
 from affinedp.control.trajectory.promise import needed_coordinates
 from affinedp.control.trajectory.record import OneDrawNoise
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 

@@ -20,11 +20,11 @@ from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
+from affinedp.exact.rounding import difference_bound, gamma, row_sums
 from affinedp.neighbours.adjacency import Sensitivity
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.knorm_curves import KNormCurve
-from affinedp.promise.rounding_bounds import difference_bound, gamma, row_sums
 from affinedp.promise.verification import Law
 
 # What rounding may add to the sensitivity, relatively, before the noise counts as unusable.

@@ -10,7 +10,7 @@ from affinedp.arrays import FloatArray
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.tree import Tree
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.given_directions import DirectionAdjacency

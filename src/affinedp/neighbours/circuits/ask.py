@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Norm
-from affinedp.equations.component import Component
-from affinedp.equations.incidence import network_of
+from affinedp.domains.component import Component
+from affinedp.domains.network import network_of
 from affinedp.errors import DoubtfulZeroError, TooManyCircuitsError
 from affinedp.neighbours.circuits.prepare import (
     ColumnSide,

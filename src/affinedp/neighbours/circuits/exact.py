@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.equations.component import Component
-from affinedp.equations.manifold import AffineManifold
+from affinedp.domains.component import Component
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, DoubtfulZeroError
 from affinedp.neighbours.circuits.prepare import Marks
 from affinedp.neighbours.circuits.rational import exact_circuit, null_vector

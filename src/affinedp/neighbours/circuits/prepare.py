@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Norm
-from affinedp.equations.component import Component
+from affinedp.domains.component import Component
+from affinedp.domains.network import Network
 from affinedp.equations.elimination import EPS
-from affinedp.equations.incidence import Network
 from affinedp.equations.residues import inverses
 from affinedp.neighbours.circuits.compiled import column_side, kernel_side
 from affinedp.neighbours.circuits.compiled_cycles import cycles, probe_cycles

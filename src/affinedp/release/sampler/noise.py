@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import operator
 from fractions import Fraction
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.release.sampler.bulk import Thresholds, draws
 from affinedp.release.sampler.law import IntegerLaw
 from affinedp.release.sampler.words import system_words
@@ -19,7 +20,7 @@ Sampler = Literal["bulk", "opendp"]
 
 
 def checked_sampler(sampler: str) -> Sampler:
-    """Return who draws, or refuse what is no sampler.
+    """Return who draws, or refuse what is no sampler or not installed: before anything is charged.
 
     Parameters
     ----------
@@ -29,6 +30,8 @@ def checked_sampler(sampler: str) -> Sampler:
     if sampler == "bulk":
         return "bulk"
     if sampler == "opendp":
+        if find_spec("opendp") is None:
+            raise MissingExtraError("opendp", "opendp")
         return "opendp"
     raise AffineDPError(f"sampler must be 'bulk' or 'opendp', not {sampler!r}")
 

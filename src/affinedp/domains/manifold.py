@@ -1,0 +1,544 @@
+"""The affine manifold: public equations ``D x + b = 0`` in canonical form.
+
+The promise of everything built on a manifold is about the equations that were given.
+An equation that the public knows and that was left out is not covered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import (
+    FloatArray,
+    IntArray,
+    Matrix,
+    dense,
+    is_sparse,
+    linked,
+    real_array,
+    real_matrix,
+    some,
+    within_range,
+)
+from affinedp.domains.given import (
+    checked_names,
+    nonzeros,
+    rational_rows,
+    refuse_rounded,
+    transposed,
+)
+from affinedp.domains.text import LinearEquations, format_equation, parse_equations
+from affinedp.equations.consistency import check_consistent, solve_basis
+from affinedp.equations.elimination import (
+    Canonical,
+    balancing_units,
+    eliminate_dense,
+    eliminate_exactly,
+    eliminate_sparse,
+    in_float_range,
+)
+from affinedp.equations.modular_form import ModularForm, modular_form
+from affinedp.errors import (
+    AffineDPError,
+    DoubtfulZeroError,
+    IdentifiableEntriesError,
+)
+
+if TYPE_CHECKING:
+    import scipy.sparse as sparse
+
+PublicEntries = Literal["refuse", "allow"]
+ExactRow = Mapping[int, Fraction]
+ExactRows = tuple[ExactRow, ...]
+# coefficients and offsets
+ExactEquations = tuple[Sequence[Mapping[int, Fraction]], Sequence[Fraction]]
+
+# Up to this many coefficients times the number of equations, exact elimination takes well under a
+# second.
+EXACT_WORK = 400_000
+# The same for doubles of full length, whose products are long numbers.
+EXACT_FLOAT_WORK = 5_000
+# The same where floating point is known to be mistaken about a zero.
+EXACT_WORK_IN_DOUBT = 50_000
+# Text equations with more places than this make a sparse matrix.
+DENSE_EQUATIONS = 4e6
+# An x this far off, relative to the size of the terms, still lies on the manifold.
+ON_MANIFOLD = 1e-9
+# Share of the data that equations couple which counts as a term of each of them.
+COUPLED = 1e-3
+
+
+class AffineManifold:
+    """Data ``x`` in R^n that obeys the public equations ``D x + b = 0``.
+
+    Redundant equations are dropped, contradictions are refused by name, and so are
+    entries that the equations alone reveal.  Then ``x = point + kernel @ ξ``: only ξ is
+    secret.  This is the manifold C_d of the paper (section II-C).
+
+    Parameters
+    ----------
+    D : array_like or sparse matrix, shape (q, n)
+        Coefficients.  Integers and short decimals are taken as exact rationals.
+    b : array_like, shape (q,), optional
+        Offsets; zero if not given.  May be a public *causal* function of what was
+        already released (feedback): the promises then still hold
+        (:meth:`affinedp.Mechanism.in_steps` releases such data).
+    names : sequence of str, optional
+        One name per entry; ``x1``, ``x2``, … if not given.
+    public_entries : {"refuse", "allow"}
+        What to do with entries that the equations alone reveal.
+    rank_tolerance : float, optional
+        Relative pivot below which an equation counts as dependent.  By default the rank
+        is exact for rational coefficients and decided by the gap in the pivots otherwise.
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold([[1, 1, -1]], names=["in", "out", "total"])
+    >>> M.n, M.dim
+    (3, 2)
+    >>> M.contains([3, 4, 7])
+    True
+    """
+
+    def __init__(
+        self,
+        D: ArrayLike | sparse.sparray,
+        b: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+        public_entries: PublicEntries = "refuse",
+        rank_tolerance: float | None = None,
+    ) -> None:
+        refuse_rounded(D, "D")
+        refuse_rounded(b, "b")
+        matrix = real_matrix(D, "D")
+        offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1)
+        rows = rational_rows(matrix) if rank_tolerance is None else None
+        exact = None if rows is None else (rows, [Fraction(value) for value in offsets.tolist()])
+        self._build(matrix, offsets, exact, names, public_entries, rank_tolerance)
+
+    @classmethod
+    def from_equations(
+        cls,
+        equations: Sequence[str] | LinearEquations,
+        names: Sequence[str] | None = None,
+        public_entries: PublicEntries = "refuse",
+    ) -> AffineManifold:
+        """Build a manifold from text equations, with exact coefficients.
+
+        Parameters
+        ----------
+        equations : sequence of str or LinearEquations
+            One linear equation each, such as ``"0.1*v + p = q"``, or what
+            ``parse_equations`` made of them.
+        names : sequence of str, optional
+            The order of the entries; order of appearance if not given.
+        public_entries : {"refuse", "allow"}
+            What to do with entries that the equations alone reveal.
+
+        Returns
+        -------
+        AffineManifold
+
+        Examples
+        --------
+        >>> M = AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
+        >>> M.names
+        ('cells_in', 'cells_out', 'cells_total')
+        """
+        if isinstance(equations, LinearEquations):
+            parsed = equations
+        else:
+            parsed = parse_equations(equations, names)
+        shape = (len(parsed.coefficients), len(parsed.names))
+        places = [(i, j) for i, row in enumerate(parsed.coefficients) for j in row]
+        row_of, column_of = np.array(places, dtype=np.intp).reshape(-1, 2).T
+        values = np.array([in_float_range(parsed.coefficients[i][j]) for i, j in places])
+        matrix: Matrix
+        if float(shape[0]) * shape[1] > DENSE_EQUATIONS:
+            import scipy.sparse as sparse
+
+            matrix = sparse.csr_array((values, (row_of, column_of)), shape=shape)
+        else:
+            matrix = np.zeros(shape)
+            matrix[row_of, column_of] = values
+        offsets = np.array([float(value) for value in parsed.offsets])
+        manifold = cls.__new__(cls)
+        manifold._build(
+            matrix,
+            offsets,
+            (parsed.coefficients, parsed.offsets),
+            parsed.names,
+            public_entries,
+            None,
+        )
+        return manifold
+
+    @within_range
+    def _build(
+        self,
+        matrix: Matrix,
+        offsets: FloatArray,
+        exact: ExactEquations | None,
+        names: Sequence[str] | None,
+        public_entries: PublicEntries,
+        rank_tolerance: float | None,
+    ) -> None:
+        q, n = matrix.shape
+        if n == 0:
+            raise AffineDPError("there are no entries: D has no columns (or no name was given)")
+        if len(offsets) != q:
+            raise AffineDPError(f"b has {len(offsets)} entries, but D has {q} equations")
+        if public_entries not in ("refuse", "allow"):
+            raise AffineDPError(
+                f"public_entries must be 'refuse' or 'allow', not {public_entries!r}"
+            )
+        if rank_tolerance is not None and not 0 < rank_tolerance < 1:
+            raise AffineDPError(f"rank_tolerance must lie in (0, 1), not {rank_tolerance!r}")
+        self._names = checked_names(names, n)
+        contradicting: tuple[int, ...] | None = None
+        if exact is not None and _cheap_exactly(exact[0]):
+            canonical, contradicting = eliminate_exactly(*exact, n)
+        elif is_sparse(matrix):
+            canonical = eliminate_sparse(matrix, rank_tolerance)
+        else:
+            canonical = eliminate_dense(np.asarray(matrix), rank_tolerance, keep_dust=True)
+        self._canonical = canonical
+        self._matrix: Matrix = matrix[canonical.rows]
+        self._offsets: FloatArray = offsets[canonical.rows]
+        self._exact: ExactRows | None = (
+            tuple(exact[0][i] for i in canonical.rows) if exact is not None else None
+        )
+        check_consistent(matrix, offsets, canonical, contradicting, ON_MANIFOLD)
+        if canonical.exact_rows is None:
+            self._certify_zeros()
+        if public_entries == "refuse":
+            self._refuse_identifiable()
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def n(self) -> int:
+        """Number of entries of ``x``."""
+        return int(self._matrix.shape[1])
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the manifold: entries minus independent equations."""
+        return len(self._canonical.free)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per entry."""
+        return self._names
+
+    @property
+    def D(self) -> Matrix:
+        """The independent equations' coefficients, of full row rank."""
+        return self._matrix.copy()
+
+    @property
+    def b(self) -> FloatArray:
+        """The independent equations' offsets."""
+        return self._offsets.copy()
+
+    @property
+    def rank_tolerance(self) -> float:
+        """Relative pivot at which the rank was cut; 0 when the arithmetic was exact."""
+        return self._canonical.tolerance
+
+    @property
+    def exact_rows(self) -> ExactRows | None:
+        """The equations as exact rationals, or None when the coefficients are not rational."""
+        return self._exact
+
+    @property
+    def canonical(self) -> Canonical:
+        """The reduced form ``x[pivots] = -X x[free] - offset``."""
+        return self._canonical
+
+    @cached_property
+    def modular(self) -> ModularForm:
+        """The reduced form modulo primes: where it is zero is certain."""
+        return modular_form(self._matrix, self._exact, self._canonical)
+
+    def exact_column(self, entry: int) -> dict[int, Fraction]:
+        """Return the coefficients of one entry, by equation, as rationals.
+
+        A short decimal is that decimal; any other double is the exact number that it is.
+
+        Parameters
+        ----------
+        entry : int
+            Position of the entry.
+        """
+        return self._exact_columns[entry]
+
+    @cached_property
+    def _exact_columns(self) -> list[dict[int, Fraction]]:
+        columns: list[dict[int, Fraction]] = [{} for _ in range(self.n)]
+        if self._exact is not None:
+            for i, row in enumerate(self._exact):
+                for j, value in row.items():
+                    if value:
+                        columns[j][i] = value
+            return columns
+        known: dict[float, Fraction] = {}
+        for i, j, value in zip(*(part.tolist() for part in nonzeros(self._matrix))):
+            columns[j][i] = known.setdefault(value, Fraction(value))
+        return columns
+
+    @cached_property
+    def public_entries(self) -> tuple[str, ...]:
+        """Names of the entries that the equations alone reveal."""
+        return tuple(self._names[i] for i in self._identifiable())
+
+    @cached_property
+    def point(self) -> FloatArray:
+        """One public point of the manifold, computed from D and b alone."""
+        x = np.zeros(self.n)
+        if self._canonical.exact_offset is not None:
+            x[self._canonical.pivots] = [_rounded(-b) for b in self._canonical.exact_offset]
+        elif self._offsets.any():
+            x[self._canonical.pivots] = solve_basis(self._matrix, self._canonical, -self._offsets)
+        return x
+
+    @cached_property
+    def kernel(self) -> Matrix:
+        """A basis of the directions along the manifold (the paper's D^⊥), n×dim.
+
+        The entries ``canonical.free`` are the coordinates: those rows are the identity.
+        Sparse when D was sparse.
+        """
+        reduced, n, k = self._canonical.reduced, self.n, self.dim
+        if is_sparse(self._matrix):
+            import scipy.sparse as sparse
+
+            stacked = sparse.vstack([-sparse.csr_array(reduced), sparse.eye_array(k)], format="csr")
+            order = np.argsort(np.concatenate([self._canonical.pivots, self._canonical.free]))
+            return sparse.csr_array(stacked[order])
+        basis = np.zeros((n, k))
+        basis[self._canonical.free] = np.eye(k)
+        basis[self._canonical.pivots] = -np.asarray(reduced)
+        return basis
+
+    @property
+    def kernel_error(self) -> float:
+        """Relative rounding error of the kernel; 0 where it was computed exactly."""
+        return self._canonical.error
+
+    @cached_property
+    def components(self) -> tuple[IntArray, ...]:
+        """The entries of each matroid component, identifiable entries left out.
+
+        A circuit lies in one component; entries in different components never have to
+        move together.
+        """
+        import scipy.sparse as sparse
+
+        reduced = sparse.coo_array(self._canonical.reduced)
+        reduced.eliminate_zeros()
+        pivots, free = self._canonical.pivots, self._canonical.free
+        label = linked(pivots[reduced.row], free[reduced.col], self.n)
+        order = np.argsort(label, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
+        loose = set(self._identifiable().tolist())
+        return tuple(group for group in groups if int(group[0]) not in loose)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the names and equations (up to their order and scale), offsets left out.
+
+        Two manifolds with the same fingerprint have the same neighbours.
+        """
+        rows = []
+        for i in range(self._matrix.shape[0]):
+            row: Mapping[int, float | Fraction] = (
+                self._row(i) if self._exact is None else self._exact[i]
+            )
+            lead = Fraction(row[min(row)])
+            # long equations have few different coefficients
+            texts = {value: str(Fraction(value) / lead) for value in set(row.values())}
+            rows.append([[j, texts[row[j]]] for j in sorted(row)])
+        # JSON keeps names and numbers apart, whatever is in them
+        text = json.dumps([self._names, sorted(rows)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def equations(self) -> tuple[str, ...]:
+        """Return the independent equations in words, in the entries' names."""
+        return tuple(
+            format_equation(
+                self._exact[i] if self._exact is not None else self._row(i),
+                float(self._offsets[i]),
+                self._names,
+            )
+            for i in range(self._matrix.shape[0])
+        )
+
+    # ------------------------------------------------------------------ points on it
+
+    def residual(self, x: ArrayLike) -> FloatArray:
+        """Return ``D x + b`` relative to the size of its terms, one value per equation.
+
+        Numbers carry the rounding of what they were computed with: where all terms of an
+        equation are tiny, a small share of the data that the equations couple counts as a term.
+
+        Parameters
+        ----------
+        x : array_like, shape (n,) or (rows, n)
+            One point, or one per row.
+        """
+        points = self._points(x)
+        value = points @ self._matrix.T + self._offsets
+        scale = np.abs(points) @ abs(self._matrix.T) + np.abs(self._offsets)
+        scale = scale + COUPLED * self._coupled_size(points)
+        return np.asarray(np.abs(value) / np.where(scale > 0, scale, 1.0))
+
+    def _coupled_size(self, points: FloatArray) -> FloatArray:
+        """The largest entry that each equation is coupled with, in units of the equation."""
+        row_unit, column_unit, group = self._couplings
+        size = np.abs(points) / column_unit
+        largest = np.zeros((int(group.max(initial=-1)) + 1, *points.shape[:-1]))
+        np.maximum.at(largest, group[: self.n], size.T)
+        return np.asarray(largest[group[self.n :]].T / row_unit)
+
+    @cached_property
+    def _couplings(self) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Units of equations and entries, and which of them hang together: entries first."""
+        import scipy.sparse as sparse
+
+        pattern = sparse.coo_array(self._matrix)
+        label = linked(pattern.col, self.n + pattern.row, self.n + pattern.shape[0])
+        return *balancing_units(self._matrix), label
+
+    def contains(self, x: ArrayLike, tolerance: float = ON_MANIFOLD) -> bool:
+        """Whether ``x`` (or every row of it) obeys the equations, up to rounding.
+
+        Parameters
+        ----------
+        x : array_like, shape (n,) or (rows, n)
+            One point, or one per row.
+        tolerance : float
+            Allowed residual relative to the size of the terms of each equation.
+        """
+        return bool(np.all(self.residual(x) <= tolerance))
+
+    @within_range
+    def project(self, x: ArrayLike) -> FloatArray:
+        """Return the nearest point of the manifold.
+
+        Parameters
+        ----------
+        x : array_like, shape (n,) or (rows, n)
+            One point, or one per row.
+
+        Examples
+        --------
+        >>> AffineManifold([[1.0, 1.0]], b=[-2.0]).project([1.0, 2.0])
+        array([0.5, 1.5])
+        """
+        points = self._points(x)
+        if self._matrix.shape[0] == 0:
+            return points
+        excess = points @ self._matrix.T + self._offsets
+        if is_sparse(self._matrix):
+            import scipy.sparse as sparse
+            from scipy.sparse.linalg import splu
+
+            solve = splu(sparse.csc_array(self._matrix @ self._matrix.T)).solve
+            return np.asarray(points - (self._matrix.T @ solve(excess.T)).T)
+        from scipy.linalg import lstsq
+
+        return np.asarray(points - lstsq(np.asarray(self._matrix), excess.T)[0].T)
+
+    def __repr__(self) -> str:
+        equations = self.n - self.dim
+        return f"AffineManifold({self.n} entries, {equations} independent equations)"
+
+    # ------------------------------------------------------------------ inside
+
+    def _points(self, x: ArrayLike) -> FloatArray:
+        points = real_array(x, "x")
+        if points.ndim not in (1, 2) or points.shape[-1] != self.n:
+            raise AffineDPError(
+                f"x has shape {points.shape}, but has {self.n} entries: {some(self._names)}"
+            )
+        return points
+
+    def _row(self, i: int) -> dict[int, float]:
+        values = dense(self._matrix[[i]])[0]
+        return {int(j): float(values[j]) for j in np.flatnonzero(values)}
+
+    def _identifiable(self) -> IntArray:
+        """Pivot entries that depend on no free entry: zero rows of the kernel."""
+        reduced: Any = self._canonical.reduced
+        nonzero = (reduced != 0).sum(axis=1) if reduced.shape[1] else np.zeros(reduced.shape[0])
+        return np.sort(self._canonical.pivots[np.asarray(nonzero).ravel() == 0])
+
+    def _refuse_identifiable(self) -> None:
+        entries = self.public_entries
+        if entries:
+            verb = "is" if len(entries) == 1 else "are"
+            raise IdentifiableEntriesError(
+                f"{some(entries)} {verb} fixed by the equations alone; no noise can protect "
+                "such an entry. Drop it, or pass public_entries='allow'",
+                entries,
+            )
+
+    def _certify_zeros(self) -> None:
+        """See to it that the reduced form is zero exactly where the equations say so.
+
+        Now that the rank is known it is computed again in rational arithmetic, if that is not too
+        much work; otherwise it keeps its rounding, but no zero is mistaken.
+        """
+        canonical = self._canonical
+        work = self._matrix.shape[0] * float(nonzeros(self._matrix)[2].size)
+        if work <= EXACT_FLOAT_WORK:
+            canonical = self._reduced_exactly()
+        form = modular_form(self._matrix, self._exact, canonical)
+        if not form.agrees(canonical.reduced) and work <= EXACT_WORK_IN_DOUBT:
+            canonical = self._reduced_exactly()
+            form = modular_form(self._matrix, self._exact, canonical)
+        elif not form.agrees(canonical.reduced) and not is_sparse(canonical.reduced):
+            certain = np.where(form.residues[0].toarray() != 0, canonical.reduced, 0.0)
+            canonical = replace(canonical, reduced=certain)
+        if not form.agrees(canonical.reduced):
+            raise DoubtfulZeroError(
+                "some coefficients of the reduced equations cannot be told from zero in floating "
+                "point. Round the coefficients to a few digits, or give them as integers, "
+                "decimals or text: those are exact",
+                canonical.error,
+            )
+        self._canonical = canonical
+        self.__dict__["modular"] = form
+
+    def _reduced_exactly(self) -> Canonical:
+        """The canonical form of the independent equations in rational arithmetic."""
+        rows = self._exact or transposed(self._exact_columns, self._matrix.shape[0])
+        offsets = [Fraction(value) for value in self._offsets.tolist()]
+        exact, _ = eliminate_exactly(rows, offsets, self.n)
+        if len(exact.rows) < len(rows):
+            return self._canonical
+        return replace(exact, rows=self._canonical.rows, tolerance=self._canonical.tolerance)
+
+
+def _rounded(value: Fraction) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise AffineDPError(
+            "the point of the manifold is too large for floating point: rescale the entries"
+        ) from None
+
+
+def _cheap_exactly(rows: Sequence[Mapping[int, Fraction]]) -> bool:
+    return len(rows) * sum(map(len, rows)) <= EXACT_WORK

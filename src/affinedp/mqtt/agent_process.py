@@ -1,0 +1,264 @@
+"""An agent as a process: messages with its neighbours over MQTT, round by round.
+
+Neighbours are never more than one round apart, since an agent goes on only when it has heard all
+of them.  A message carries y(t) and y(t−1), so the last message of an agent is all that a
+neighbour can still need.  It is sent when a round is reached, again after a while, and as an answer
+to a neighbour that is behind: lost messages, late starters, restarted agents and brokers change
+nothing but the time it takes.
+
+Messages are not retained by the broker: they would outlive the run and greet the next one with old
+numbers.  What somebody else had it retain is not asked for.  With keys, messages that are forged or
+recorded are dropped (:mod:`affinedp.mqtt.agent_messages`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from affinedp.consensus.agents.agent import Agent, Heard
+from affinedp.consensus.agents.keys import Keys
+from affinedp.consensus.agents.message import AgentMessage
+from affinedp.consensus.agents.refusals import FREE, AsymmetryError, DifferentRunError
+from affinedp.errors import AffineDPError
+from affinedp.mqtt.agent_messages import Seals, decode, encode
+from affinedp.mqtt.broker import Broker, check_topic
+from affinedp.mqtt.connection import Connection, Message
+from affinedp.mqtt.messages import Dropped, MessageError
+from affinedp.mqtt.process import POLL, Outcome
+
+logger = logging.getLogger(__name__)
+
+RESEND = 1.0  # seconds without progress before a message is sent again
+LINGER = 60.0  # seconds of silence after the last round before an agent stops waiting for others
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the agents of one run meet: agent 3 speaks to agent 5 on the topic ``prefix/3/5``.
+
+    Agents that have nothing to do with each other need another prefix.
+    """
+
+    broker: Broker
+    prefix: str = "consensus"
+
+    def __post_init__(self) -> None:
+        check_topic(self.prefix)
+
+    def topic(self, agent: str, to: str) -> str:
+        """Return where an agent speaks to another; ``+`` for anyone."""
+        return f"{self.prefix}/{agent}/{to}"
+
+    def ends(self, topic: str) -> tuple[str, str]:
+        """Return who speaks to whom on a topic."""
+        agent, to = topic.removeprefix(f"{self.prefix}/").split("/")
+        return agent, to
+
+
+def run_agent(
+    agent: Agent,
+    meeting: Meeting,
+    stop: threading.Event,
+    *,
+    rounds: int | None = None,
+    resend: float = RESEND,
+    linger: float = LINGER,
+    on_round: Callable[[int], None] | None = None,
+    keys: Keys | None = None,
+) -> Outcome:
+    """Exchange messages with the neighbours until a number of rounds is reached, or without end.
+
+    Then the agent stays until all neighbours are there too, which may still need its messages, or
+    until they are silent for ``linger`` seconds; time without a broker does not count.  With keys
+    it drops what the neighbours did not seal with them.  If going on makes no sense
+    (:class:`~affinedp.consensus.agents.refusals.AgentError`), the draw is kept.
+    """
+    if rounds is not None and rounds < 0:
+        raise AffineDPError(f"rounds must be at least 0, not {rounds}")
+    if rounds is not None and agent.round > rounds:
+        raise AffineDPError(
+            f"agent {agent.name!r} is at round {agent.round} of its run {agent.run}, beyond the "
+            f"{rounds} rounds that are asked for: give more, or begin again (rerun). {FREE}"
+        )
+    if keys is not None:
+        keys.check(agent.weights)
+    total = math.fsum(agent.weights.values())
+    if total > 1:
+        logger.warning(
+            "agent %s: its weights add up to %g; above 1 the messages may not settle",
+            agent.name,
+            total,
+        )
+    topics = [meeting.topic("+", agent.name), meeting.topic(agent.name, "+")]
+    with Connection(meeting.broker, topics, retained=False) as connection:
+        talk = _Talk(agent, connection, meeting, rounds, keys, on_round, resend)
+        logger.info(
+            "agent %s: listening to %s under %s at %s, run %d, at round %d",
+            agent.name,
+            ", ".join(agent.weights),
+            meeting.prefix,
+            meeting.broker.address,
+            agent.run,
+            agent.round,
+        )
+        talk.say()
+        while not stop.is_set() and not talk.is_over(linger):
+            arrived = connection.receive(min(POLL, resend))
+            if arrived is not None:
+                talk.hear(arrived)
+            talk.say_again()
+    return Outcome(agent.round, talk.is_at_its_goal, talk.dropped.counts)
+
+
+class _Talk:
+    """One side of the conversation."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        connection: Connection,
+        meeting: Meeting,
+        rounds: int | None,
+        keys: Keys | None,
+        on_round: Callable[[int], None] | None,
+        resend: float,
+    ) -> None:
+        self._agent = agent
+        self._connection = connection
+        self._meeting = meeting
+        self._rounds = rounds
+        self._seals = None if keys is None else Seals(keys, meeting.prefix)
+        self._on_round = on_round
+        self._said = self._moved = self._heard = time.monotonic()
+        self._tries = 0
+        self._resend = resend
+        self._answered: dict[str, tuple[int, float]] = {}  # in which round, and when
+        self.dropped = Dropped(f"agent {agent.name}")
+
+    @property
+    def is_at_its_goal(self) -> bool:
+        """Whether the last round is reached."""
+        return self._rounds is not None and self._agent.round >= self._rounds
+
+    def is_over(self, linger: float) -> bool:
+        """Whether the last round is reached and nobody needs us any more."""
+        if not self.is_at_its_goal:
+            return False
+        quiet = time.monotonic() - self._heard
+        return self._agent.all_reached(self._agent.round) or quiet >= linger
+
+    def say(self) -> None:
+        """Publish our last message, which is on the disk, to all neighbours."""
+        for neighbour in self._agent.weights:
+            self._say_to(neighbour)
+        self._said = time.monotonic()
+
+    def _say_to(self, neighbour: str, session: str | None = None) -> None:
+        message = self._agent.message_to(neighbour, self._rounds)
+        payload = encode(message) if self._seals is None else self._seals.seal(message, session)
+        self._connection.publish(self._meeting.topic(self._agent.name, neighbour), payload)
+
+    def _answer(self, neighbour: str) -> None:
+        """Tell a neighbour that is behind where we are, once a round and once in a while.
+
+        An answer that comes late is answered itself: without a limit every recording that is
+        played back would go to and fro for the rest of the run.
+        """
+        t, now = self._agent.round, time.monotonic()
+        answered, when = self._answered.get(neighbour, (-1, now))
+        if answered != t or now - when >= self._resend:
+            self._answered[neighbour] = (t, now)
+            self._say_to(neighbour)
+
+    def say_again(self) -> None:
+        """Publish it again after a while, and mention once in a while whom we wait for."""
+        if time.monotonic() - self._said < self._resend:
+            return
+        self.say()
+        if not self._connection.connected:
+            self._heard = self._said
+        if self.is_at_its_goal:
+            return
+        self._tries += 1
+        if self._tries.bit_count() == 1:  # the 1st, 2nd, 4th, 8th, ... time
+            logger.info(
+                "agent %s: waits for round %d of %s (%.1f s)",
+                self._agent.name,
+                self._agent.round,
+                ", ".join(self._agent.missing),
+                self._said - self._moved,
+            )
+
+    def hear(self, arrived: Message) -> None:
+        """Take a message in, answer it if need be, and go on as far as possible."""
+        message = self._opened(arrived)
+        if message is None or self._is_stranger(message):
+            return
+        try:
+            kind = self._taken(message)
+        except (AsymmetryError, DifferentRunError):
+            self._say_to(message.agent)  # so that the other one ends with a reason, too
+            raise
+        if kind == "own":
+            return
+        self._heard = time.monotonic()
+        if kind != "new":
+            self.dropped.count(kind)
+        if kind in ("late", "of an earlier run"):
+            self._answer(message.agent)
+        while not self.is_at_its_goal and self._agent.advance():
+            self.say()
+            self._moved, self._tries = self._said, 0
+            if self._on_round is not None:
+                self._on_round(self._agent.round)
+
+    def _opened(self, arrived: Message) -> AgentMessage | None:
+        """The message, or None if it is dropped; a sender that does not know us is answered."""
+        sender, to = self._meeting.ends(arrived.topic)
+        try:
+            if self._seals is None:
+                return decode(arrived.payload, sender, to)
+            known = self._seals.knows(sender)
+            message, session = self._seals.open(arrived.payload, sender, to)
+        except MessageError as error:
+            sealed = self._seals is None and b'"tag"' in arrived.payload
+            needs = f"agent {sender!r} seals its messages: keys are needed"
+            self.dropped.add(error.reason, needs if sealed else str(error), arrived.payload)
+            return None
+        if session is None:
+            if sender != self._agent.name and self._seals.knows(sender) != known:
+                self._say_to(sender)  # it can take note of us now
+            return message
+        if sender != self._agent.name:
+            self.dropped.count("of another session")
+            self._say_to(sender, session)
+        return None
+
+    def _is_stranger(self, message: AgentMessage) -> bool:
+        """Whether it is of somebody who is no neighbour; who thinks so is told, once a message."""
+        if message.agent == self._agent.name or message.agent in self._agent.weights:
+            return False
+        self.dropped.add("of a stranger", f"agent {message.agent!r} is no neighbour")
+        if message.weight:
+            self._say_to(message.agent)
+        return True
+
+    def _taken(self, message: AgentMessage) -> Heard:
+        """What the agent makes of a message; who goes other rounds is not waited for."""
+        ours_too = message.agent != self._agent.name and message.run == self._agent.run
+        if ours_too and message.rounds != self._rounds:
+            ours, theirs = (
+                "without end" if number is None else f"{number} rounds"
+                for number in (self._rounds, message.rounds)
+            )
+            raise DifferentRunError(
+                f"agent {message.agent!r} goes {theirs}, this one {ours}: they would wait for each "
+                f"other for ever. Give both the same --rounds. {FREE}",
+                message.agent,
+            )
+        return self._agent.hear(message)

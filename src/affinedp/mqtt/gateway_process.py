@@ -1,0 +1,168 @@
+"""The gateway as a process: measurements in, noisy measurements out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from affinedp.budget.ledger import BudgetExceededError
+from affinedp.control.gateway.gateway import Gateway
+from affinedp.control.gateway.refusals import (
+    HorizonError,
+    LateStepError,
+    OtherRunError,
+    RepeatedStepError,
+)
+from affinedp.control.gateway.state import GatewayStateError
+from affinedp.control.trajectory.dynamics import step_of
+from affinedp.errors import AffineDPError
+from affinedp.mqtt.claim import Claim
+from affinedp.mqtt.loop_messages import decode, encode, encode_word
+from affinedp.mqtt.messages import Dropped, MessageError
+from affinedp.mqtt.process import LINGER, OnStep, Outcome, Place, serve
+
+logger = logging.getLogger(__name__)
+
+Renew = Callable[[str], Gateway]
+
+
+class GatewayDesk:
+    """What a gateway answers to each message; no network in it.
+
+    Every readable message is answered: with the noisy measurement, with ``missing`` if there is
+    none and the loop may go on, or with ``stop`` if it may not.  No answer depends on a
+    measurement except through its noise.  ``renew`` makes a gateway, with a draw of its own, for
+    the name of a new run; without it a new run is told to stop.
+    """
+
+    def __init__(self, gateway: Gateway, renew: Renew | None = None) -> None:
+        self.gateway = gateway
+        self.dropped = Dropped("gateway")
+        self.failure: AffineDPError | None = None
+        self.reason = ""
+        self._heard = time.monotonic()  # when our own run spoke last
+        self._longest = 0.0  # seconds that it was silent at most
+        self._renew = renew
+        self._left: set[str] = set()
+
+    @property
+    def steps(self) -> int:
+        """How many steps it has come along."""
+        return self.gateway.next_step
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon was reached."""
+        return self.gateway.next_step >= self.gateway.horizon
+
+    def answer(self, payload: bytes) -> tuple[bytes, int | None] | None:
+        """Return what to publish, and the step if it is a measurement; None for no message.
+
+        The payload is never logged: it holds a measurement without noise.
+        """
+        try:
+            said = decode(payload, "y", self.gateway.outputs, nearest=True)
+            if said.word:
+                raise MessageError(f"{said.word} says nothing to a gateway")
+        except MessageError as error:
+            self.dropped.add(error.reason, str(error))
+            if error.asked is None:
+                return None
+            return encode_word(*error.asked, "missing", "it came malformed"), None
+        try:
+            gateway = self._gateway_for(said.run)
+        except BudgetExceededError as error:
+            return self._stop(said.run, said.step, error, "no budget is left")
+        except AffineDPError as error:
+            return self._stop(said.run, said.step, error, "no draw could be made")
+        try:
+            published = gateway.send(said.values, said.step, said.run)
+        except AffineDPError as error:
+            return self._refusal(said.run, said.step, error), None
+        now = time.monotonic()
+        self._longest = max(self._longest, now - self._heard)
+        self._heard, self.reason = now, ""
+        return encode(said.run, said.step, "y", published), said.step
+
+    def _gateway_for(self, run: str) -> Gateway:
+        """The gateway of a run: another one, with another draw, if the plant was started anew."""
+        known = self.gateway.run
+        if known is None or known == run or self._renew is None or run in self._left:
+            return self.gateway
+        renewed = self._renew(run)
+        logger.warning("gateway: run %s begins: a new draw, charged anew", run)
+        self._left.add(known)
+        self.gateway.close()
+        self.gateway = renewed
+        return renewed
+
+    def _stop(self, run: str, step: int, error: AffineDPError, lack: str) -> tuple[bytes, None]:
+        """What a new run is told that cannot begin."""
+        self.reason = f"{lack} for run {run}: {error}"
+        self.dropped.add(lack, str(error))
+        return encode_word(run, step, "stop", f"{lack} for a new run"), None
+
+    def _refusal(self, run: str, step: int, error: AffineDPError) -> bytes:
+        """What is answered instead of a measurement, and what that means for this process."""
+        if isinstance(error, LateStepError):
+            self.dropped.add("late", str(error))
+            return encode_word(run, step, "missing", "it was lost for good")
+        if isinstance(error, HorizonError):
+            self.reason = str(error)
+            self.dropped.add("past the horizon", str(error))
+            ends = f"the promise ends after {error.horizon} steps"
+            return encode_word(run, step, "missing", ends)
+        if isinstance(error, OtherRunError):
+            self.reason = f"run {run} was started, and this draw belongs to run {error.run}"
+            self.dropped.add("another run", str(error))
+            return encode_word(run, step, "stop", "the gateway's draw belongs to another run")
+        if isinstance(error, RepeatedStepError):
+            logger.error("gateway: %s; it ends here", error)
+            self.failure = error
+            return encode_word(run, step, "stop", "a step came again with another measurement")
+        if isinstance(error, GatewayStateError):
+            self.failure = error
+            return encode_word(run, step, "stop", "the gateway's state cannot be used")
+        self.dropped.add("refused", str(error))
+        return encode_word(run, step, "missing", "it was refused")
+
+    def done(self, quiet: float, linger: float) -> bool:
+        """Whether the end was reached, or another run took the place of ours."""
+        if self.finished:
+            return quiet >= linger
+        # our own run may only be slow
+        silent = time.monotonic() - self._heard
+        return bool(self.reason) and silent >= max(linger, 3 * self._longest)
+
+
+def run_gateway(
+    gateway: Gateway,
+    source: Place,
+    target: Place,
+    stop: threading.Event,
+    *,
+    linger: float = LINGER,
+    on_step: OnStep | None = None,
+    renew: Renew | None = None,
+    claim: bool = True,
+    take_over: bool = False,
+    patience: float = 0.0,
+) -> Outcome:
+    """Read measurements, and publish them with noise, as :class:`GatewayDesk` says.
+
+    Who can read the source sees the measurements themselves: it belongs on a broker on the plant's
+    side.  With ``claim`` the target belongs to this draw, so that no second gateway publishes
+    there; ``take_over`` takes it from one that is gone and left its claim.
+    """
+    desk = GatewayDesk(gateway, renew)
+    words: dict[str, Any] = {"linger": linger, "on_step": on_step, "patience": patience}
+    words["where"] = f"at step {step_of(gateway.next_step, gateway.horizon)}"
+    if not claim:
+        return serve("gateway", desk, source, target, stop, **words)
+    # a new run may bring a new draw: the claim is that of the first
+    who = gateway.commitment[:32]
+    with Claim(target, who, take_over=take_over, patience=patience, stop=stop) as held:
+        return serve("gateway", desk, source, target, stop, check=held.check, **words)

@@ -1,1 +1,0 @@
-"""Messages between processes over MQTT: the broker, one client, lines between places, listeners."""
