@@ -192,18 +192,15 @@ class State:
 
     def _take_charge(self, number: int, body: Mapping[str, Any]) -> None:
         losses = tuple((str(law), float.fromhex(s)) for law, s in body["losses"])
+        names = ("time", "law", "neighbours", "neighbours_key", "unit", "fingerprint")
+        texts: dict[str, Any] = {name: str(body[name]) for name in names}
         entry = LedgerEntry(
             id=number,
-            time=str(body["time"]),
             label=None if body["label"] is None else str(body["label"]),
-            law=str(body["law"]),
             losses=losses,
-            neighbours=str(body["neighbours"]),
-            neighbours_key=str(body["neighbours_key"]),
-            unit=str(body["unit"]),
             same_secret=bool(body["same_secret"]),
-            fingerprint=str(body["fingerprint"]),
             releases=int(body["releases"]),
+            **texts,
         )
         if not (losses and 1 <= entry.releases <= MOST_RELEASES):
             raise ValueError("it charges nothing")

@@ -25,8 +25,6 @@ from affinedp.budget.events import (
     MOST_RELEASES,
     STOP,
     Events,
-    LedgerEntry,
-    LedgerError,
     LedgerUnreachableError,
     State,
     Store,
@@ -34,7 +32,10 @@ from affinedp.budget.events import (
     checked_cap,
     checked_text,
 )
-from affinedp.budget.filters import Filter, LedgerWarning, Losses, multiplied
+from affinedp.budget.events import LedgerEntry as LedgerEntry
+from affinedp.budget.events import LedgerError as LedgerError
+from affinedp.budget.filters import Filter, Losses, multiplied
+from affinedp.budget.filters import LedgerWarning as LedgerWarning
 from affinedp.budget.moving import move_to_server
 from affinedp.budget.postgres import (
     ServerStore,
@@ -47,20 +48,6 @@ from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 
 Rows = Literal["same", "different"]
-__all__ = [
-    "BudgetExceededError",
-    "Ledger",
-    "LedgerEntry",
-    "LedgerError",
-    "LedgerWarning",
-    "OtherUnitError",
-    "Rows",
-    "charged_releases",
-    "checked_rows",
-    "ledger_exists",
-    "missing",
-    "paying",
-]
 
 
 class BudgetExceededError(LedgerError):
@@ -285,13 +272,11 @@ class Ledger:
             secret.  Nothing is recorded.
         """
         losses, declared = _losses_of(guarantee, releases), self._declared(same_secret)
+        about = ("law", "neighbours", "neighbours_key", "unit")
         body = {
+            **{name: checked_text(getattr(guarantee, name), name) for name in about},
             "label": None if label is None else checked_text(label, "label"),
-            "law": checked_text(guarantee.law, "law"),
             "losses": [[law, float(s).hex()] for law, s in guarantee.curve.losses()],
-            "neighbours": checked_text(guarantee.neighbours, "neighbours"),
-            "neighbours_key": checked_text(guarantee.neighbours_key, "neighbours_key"),
-            "unit": checked_text(guarantee.unit, "unit"),
             "fingerprint": checked_text(fingerprint, "fingerprint"),
             "releases": int(releases),
         }
