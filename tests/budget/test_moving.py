@@ -15,7 +15,7 @@ import affinedp as adp
 from affinedp.budget import moving
 from affinedp.budget.ledger import LedgerError, LedgerWarning
 from ledgers import CAP, QUARTER, opened
-from servers import why_not
+from servers import set_on_server, why_not
 
 psycopg = pytest.importorskip("psycopg")
 pytestmark = [
@@ -39,6 +39,14 @@ def two(server, database):
     for name in names:
         connection.execute(f"CREATE DATABASE {name}")
     return f"postgresql://postgres@127.0.0.1:{server.port}#staff", *names
+
+
+def _cut_short(ledger, url: str) -> None:
+    """A move that fails after the file was closed, and before the copy is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving, "_copy", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ledger.export(url)
 
 
 def _killed_before_arrival(path, url: str) -> None:
@@ -104,14 +112,9 @@ def test_two_moves_at_once_to_one_address_in_other_surroundings(two, tmp_path):
     assert sorted(codes) == [0, 1]
 
 
-def test_another_target_is_taken_if_the_first_proves_that_it_has_none(
-    database, ledger, monkeypatch
-):
+def test_another_target_is_taken_if_the_first_proves_that_it_has_none(database, ledger):
     address, connection = database
-    with monkeypatch.context() as patch:
-        patch.setattr("affinedp.budget.moving._copy", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            ledger.export(f"{address}#first")
+    _cut_short(ledger, f"{address}#first")
     ledger.export(f"{address}#second")
     with adp.Ledger(f"{address}#second", create=False) as moved:
         assert len(moved.history()) == 1
@@ -122,10 +125,7 @@ def test_another_target_is_taken_if_the_first_proves_that_it_has_none(
 
 def test_another_target_is_refused_if_the_first_does_not_answer(database, ledger, monkeypatch):
     address, _ = database
-    with monkeypatch.context() as patch:
-        patch.setattr("affinedp.budget.moving._copy", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            ledger.export(f"{address}#first")
+    _cut_short(ledger, f"{address}#first")
     assert ledger.moved_to == f"{address}#first"
     with monkeypatch.context() as patch:
         state = ledger._events.state
@@ -135,29 +135,24 @@ def test_another_target_is_refused_if_the_first_does_not_answer(database, ledger
     ledger.export(f"{address}#first")
 
 
-def _grant(connection, role: str, rights: str) -> None:
-    connection.execute(f"DROP ROLE IF EXISTS {role}")
-    connection.execute(f"CREATE ROLE {role} LOGIN")
-    if rights:
-        connection.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO {role}")
+RIGHTS = {"auditor": "SELECT", "newcomer": "", "half": "SELECT, INSERT"}
 
 
-@pytest.mark.parametrize(
-    "what", ["auditor", "newcomer", "half", "read-only", "fsync", "unlogged", "no such database"]
-)
+@pytest.mark.parametrize("what", [*RIGHTS, "read-only", "fsync", "unlogged", "no such database"])
 def test_a_wrong_target_costs_nothing(database, ledger, what):
     address, connection = database
     if what != "newcomer":
         adp.Ledger(f"{address}#other", **CAP).close()
-    wrong = address
-    if what in ("auditor", "newcomer", "half"):
-        rights = {"auditor": "SELECT", "newcomer": "", "half": "SELECT, INSERT"}[what]
-        _grant(connection, f"{what}_of_move", rights)
-        wrong = address.replace("postgres@", f"{what}_of_move@")
+    wrong, role = address, f"{what}_of_move"
+    if what in RIGHTS:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        if RIGHTS[what]:
+            connection.execute(f"GRANT {RIGHTS[what]} ON ALL TABLES IN SCHEMA public TO {role}")
+        wrong = address.replace("postgres@", f"{role}@")
     elif what == "read-only":
         wrong = f"{address}?options=-cdefault_transaction_read_only%3Don"
     elif what == "fsync":
-        _set_fsync(connection, "off")
+        set_on_server(connection, "fsync", "off")
     elif what == "unlogged":
         connection.execute("ALTER TABLE affinedp_event SET UNLOGGED")
     else:
@@ -166,22 +161,15 @@ def test_a_wrong_target_costs_nothing(database, ledger, what):
         with pytest.raises(LedgerError):
             ledger.export(f"{wrong}#staff")
     finally:
-        _set_fsync(connection, "on")
-        if what.endswith(("or", "er", "lf")):
-            connection.execute(f"DROP OWNED BY {what}_of_move")
-            connection.execute(f"DROP ROLE {what}_of_move")
+        set_on_server(connection, "fsync", "on")
+        if what in RIGHTS:
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
     assert ledger.moved_to is None
     ledger.charge(QUARTER, fingerprint="goes on")
     if what == "unlogged":
         connection.execute("ALTER TABLE affinedp_event SET LOGGED")
     ledger.export(f"{address}#staff")
-
-
-def _set_fsync(connection, value: str) -> None:
-    connection.execute(f"ALTER SYSTEM SET fsync = {value}")
-    connection.execute("SELECT pg_reload_conf()")
-    while connection.execute("SHOW fsync").fetchone() != (value,):
-        time.sleep(0.02)
 
 
 def test_who_comes_second_hears_that_it_is_there(database, ledger, tmp_path):
@@ -246,14 +234,11 @@ def test_a_restored_dump_is_not_where_the_file_went(server, database, tmp_path):
         assert copy not in ledger.moved_to
 
 
-def test_another_spelling_of_the_same_place_goes_on(server, database, tmp_path, monkeypatch):
+def test_another_spelling_of_the_same_place_goes_on(database, tmp_path):
     url, _ = database
     file = tmp_path / "l.db"
     with adp.Ledger(file, **CAP) as ledger:
-        with monkeypatch.context() as patch:
-            patch.setattr("affinedp.budget.moving._copy", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                ledger.export(url)
+        _cut_short(ledger, url)
         patched = url.replace("127.0.0.1", "localhost")
         ledger.export(patched)
     with adp.Ledger(url, create=False) as there:
@@ -281,11 +266,8 @@ def test_a_file_moves_to_the_server_without_a_gap(database, ledger):
     assert moved.spent == 0.5
 
 
-def test_a_move_that_was_cut_short_goes_on(database, ledger, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("affinedp.budget.moving._copy", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            ledger.export(database[0])
+def test_a_move_that_was_cut_short_goes_on(database, ledger):
+    _cut_short(ledger, database[0])
     with pytest.raises(LedgerError, match="was moved to"):
         ledger.charge(QUARTER, fingerprint="b")
     ledger.export(database[0])

@@ -39,37 +39,27 @@ def exact_delta(epsilon, sensitivities):
 # ---------------------------------------------------------------------- never a fresh cap
 
 
-def kinds(what):
-    """Releases about the same people that used to have a cap each."""
-    if what == "another mu":
-        return [noise(mu=10 - i / 100) for i in range(8)]
-    if what == "an added column":
-        more = ["a{0} + b{0} = cells_in"]
-        return [
-            noise(CELLS + [text.format(i) for text in more for i in range(k)]) for k in range(8)
-        ]
-    if what == "another order":
-        four = ["a + b = c", "c + d = e", "e + f = g", "a + h = i"]
-        return [noise(four[k % 4 :] + four[: k % 4]) for k in range(8)]
-    if what == "another way to write it":
-        return [noise([f"{k} cells_in + {k} cells_out = {k} cells_total"]) for k in range(1, 9)]
-    if what == "other names":
-        return [noise([f"in{k} + out{k} = total{k}"]) for k in range(8)]
-    raise AssertionError(what)
+FOUR = ["a + b = c", "c + d = e", "e + f = g", "a + h = i"]
+# Releases about the same people, none of which has a cap of its own.
+KINDS = {
+    "another mu": lambda k: noise(mu=10 - k / 100),
+    "an added column": lambda k: noise(CELLS + [f"a{i} + b{i} = cells_in" for i in range(k)]),
+    "another order": lambda k: noise(FOUR[k % 4 :] + FOUR[: k % 4]),
+    "another way to write it": lambda k: noise(
+        [f"{k + 1} cells_in + {k + 1} cells_out = {k + 1} cells_total"]
+    ),
+    "other names": lambda k: noise([f"in{k} + out{k} = total{k}"]),
+}
 
 
-@pytest.mark.parametrize(
-    "what",
-    ["another mu", "an added column", "another order", "another way to write it", "other names"],
-)
+@pytest.mark.parametrize("what", KINDS)
 def test_the_cap_is_never_passed(path, what):
     charged = []
     with warnings.catch_warnings(), Ledger(path, **CAP) as ledger:
         warnings.simplefilter("error")  # added without a word
         with pytest.raises(BudgetExceededError) as refusal:  # noqa: PT012
-            for m in kinds(what):
-                data = m.manifold.point
-                m.release(data, ledger=ledger)
+            for m in map(KINDS[what], range(8)):
+                m.release(m.manifold.point, ledger=ledger)
                 charged.append(m.guarantee.sensitivity)
         refused = m.guarantee.sensitivity
         assert exact_delta(1.0, charged) <= 1e-6 < exact_delta(1.0, [*charged, refused])

@@ -17,7 +17,7 @@ from affinedp.budget import events, postgres
 from affinedp.budget.address import without_password
 from affinedp.budget.ledger import LedgerError
 from ledgers import CAP, QUARTER, charge, opened
-from servers import Server, why_not
+from servers import Server, set_on_server, why_not
 
 psycopg = pytest.importorskip("psycopg")
 pytestmark = [
@@ -238,18 +238,10 @@ def test_tables_that_a_crash_empties_are_not_charged(database, table):
     assert connection.execute("SELECT count(*) FROM affinedp_ledger").fetchone() == (1,)
 
 
-def _set(connection, name: str, value: str) -> None:
-    words = f"SET {name} = '{value}'" if value else f"RESET {name}"
-    connection.execute(f"ALTER SYSTEM {words}")
-    connection.execute("SELECT pg_reload_conf()")
-    while connection.execute(f"SHOW {name}").fetchone() != (value,):
-        time.sleep(0.02)
-
-
 def test_a_server_that_becomes_unsafe_is_not_charged(database):
     address, connection = database
     with adp.Ledger(address, **CAP) as ledger:
-        _set(connection, "fsync", "off")
+        set_on_server(connection, "fsync", "off")
         try:
             for refused in (
                 lambda: charge(ledger, "laplace", 0.1),
@@ -259,7 +251,7 @@ def test_a_server_that_becomes_unsafe_is_not_charged(database):
                 with pytest.raises(LedgerError, match="fsync"):
                     refused()
         finally:
-            _set(connection, "fsync", "on")
+            set_on_server(connection, "fsync", "on")
         assert ledger.spent == 0.0
     assert connection.execute("SELECT count(*) FROM affinedp_ledger").fetchone() == (1,)
 
@@ -268,7 +260,7 @@ def test_a_server_that_becomes_unsafe_is_not_charged(database):
 def _no_replica(address: str, way: str = "cancel"):
     """A server that waits for a replica that never answers, and is told not to, again and again."""
     with psycopg.connect(address, autocommit=True) as connection:
-        _set(connection, "synchronous_standby_names", "absent")
+        set_on_server(connection, "synchronous_standby_names", "absent")
         done = threading.Event()
 
         def stop_waiting() -> None:
@@ -289,7 +281,7 @@ def _no_replica(address: str, way: str = "cancel"):
         finally:
             done.set()
             thread.join(30)
-            _set(connection, "synchronous_standby_names", "")
+            set_on_server(connection, "synchronous_standby_names", "")
 
 
 @pytest.mark.parametrize("way", ["cancel", "terminate"])
