@@ -118,7 +118,17 @@ class Part:
     @cached_property
     def key(self) -> str:
         """A hash that is equal only for equal parts."""
-        return digest(type(self).__dict__.get("kind", _place(type(self))), self.fields())
+        return self.key_of(self.fields())
+
+    def key_of(self, fields: Mapping[str, Any]) -> str:
+        """Return the hash of this class with some fields.
+
+        Parameters
+        ----------
+        fields : mapping
+            Those that tell parts apart.
+        """
+        return digest(type(self).__dict__.get("kind", _place(type(self))), fields)
 
 
 def restored(record: Any, wanted: type[PartType]) -> PartType:

@@ -1,4 +1,5 @@
 import contextlib
+import json
 from decimal import Decimal
 from fractions import Fraction
 
@@ -9,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import affinedp as adp
+from affinedp.arrays import dense
 from affinedp.errors import (
     AffineDPError,
     AmbiguousRankError,
     IdentifiableEntriesError,
     InconsistentEquationsError,
 )
+from affinedp.parts import restored
 
 INTEGERS = st.integers(-4, 4)
 
@@ -194,14 +197,14 @@ def test_equations_in_words():
     assert len(M.equations()) == 1
     again = adp.AffineManifold.from_equations(M.equations(), names=M.names)
     np.testing.assert_array_equal(again.D, M.D)
-    assert again.fingerprint == M.fingerprint
+    assert again.key == M.key
 
 
-def test_fingerprint_ignores_scale_order_and_offsets():
+def test_key_ignores_scale_order_and_offsets():
     M = adp.AffineManifold([[1, -2, 0], [0, 3, 1]])
     same = adp.AffineManifold([[0, 6, 2], [-1, 2, 0]], b=[1, 2])
     other = adp.AffineManifold([[0, 6, 2], [-1, 2.5, 0]])
-    assert M.fingerprint == same.fingerprint != other.fingerprint
+    assert M.key == same.key != other.key
 
 
 @pytest.mark.parametrize(
@@ -240,8 +243,75 @@ def test_given_arrays_are_not_shared():
     D = np.array([[1.0, -1.0]])
     M = adp.AffineManifold(D)
     D[0, 0] = 5
-    M.D[0, 0] = 7
     assert M.D[0, 0] == 1
+
+
+@pytest.mark.parametrize("D", [np.array([[1.0, -1.0, 0.5]]), sparse.csr_array([[1.0, -1.0, 0.5]])])
+def test_nothing_that_a_promise_rests_on_can_be_changed(D):
+    M = adp.AffineManifold(D, b=[2.0])
+    canonical = M.canonical
+    for array in (M.D, M.b, M.kernel, M.point, canonical.reduced, canonical.pivots, canonical.free):
+        numbers = array.data if sparse.issparse(array) else array
+        with pytest.raises(ValueError, match="read-only"):
+            numbers[0] = 7
+
+
+@pytest.mark.parametrize(
+    "M",
+    [
+        adp.AffineManifold([[1, 1, -1]], b=[0.1], names=["a", "b", "t"]),
+        adp.AffineManifold.from_equations(["a/3 + b = 1/7", "0.1*b + c = t + 1e-30"]),
+        adp.AffineManifold(sparse.csr_array([[1.0, -1.0, 0.0], [0.0, 0.5, 1.0]])),
+        adp.AffineManifold([[np.pi, 1.0, -np.e]], b=[np.sqrt(2)]),
+        adp.AffineManifold([[1.0, 1.1, 1.0], [1.0, 1.1 + 1e-13, 1.0]], rank_tolerance=1e-6),
+        adp.AffineManifold(np.zeros((0, 2))),
+    ],
+    ids=lambda M: str(M.dim),
+)
+def test_a_saved_manifold_comes_back_identical(M):
+    again = restored(json.loads(json.dumps(M.record())), adp.AffineManifold)
+    assert (again.names, again.key, again.equations()) == (M.names, M.key, M.equations())
+    assert again.exact_rows == M.exact_rows
+    assert (again.rank_tolerance, again.kernel_error) == (M.rank_tolerance, M.kernel_error)
+    for old, new in ((M.D, again.D), (M.b, again.b), (M.kernel, again.kernel)):
+        assert sparse.issparse(old) == sparse.issparse(new)
+        np.testing.assert_array_equal(dense(old), dense(new))
+    np.testing.assert_array_equal(M.point, again.point)
+    np.testing.assert_array_equal(M.canonical.free, again.canonical.free)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("names", "ab"),
+        ("names", ["a", "a", "t"]),
+        ("places", {"map": []}),
+        ("numerators", [1]),
+        ("denominators", [1, 0, 1]),
+        ("offsets", ["1"]),
+        ("sparse", None),
+        ("surprise", 1),
+    ],
+)
+def test_an_altered_manifold_is_refused(field, value):
+    record = adp.AffineManifold([[1, 1, -1]], names=["a", "b", "t"]).record()
+    record[field] = value
+    with pytest.raises(AffineDPError):
+        restored(record, adp.AffineManifold)
+
+
+def test_data_is_read_as_rows_that_obey_the_equations():
+    M = adp.AffineManifold.from_equations(["a + b = t"])
+    rows, wrap = M.read([1.0, 2.0, 3.0])
+    assert rows.tolist() == [[1.0, 2.0, 3.0]]
+    assert wrap(np.array([[5.0]]), ("sum",)).tolist() == [5.0]
+    for x, message in (
+        ([1, 2, 4], "a \\+ b"),
+        (np.zeros((0, 3)), "no rows"),
+        ([1, 2], "3 entries"),
+    ):
+        with pytest.raises(AffineDPError, match=message):
+            M.read(x)
 
 
 def test_exact_contradictions():

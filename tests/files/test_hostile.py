@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.files import data, matrices
 from affinedp.files.documents import read_document
-from affinedp.files.packing import StorageError, exact_number, packed, product, unpacked
+from affinedp.files.packing import StorageError, packed, product, unpacked
 from affinedp.files.problem import read_problem
 from affinedp.files.visible import visible
 
@@ -78,8 +77,13 @@ def saved(tmp_path_factory):
     return path
 
 
-PLACES = [("query",), ("basis",), ("root",), ("certificate",), ("manifold", "b"),
-          ("manifold", "D"), ("adjacency", "mu")]  # fmt: skip
+PLACES = ["query", "basis", "root", "certificate", "D", "b", "places", "mu"]
+
+
+def of_a_part(array):
+    inside = {"data": array["data"], "sha256": array["sha256"]}
+    said = {"sparse": True} if array["sparse"] else {"type": "<f8"}
+    return {"array": inside, "shape": array["shape"], **said}
 
 
 @pytest.mark.slow
@@ -87,10 +91,15 @@ PLACES = [("query",), ("basis",), ("root",), ("certificate",), ("manifold", "b")
 @given(places=st.lists(st.sampled_from(PLACES), min_size=1, max_size=3), arrays=st.data())
 def test_a_mechanism_is_never_much_larger_than_its_file(saved, tmp_path, places, arrays):
     document = json.loads(saved.read_text())
-    for *above, key in places:
-        (document[above[0]] if above else document)[key] = arrays.draw(ARRAYS)
-    if ("manifold", "D") in places:
-        document["manifold"]["rank_tolerance"] = 1e-9
+    adjacency, manifold = document["adjacency"], document["adjacency"]["manifold"]
+    for key in places:
+        array = arrays.draw(ARRAYS)
+        if key in ("query", "basis", "root", "certificate"):
+            document[key] = array
+        else:
+            (adjacency if key == "mu" else manifold)[key] = of_a_part(array)
+    if "D" in places:
+        manifold["rank_tolerance"] = 1e-9
     path = tmp_path / "m.json"
     path.write_text(json.dumps(document))
     assert peak_of(lambda: adp.Mechanism.load(path)) < A_FEW
@@ -122,30 +131,15 @@ def test_thin_factors_of_a_huge_matrix():
     assert product(blocks, blocks).nnz == side
 
 
-@given(
-    st.from_regex(r"-?[0-9]{1,20}(/[0-9]{1,20})?", fullmatch=True)
-    | st.integers(0, 10**12).map("1e{}".format)
-    | st.integers(1, 6000).map(lambda count: "9" * count)
-    | st.integers(1, 6000).map(lambda count: "1/1" + "0" * count)
-    | st.sampled_from(["1/0", "", "1.5", "nan", "inf", "1_0", "١", " 1", "1/-2", "--1", "0x1"])
-)
-def test_exact_numbers(text):
-    try:
-        value = exact_number(text)
-    except StorageError:
-        return
-    assert value == Fraction(text)
-    assert float(value) != 0.0 or value == 0
-
-
 @pytest.mark.parametrize(
-    "value", ["1e30000000", "1e-30000000", "9" * 5000, "1/0", None, 1, [1], "x"]
+    "value",
+    [{"fraction": ["9" * 5000, "1"]}, {"fraction": ["1", "0"]}, 10**400, 0, 1.5, None, [1], "1e9"],
 )
 def test_coefficients_of_a_mechanism(saved, tmp_path, value):
     document = json.loads(saved.read_text())
-    document["manifold"]["rows"][0]["0"] = value
+    document["adjacency"]["manifold"]["numerators"][0] = value
     (tmp_path / "m.json").write_text(json.dumps(document))
-    with pytest.raises(StorageError, match="exact number"):
+    with pytest.raises(StorageError, match="number|manifold"):
         adp.Mechanism.load(tmp_path / "m.json")
 
 
@@ -278,7 +272,7 @@ def test_control_characters_in_problems(tmp_path, control):
 @pytest.mark.parametrize("control", [*CONTROLS, "\n", "\t"])
 def test_control_characters_in_names(saved, tmp_path, control):
     document = json.loads(saved.read_text())
-    for place in (document, document["manifold"]):
+    for place in (document, document["adjacency"]["manifold"]):
         key = "outputs" if "outputs" in place else "names"
         before, place[key] = place[key], [f"a{control}", "b", "total"]
         (tmp_path / "m.json").write_text(json.dumps(document))

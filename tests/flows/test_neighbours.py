@@ -93,7 +93,7 @@ def test_shares_are_those_of_the_others():
         ]
     )
     assert np.allclose(found, expected)
-    assert "balance in given proportions" in adjacency.neighbours
+    assert "balance in given proportions" in adjacency.words
     whole = flows.injection_neighbours(flow, balance={order[0]: 0.3}).directions()
     alone = flows.injection_neighbours(flow, balance=order[0]).directions()
     assert np.array_equal(whole, alone)
@@ -197,8 +197,8 @@ def test_a_load_that_changes_is_a_neighbour():
     net = case30()
     flow = flows.from_pandapower(net)
     adjacency = flows.injection_neighbours(flow, 3.0)
-    assert "the slack (bus 0) balances" in adjacency.neighbours
-    assert "line laws" in adjacency.neighbours
+    assert "the slack (bus 0) balances" in adjacency.words
+    assert "line laws" in adjacency.words
     before = flows.dc_flows(flow, net)
     columns = adjacency.directions()
     assert columns.shape == (65, 23)
@@ -232,4 +232,4 @@ def test_a_public_slack_cannot_balance():
     with pytest.raises(AffineDPError, match="bus 0 should balance, but the injection"):
         flows.injection_neighbours(flow)
     other = flows.injection_neighbours(flow, balance=1)
-    assert "bus 1 balances" in other.neighbours
+    assert "bus 1 balances" in other.words

@@ -252,7 +252,7 @@ def test_public_injections():
     assert len(flow.injections) == 24 - 4
     assert flow.manifold.dim == 20 - 1
     assert flow.manifold.contains(flows.dc_flows(flow, net))
-    assert "the injections at bus" in flow.circuits().neighbours
+    assert "the injections at bus" in flow.circuits().words
     # another load profile has other public injections, which is noticed
     net.gen.loc[0, "p_mw"] += 5.0
     with pytest.raises(AffineDPError, match="public injections than the manifold"):

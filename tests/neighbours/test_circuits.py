@@ -302,7 +302,7 @@ def test_adjacencies_are_told_apart():
         adp.DirectionAdjacency(M, [[2], [1], [0]]),
     ]
     assert len({adjacency.key for adjacency in adjacencies}) == len(adjacencies)
-    assert len({adjacency.neighbours for adjacency in adjacencies}) == len(adjacencies)
+    assert len({adjacency.words for adjacency in adjacencies}) == len(adjacencies)
 
 
 @pytest.mark.parametrize("mu", [-1, np.nan, np.inf, 0, [1, 2], "x", [[1, 1, 1]], [1, 1, -1]])

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.domains.manifold import OffManifoldError
 from affinedp.errors import AffineDPError
 from affinedp.release import parts as release_parts
-from affinedp.release.publish import OffManifoldError
 from affinedp.tables import BrokenTotalsError, TableRelease
 
 pandas = pytest.importorskip("pandas")

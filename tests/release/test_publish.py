@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
+from affinedp.domains.manifold import OffManifoldError
 from affinedp.errors import AffineDPError
 from affinedp.release import publish as module
 from affinedp.release.fixed_point import FixedPoint
 from affinedp.release.plan import GRID_BITS, SHARE
-from affinedp.release.publish import OffManifoldError
 
 MANIFOLD = adp.AffineManifold.from_equations(["a + b = c", "c + 0.5*d = 10"])
 

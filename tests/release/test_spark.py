@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.domains.manifold import OffManifoldError
 from affinedp.release.parts import PartError
-from affinedp.release.publish import OffManifoldError
 from affinedp.tables import MarginRelease, TableError, TableRelease, count_people
 
 pandas = pytest.importorskip("pandas")

@@ -190,7 +190,7 @@ def test_too_many_circuits_leave_the_baseline_out():
     M = adp.AffineManifold(D)
     adjacency = adp.CircuitAdjacency(M)
     guarantee = adp.Guarantee(
-        "gaussian", 1.0, False, adjacency.neighbours, "Theorem 1: a bound", GaussianCurve(1.0)
+        "gaussian", 1.0, False, adjacency.words, "Theorem 1: a bound", GaussianCurve(1.0)
     )
     identity = np.eye(M.n)
     m = adp.Mechanism(adjacency, identity, identity, identity, "gaussian", guarantee, M.names)

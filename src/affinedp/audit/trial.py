@@ -31,10 +31,10 @@ from affinedp.bodies.noise import BODY_LAWS
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.knorm import neighbours_of
-from affinedp.promise.verification import resolve_adjacency
 from affinedp.show.page import printable
 
 # At this δ some 100 000 runs say most about Gaussian noise.
@@ -167,8 +167,8 @@ def audit(
     True
     """
     trial = _trial(mechanism, claim, delta, runs, confidence, seed, n_jobs)
-    neighbours = resolve_adjacency(
-        mechanism.manifold, None, mechanism.adjacency if adjacency is None else adjacency
+    neighbours = adjacency_of(
+        mechanism.manifold, mechanism.adjacency if adjacency is None else adjacency
     )
     target = Target.of(mechanism, release, neighbours)
     attack = leak_attack(target)

@@ -22,13 +22,14 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.promise.exact_moves import moves_are_whole
 from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_error import least_variance
 from affinedp.promise.least_possible import Alternative, Objective
 from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.one_sum import dual_of_sum, is_one_sum
-from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.promise.verification import resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def design(
     ('gaussian', True)
     """
     problem = checked_problem(
-        resolve_adjacency(manifold, mu, adjacency), resolve_query(manifold, query), weights,
+        adjacency_of(manifold, adjacency, mu), resolve_query(manifold, query), weights,
         float(real_array(epsilon, "epsilon", 0)), float(real_array(delta, "delta", 0)),
         releases, objective, integers, confined, imbalance,
     )  # fmt: skip

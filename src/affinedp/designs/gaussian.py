@@ -24,11 +24,12 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
 from affinedp.promise.calibration import gaussian_sensitivity
 from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.promise.verification import resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def design_gaussian(
     >>> round(m.expected_squared_error / iid.expected_squared_error, 3)
     0.667
     """
-    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, names = resolve_query(manifold, query)
     limit = largest_sensitivity(epsilon, delta)
     warn_of_forgotten(manifold, check_against)

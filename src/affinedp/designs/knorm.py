@@ -30,11 +30,12 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.promise.exact_moves import moves_are_whole
 from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.one_sum import dual_of_sum, is_one_sum
-from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.promise.verification import resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def design_knorm(
     limit = float(real_array(epsilon, "epsilon", 0))
     if limit <= 0:
         raise AffineDPError(f"epsilon must be positive for K-norm noise, not {epsilon!r}")
-    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
     checked = checked_weights(weights, matrix.shape[0])

@@ -15,7 +15,7 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.lattice import Columns, image_lattice, whole_kernel
 from affinedp.exact.numbers import readable
 from affinedp.exact.rational import inverse
-from affinedp.promise.exact_moves import whole_steps
+from affinedp.neighbours.whole import whole_steps
 
 # Numbers in a kernel that is looked through for fractions.
 MOST_NUMBERS = 4e6

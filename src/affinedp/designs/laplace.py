@@ -29,9 +29,10 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import keeping
-from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.promise.verification import resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def design_laplace(
     [[4.0], [1.0]]
     """
     limit = _epsilon(epsilon)
-    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
     if method == "algorithm2":
@@ -243,7 +244,7 @@ def iid_noise(
         limit = _epsilon(epsilon)
     else:
         raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
-    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
     found = neighbours.sensitivity(matrix, norm=2 if law == "gaussian" else 1)

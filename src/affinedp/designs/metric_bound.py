@@ -25,8 +25,9 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import readable
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.promise.least_error import least_metric_variance
-from affinedp.promise.verification import resolve_adjacency, resolve_query
+from affinedp.promise.verification import resolve_query
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -69,7 +70,7 @@ def least_metric_error(
     10.0
     """
     value = float(real_array(epsilon, "epsilon", 0))
-    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, _ = resolve_query(manifold, query)
     scale = least_metric_variance(value)
     total = 0.0

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +29,7 @@ from affinedp.arrays import (
     some,
     within_range,
 )
+from affinedp.domains.base import Domain
 from affinedp.domains.given import (
     checked_names,
     nonzeros,
@@ -36,7 +37,15 @@ from affinedp.domains.given import (
     refuse_rounded,
     transposed,
 )
-from affinedp.domains.text import LinearEquations, format_equation, parse_equations
+from affinedp.domains.reading import Wrap, read_rows
+from affinedp.domains.text import (
+    MAX_BITS,
+    MAX_SIZE,
+    MIN_SIZE,
+    LinearEquations,
+    format_equation,
+    parse_equations,
+)
 from affinedp.equations.consistency import check_consistent, solve_basis
 from affinedp.equations.elimination import (
     Canonical,
@@ -52,6 +61,7 @@ from affinedp.errors import (
     DoubtfulZeroError,
     IdentifiableEntriesError,
 )
+from affinedp.parts import StorageError, frozen
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -77,7 +87,21 @@ ON_MANIFOLD = 1e-9
 COUPLED = 1e-3
 
 
-class AffineManifold:
+class OffManifoldError(AffineDPError):
+    """Data that does not obey the equations.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        The rows concerned, counted from 0.
+    """
+
+    def __init__(self, message: str, rows: Sequence[int]) -> None:
+        self.rows = tuple(rows)
+        super().__init__(message)
+
+
+class AffineManifold(Domain):
     """Data ``x`` in R^n that obeys the public equations ``D x + b = 0``.
 
     Redundant equations are dropped, contradictions are refused by name, and so are
@@ -109,6 +133,8 @@ class AffineManifold:
     >>> M.contains([3, 4, 7])
     True
     """
+
+    kind = "manifold"
 
     def __init__(
         self,
@@ -155,16 +181,21 @@ class AffineManifold:
         >>> M.names
         ('cells_in', 'cells_out', 'cells_total')
         """
-        if isinstance(equations, LinearEquations):
-            parsed = equations
-        else:
-            parsed = parse_equations(equations, names)
+        if not isinstance(equations, LinearEquations):
+            equations = parse_equations(equations, names)
+        manifold = cls.__new__(cls)
+        manifold._from_text(equations, public_entries)
+        return manifold
+
+    def _from_text(
+        self, parsed: LinearEquations, public_entries: PublicEntries, as_sparse: bool = False
+    ) -> None:
         shape = (len(parsed.coefficients), len(parsed.names))
         places = [(i, j) for i, row in enumerate(parsed.coefficients) for j in row]
         row_of, column_of = np.array(places, dtype=np.intp).reshape(-1, 2).T
         values = np.array([in_float_range(parsed.coefficients[i][j]) for i, j in places])
         matrix: Matrix
-        if float(shape[0]) * shape[1] > DENSE_EQUATIONS:
+        if as_sparse or float(shape[0]) * shape[1] > DENSE_EQUATIONS:
             import scipy.sparse as sparse
 
             matrix = sparse.csr_array((values, (row_of, column_of)), shape=shape)
@@ -172,16 +203,8 @@ class AffineManifold:
             matrix = np.zeros(shape)
             matrix[row_of, column_of] = values
         offsets = np.array([float(value) for value in parsed.offsets])
-        manifold = cls.__new__(cls)
-        manifold._build(
-            matrix,
-            offsets,
-            (parsed.coefficients, parsed.offsets),
-            parsed.names,
-            public_entries,
-            None,
-        )
-        return manifold
+        exact = parsed.coefficients, parsed.offsets
+        self._build(matrix, offsets, exact, parsed.names, public_entries, None)
 
     @within_range
     def _build(
@@ -204,7 +227,7 @@ class AffineManifold:
             )
         if rank_tolerance is not None and not 0 < rank_tolerance < 1:
             raise AffineDPError(f"rank_tolerance must lie in (0, 1), not {rank_tolerance!r}")
-        self._names = checked_names(names, n)
+        self.names = checked_names(names, n)
         contradicting: tuple[int, ...] | None = None
         if exact is not None and _cheap_exactly(exact[0]):
             canonical, contradicting = eliminate_exactly(*exact, n)
@@ -213,16 +236,104 @@ class AffineManifold:
         else:
             canonical = eliminate_dense(np.asarray(matrix), rank_tolerance, keep_dust=True)
         self._canonical = canonical
-        self._matrix: Matrix = matrix[canonical.rows]
-        self._offsets: FloatArray = offsets[canonical.rows]
-        self._exact: ExactRows | None = (
-            tuple(exact[0][i] for i in canonical.rows) if exact is not None else None
-        )
+        self._matrix: Matrix = frozen(matrix[canonical.rows])
+        self._offsets: FloatArray = frozen(offsets[canonical.rows])
+        self._exact: ExactRows | None = None
+        self._exact_offsets: tuple[Fraction, ...] = ()
+        if exact is not None:
+            self._exact = tuple(dict(exact[0][i]) for i in canonical.rows)
+            self._exact_offsets = tuple(exact[1][i] for i in canonical.rows)
         check_consistent(matrix, offsets, canonical, contradicting, ON_MANIFOLD)
         if canonical.exact_rows is None:
             self._certify_zeros()
         if public_entries == "refuse":
             self._refuse_identifiable()
+        self._canonical = replace(
+            self._canonical,
+            pivots=frozen(self._canonical.pivots),
+            free=frozen(self._canonical.free),
+            reduced=frozen(self._canonical.reduced),
+            rows=frozen(self._canonical.rows),
+        )
+
+    # ------------------------------------------------------------------ as a part
+
+    def fields(self) -> dict[str, Any]:
+        """Return names and independent equations: exact numbers where they are known, or D."""
+        if self._exact is None:
+            return {
+                "names": self.names,
+                "b": self.b,
+                "D": self.D,
+                "rank_tolerance": self.rank_tolerance,
+            }
+        places = [(i, j) for i, row in enumerate(self._exact) for j in row]
+        values = [value for row in self._exact for value in row.values()]
+        return {
+            "names": self.names,
+            "places": np.array(places, dtype=np.int64).reshape(-1, 2),
+            "numerators": tuple(value.numerator for value in values),
+            "denominators": tuple(value.denominator for value in values),
+            "offsets": self._exact_offsets,
+            "sparse": is_sparse(self._matrix),
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the manifold that :meth:`fields` described.
+
+        Parameters
+        ----------
+        fields : mapping
+            From a file: nothing in it is trusted.
+        """
+        given = dict(fields)
+        try:
+            names = given.pop("names")
+            if "D" in given:
+                tolerance = float(given.pop("rank_tolerance")) or None
+                found = cls(given.pop("D"), given.pop("b"), names, "allow", tolerance)
+            else:
+                equations, as_sparse = _saved_equations(names, given)
+                found = cls.__new__(cls)
+                found._from_text(equations, "allow", as_sparse)
+        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            raise StorageError(f"a manifold is not one that is read here ({error})") from None
+        if given:
+            raise StorageError(f"a manifold has no field {next(iter(given))!r}")
+        return found
+
+    def read(self, x: Any) -> tuple[FloatArray, Wrap]:
+        """Return data that obeys the equations as rows, and how results are handed back.
+
+        Parameters
+        ----------
+        x : array_like or a table
+            One data set, or one per row; columns of tables are matched by name.
+        """
+        rows, wrap = read_rows(self.names, x)
+        if len(rows) == 0:
+            raise AffineDPError("there are no rows to release")
+        self.check(rows)
+        return rows, wrap
+
+    def check(self, rows: FloatArray) -> None:
+        """Refuse rows that do not obey the equations.
+
+        Parameters
+        ----------
+        rows : array, shape (rows, n)
+            The data.
+        """
+        residual = self.residual(rows)
+        bad = np.flatnonzero((residual > ON_MANIFOLD).any(axis=1))
+        if len(bad):
+            equation = self.equations()[int(np.argmax(residual[bad[0]]))]
+            raise OffManifoldError(
+                f"row {bad[0]} (counting from 0) does not obey {equation}; {len(bad)} rows in "
+                "all. Nothing was released",
+                [int(i) for i in bad],
+            )
 
     # ------------------------------------------------------------------ what it is
 
@@ -237,19 +348,14 @@ class AffineManifold:
         return len(self._canonical.free)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """One name per entry."""
-        return self._names
-
-    @property
     def D(self) -> Matrix:
         """The independent equations' coefficients, of full row rank."""
-        return self._matrix.copy()
+        return self._matrix
 
     @property
     def b(self) -> FloatArray:
         """The independent equations' offsets."""
-        return self._offsets.copy()
+        return self._offsets
 
     @property
     def rank_tolerance(self) -> float:
@@ -300,17 +406,17 @@ class AffineManifold:
     @cached_property
     def public_entries(self) -> tuple[str, ...]:
         """Names of the entries that the equations alone reveal."""
-        return tuple(self._names[i] for i in self._identifiable())
+        return tuple(self.names[i] for i in self._identifiable())
 
     @cached_property
     def point(self) -> FloatArray:
         """One public point of the manifold, computed from D and b alone."""
-        x = np.zeros(self.n)
+        x: FloatArray = np.zeros(self.n)
         if self._canonical.exact_offset is not None:
             x[self._canonical.pivots] = [_rounded(-b) for b in self._canonical.exact_offset]
         elif self._offsets.any():
             x[self._canonical.pivots] = solve_basis(self._matrix, self._canonical, -self._offsets)
-        return x
+        return np.asarray(frozen(x))
 
     @cached_property
     def kernel(self) -> Matrix:
@@ -325,11 +431,39 @@ class AffineManifold:
 
             stacked = sparse.vstack([-sparse.csr_array(reduced), sparse.eye_array(k)], format="csr")
             order = np.argsort(np.concatenate([self._canonical.pivots, self._canonical.free]))
-            return sparse.csr_array(stacked[order])
+            return frozen(sparse.csr_array(stacked[order]))
         basis = np.zeros((n, k))
         basis[self._canonical.free] = np.eye(k)
         basis[self._canonical.pivots] = -np.asarray(reduced)
-        return basis
+        return frozen(basis)
+
+    @cached_property
+    def exact_canonical(self) -> Canonical:
+        """The reduced form of the equations as they were given, in rational arithmetic."""
+        if self._canonical.exact_rows is not None:
+            return self._canonical
+        work = self._matrix.shape[0] * float(nonzeros(self._matrix)[2].size)
+        exact = self._reduced_exactly() if work <= EXACT_WORK else self._canonical
+        if exact.exact_rows is None:
+            raise AffineDPError(
+                "the equations cannot be solved in exact arithmetic: give integers, decimals or "
+                "text, or fewer equations"
+            )
+        return exact
+
+    @cached_property
+    def exact_kernel(self) -> tuple[ExactRow, ...]:
+        """The columns of a basis of the kernel in rational arithmetic, entry to value.
+
+        They are those of the equations as they were given: no zero in them is a rounding.
+        """
+        canonical = self.exact_canonical
+        assert canonical.exact_rows is not None
+        columns = {j: {j: Fraction(1)} for j in canonical.free.tolist()}
+        for pivot, row in zip(canonical.pivots.tolist(), canonical.exact_rows):
+            for j, value in row.items():
+                columns[j][pivot] = -value
+        return tuple(columns.values())
 
     @property
     def kernel_error(self) -> float:
@@ -355,10 +489,10 @@ class AffineManifold:
         return tuple(group for group in groups if int(group[0]) not in loose)
 
     @cached_property
-    def fingerprint(self) -> str:
+    def key(self) -> str:
         """A hash of the names and equations (up to their order and scale), offsets left out.
 
-        Two manifolds with the same fingerprint have the same neighbours.
+        Two manifolds with the same key have the same neighbours.
         """
         rows = []
         for i in range(self._matrix.shape[0]):
@@ -370,7 +504,7 @@ class AffineManifold:
             texts = {value: str(Fraction(value) / lead) for value in set(row.values())}
             rows.append([[j, texts[row[j]]] for j in sorted(row)])
         # JSON keeps names and numbers apart, whatever is in them
-        text = json.dumps([self._names, sorted(rows)])
+        text = json.dumps([self.names, sorted(rows)])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def equations(self) -> tuple[str, ...]:
@@ -379,7 +513,7 @@ class AffineManifold:
             format_equation(
                 self._exact[i] if self._exact is not None else self._row(i),
                 float(self._offsets[i]),
-                self._names,
+                self.names,
             )
             for i in range(self._matrix.shape[0])
         )
@@ -470,7 +604,7 @@ class AffineManifold:
         points = real_array(x, "x")
         if points.ndim not in (1, 2) or points.shape[-1] != self.n:
             raise AffineDPError(
-                f"x has shape {points.shape}, but has {self.n} entries: {some(self._names)}"
+                f"x has shape {points.shape}, but has {self.n} entries: {some(self.names)}"
             )
         return points
 
@@ -542,3 +676,24 @@ def _rounded(value: Fraction) -> float:
 
 def _cheap_exactly(rows: Sequence[Mapping[int, Fraction]]) -> bool:
     return len(rows) * sum(map(len, rows)) <= EXACT_WORK
+
+
+def _saved_equations(names: Any, given: dict[str, Any]) -> tuple[LinearEquations, bool]:
+    """The exact equations of a file, which is not trusted, and whether they are sparse."""
+    places, offsets, as_sparse = given.pop("places"), given.pop("offsets"), given.pop("sparse")
+    if not isinstance(as_sparse, bool) or any(type(b) not in (int, Fraction) for b in offsets):
+        raise ValueError("offsets are exact numbers, and sparse is true or false")
+    values = [
+        Fraction(up, down)
+        for up, down in zip(given.pop("numerators"), given.pop("denominators"), strict=True)
+    ]
+    rows: list[dict[int, Fraction]] = [{} for _ in offsets]
+    for (i, j), value in zip(places.tolist(), values, strict=True):
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        if bits > MAX_BITS or not MIN_SIZE <= abs(value) <= MAX_SIZE:
+            raise ValueError("a coefficient is no number that is read here")
+        if not (0 <= i < len(rows) and 0 <= j < len(names)) or j in rows[i]:
+            raise ValueError("a coefficient has no place")
+        rows[i][j] = value
+    exact = tuple(Fraction(value) for value in offsets)
+    return LinearEquations(checked_names(names, len(names)), tuple(rows), exact), as_sparse

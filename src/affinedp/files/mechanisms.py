@@ -11,29 +11,23 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from affinedp.arrays import is_sparse
 from affinedp.bodies.noise import BODY_LAWS, noise_of
-from affinedp.domains.manifold import AffineManifold
-from affinedp.domains.text import LinearEquations
 from affinedp.errors import AffineDPError
 from affinedp.files import documents, writing
 from affinedp.files.comparisons import checked_alternatives, checked_least, least_record
-from affinedp.files.packing import StorageError as StorageError
-from affinedp.files.packing import exact_number, product
 from affinedp.files.packing import packed as packed
+from affinedp.files.packing import product
 from affinedp.files.packing import unpacked as unpacked
 from affinedp.files.values import shown
 from affinedp.files.visible import check_names, check_texts
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.free_sets import FreeSetAdjacency
-from affinedp.neighbours.given_directions import DirectionAdjacency
+from affinedp.parts import StorageError as StorageError
+from affinedp.parts import restored
 from affinedp.promise.asked import Asked
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
@@ -72,8 +66,7 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
     document = {
         "format": FORMAT,
         "version": VERSION,
-        "manifold": _manifold_record(mechanism.manifold),
-        "adjacency": _adjacency_record(mechanism.adjacency),
+        "adjacency": mechanism.adjacency.record(),
         "law": mechanism.law,
         "outputs": list(mechanism.output_names),
         "query": packed(mechanism.query),
@@ -133,8 +126,9 @@ def refusals(path: Path) -> Iterator[None]:
 
 
 def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> Kind:
-    manifold = _manifold(document["manifold"])
-    adjacency = _adjacency(document["adjacency"], manifold)
+    adjacency = restored(document["adjacency"], Adjacency)
+    manifold = adjacency.manifold
+    check_names(manifold.names, "names")
     names = _names(document["outputs"], "outputs")
     most = max(len(names), manifold.n)
     query, basis, root = (unpacked(document[key], most) for key in ("query", "basis", "root"))
@@ -166,12 +160,12 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     guarantee = with_asked(guarantee, stated)
     gap = checked_gap(document["gap"])
     notes = tuple(str(note) for note in document["notes"])
-    restored = kind(
+    found = kind(
         adjacency, query, basis, root, law, guarantee, names,
         gap, notes, certificate, rate, integers, None,
         checked_alternatives(document.get("alternatives", [])),
     )  # fmt: skip
-    return replace(restored, least=checked_least(document.get("least"), restored))
+    return replace(found, least=checked_least(document.get("least"), found))
 
 
 def _rate(document: Mapping[str, Any]) -> tuple[float, bool]:
@@ -269,66 +263,11 @@ def promise_on_trust(
     return replace(guarantee, warnings=(warning,))
 
 
-# ---------------------------------------------------------------------- manifold, adjacency
-
-
-def _manifold_record(manifold: AffineManifold) -> dict[str, Any]:
-    record: dict[str, Any] = {"names": list(manifold.names), "b": packed(manifold.b)}
-    if manifold.exact_rows is None:
-        record["D"] = packed(manifold.D)
-        record["rank_tolerance"] = manifold.rank_tolerance
-    else:
-        record["rows"] = [{str(j): str(v) for j, v in row.items()} for row in manifold.exact_rows]
-        record["sparse"] = is_sparse(manifold.D)
-    return record
-
-
-def _manifold(record: Mapping[str, Any]) -> AffineManifold:
-    names, offsets = list(_names(record["names"], "names")), unpacked(record["b"])
-    if "D" in record:
-        tolerance = float(record["rank_tolerance"]) or None
-        coefficients = unpacked(record["D"], max(len(names), len(offsets)))
-        return AffineManifold(coefficients, offsets, names, "allow", tolerance)
-    rows = tuple({_column(j): exact_number(v) for j, v in row.items()} for row in record["rows"])
-    exact = LinearEquations(tuple(names), rows, tuple(Fraction(float(value)) for value in offsets))
-    return AffineManifold.from_equations(exact, public_entries="allow")
-
-
 def _names(record: Any, where: str) -> tuple[str, ...]:
     if not isinstance(record, list) or not all(isinstance(name, str) for name in record):
         raise StorageError(f"{where} must be a list of texts")
     check_names(record, where)
     return tuple(record)
-
-
-def _column(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise StorageError(f"{shown(text)} is not the number of a column")
-    return int(text)
-
-
-def _adjacency_record(adjacency: Adjacency) -> dict[str, Any]:
-    if isinstance(adjacency, CircuitAdjacency):
-        return {"kind": "circuits", "mu": packed(adjacency.mu), "unit": adjacency.unit}
-    if isinstance(adjacency, FreeSetAdjacency):
-        sets = [list(entries) for entries in adjacency.free_sets]
-        mu = packed(adjacency.mu)
-        return {"kind": "free sets", "sets": sets, "mu": mu, "unit": adjacency.unit}
-    if isinstance(adjacency, DirectionAdjacency):
-        moves = packed(adjacency.directions(10**9))
-        return {"kind": "directions", "directions": moves, "unit": adjacency.unit}
-    raise AffineDPError(f"an adjacency of type {type(adjacency).__name__} cannot be saved")
-
-
-def _adjacency(record: Mapping[str, Any], manifold: AffineManifold) -> Adjacency:
-    kind, unit = record["kind"], record.get("unit")  # older files do not say it
-    if kind == "circuits":
-        return CircuitAdjacency(manifold, unpacked(record["mu"]), unit=unit)
-    if kind == "free sets":
-        return FreeSetAdjacency(manifold, record["sets"], unpacked(record["mu"]), unit=unit)
-    if kind == "directions":
-        return DirectionAdjacency(manifold, unpacked(record["directions"]), unit=unit)
-    raise StorageError(f"neighbours of the kind {kind!r} are not known")
 
 
 # ---------------------------------------------------------------------- files

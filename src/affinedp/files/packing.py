@@ -6,24 +6,18 @@ import base64
 import binascii
 import hashlib
 import math
-import re
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse
-from affinedp.domains.text import MAX_BITS, MAX_DIGITS, MAX_SIZE, MIN_SIZE
-from affinedp.files.values import shown
 from affinedp.parts import StorageError as StorageError
 
 # A side of an array may be this much longer than what the file holds for it.
 MOST_EMPTY = 10_000
 # Numbers of the noise matrix that a file may describe by two factors.
 MOST_NUMBERS = 100_000_000
-
-_EXACT = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}(?:/[0-9]{{1,{MAX_DIGITS}}})?")
 
 
 def packed(array: Matrix) -> dict[str, Any]:
@@ -127,29 +121,3 @@ def product(left: Matrix, right: Matrix) -> Matrix:
     if size > MOST_NUMBERS:
         raise StorageError(f"noise of {left.shape[0]}×{right.shape[1]} numbers is too large")
     return left @ right
-
-
-def exact_number(text: Any) -> Fraction:
-    """Return the exact number that a text such as ``"-1/3"`` says.
-
-    Parameters
-    ----------
-    text : object
-        Digits, or a quotient of digits; nothing with an exponent, which could fill the memory.
-
-    Examples
-    --------
-    >>> exact_number("-1/3")
-    Fraction(-1, 3)
-    >>> exact_number("1e30000000")
-    Traceback (most recent call last):
-    affinedp.parts.StorageError: '1e30000000' is not an exact number that is read here
-    """
-    if isinstance(text, str) and _EXACT.fullmatch(text):
-        above, _, below = text.partition("/")
-        if int(below or "1"):
-            value = Fraction(int(above), int(below or "1"))
-            bits = max(value.numerator.bit_length(), value.denominator.bit_length())
-            if bits <= MAX_BITS and (not value or MIN_SIZE <= abs(value) <= MAX_SIZE):
-                return value
-    raise StorageError(f"{shown(text)} is not an exact number that is read here")

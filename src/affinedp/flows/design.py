@@ -133,7 +133,7 @@ def _notes(flow: FlowManifold, mechanism: Mechanism) -> list[str]:
     """What a reader should know: the laws, what is public anyway, and wild neighbours."""
     notes = [flow.assumes]
     if isinstance(mechanism.adjacency, InjectionAdjacency):
-        notes = [f"neighbours: {mechanism.adjacency.neighbours}"]  # a file keeps notes, not words
+        notes = [f"neighbours: {mechanism.adjacency.words}"]  # a file keeps notes, not words
     public = [name for name in mechanism.output_names if name in set(flow.known)]
     if public:
         notes.append(f"published without noise, as the laws alone fix it: {listed(public)}")

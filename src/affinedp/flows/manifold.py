@@ -22,29 +22,6 @@ Laws = Literal["full", "balance"]
 DENSE_NUMBERS = 1e5
 
 
-class FlowCircuits(CircuitAdjacency):
-    """Definition 4 of the paper on a flow manifold; says which laws it assumes.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The public equations.
-    mu : float or array_like, shape (n,)
-        How far an entry moves, one number or one per entry.
-    assumes : str
-        The laws, in words.
-    """
-
-    def __init__(self, manifold: AffineManifold, mu: float | ArrayLike, assumes: str) -> None:
-        super().__init__(manifold, mu)
-        self._assumes = assumes
-
-    @property
-    def neighbours(self) -> str:
-        """Who counts as a neighbour, and what everyone is assumed to know, in words."""
-        return f"{super().neighbours}; {self._assumes}"
-
-
 @dataclass(frozen=True, eq=False)
 class FlowManifold:
     """The flows and private injections of a network, with the laws that they obey.
@@ -122,7 +99,7 @@ class FlowManifold:
         >>> flow.circuits().count()
         13
         """
-        return FlowCircuits(self.manifold, mu, self.assumes)
+        return CircuitAdjacency(self.manifold, mu, assumes=self.assumes)
 
     def __repr__(self) -> str:
         return (

@@ -39,12 +39,20 @@ class InjectionAdjacency(DirectionAdjacency):
         Who is a neighbour.
     """
 
+    kind = "injections"
+
     def __init__(self, manifold: AffineManifold, directions: ArrayLike, words: str) -> None:
         super().__init__(manifold, directions, unit="one injection of a flow network")
         self._words = words
 
+    def fields(self) -> dict[str, Any]:
+        """Return what makes these neighbours, by argument of the constructor."""
+        given = super().fields()
+        del given["unit"]
+        return {**given, "words": self._words}
+
     @property
-    def neighbours(self) -> str:
+    def words(self) -> str:
         """Who counts as a neighbour, and what everyone is assumed to know, in words."""
         return self._words
 

@@ -1,16 +1,18 @@
-"""What all neighbours share: words, keys, and how far a matrix moves between them.
+"""What all neighbours share: words, moves, a key, and how far a matrix moves between them.
 
-Different adjacencies are different promises.  Each names itself in ``neighbours``, and
-guarantees about different neighbours never mix.
+Different adjacencies are different promises.  Each names itself in ``words``, and guarantees about
+different neighbours never mix.
 """
 
 from __future__ import annotations
 
-import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Sequence
+import dataclasses
+import inspect
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,20 +25,29 @@ from affinedp.arrays import (
     real_matrix,
     within_range,
 )
+from affinedp.domains.base import Domain
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.definition import (
-    NeighbourAnswer,
-)
-from affinedp.neighbours.norms import (
-    EPS,
-    TIED,
-    ExactMatrix,
-)
+from affinedp.exact.numbers import exact_numbers
+from affinedp.neighbours.definition import NeighbourAnswer, among_directions
+from affinedp.neighbours.norms import EPS, TIED, ExactMatrix, largest_norm
+from affinedp.parts import Part, StorageError, frozen
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
+Vector = Mapping[int, Fraction]
+
+# Moves that are listed unless more are asked for, and where a class has no quicker way.
+LISTED = 200_000
+MOST_LISTED = 10_000_000
+# What a class says about its moves in another way than by listing them.
+ABOUT_MOVES = (
+    "words", "unit", "measured", "exact_sensitivity", "sensitivity_by_entry", "are_neighbours",
+    "span", "exact_span",
+)  # fmt: skip
+# Fields that are only said: neighbours are the same without them.
+SAID = {"unit", "assumes", "words"}
 TINY_COEFFICIENT = 1e-6
 DENSE_NUMBERS = 4e8
 # A bound closer than this to the value that was found is the value up to rounding.
@@ -89,21 +100,112 @@ class Sensitivity:
         return replace(shown, value=value, upper=upper, exact=self.exact and other.exact)
 
 
-class Adjacency(ABC):
-    """Directions in which neighbours on a manifold may differ."""
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Some moves between neighbours.
 
-    manifold: AffineManifold
+    Attributes
+    ----------
+    values : array, shape (n, K)
+        One move in each column, as far as neighbours may differ along it.
+    off : array, shape (n, K)
+        How far off each number may be.
+    exact : callable
+        The k-th move in rational numbers, entry to value; None where it is not known.
+    """
+
+    values: FloatArray
+    off: FloatArray
+    exact: Callable[[int], Vector | None]
+
+    @classmethod
+    def given(cls, values: ArrayLike) -> Columns:
+        """Return moves whose numbers are meant as they are: short decimals, or doubles.
+
+        Parameters
+        ----------
+        values : array_like, shape (n, K)
+            One move in each column.
+        """
+        columns = real_array(values, "moves", 2)
+
+        def exact(k: int) -> Vector:
+            moved = np.flatnonzero(columns[:, k]).tolist()
+            return dict(zip(moved, exact_numbers(columns[moved, k].tolist())))
+
+        whole = (columns == np.rint(columns)) & (np.abs(columns) < 2.0**53)
+        return cls(columns, np.where(whole, 0.0, EPS * np.abs(columns)), exact)
+
+
+class Adjacency(Part):
+    """Who counts as a neighbour: in words, and as the moves between data sets.
+
+    A class of one's own needs ``words`` and ``moves`` (and ``kind``, to be saved).  The other
+    methods go through the moves unless a class has a quicker way.  A class that lists other moves
+    than its parent inherits nothing that its parent says about them.
+
+    Attributes
+    ----------
+    domain : Domain
+        What data is.
+    """
+
+    domain: Domain
     _unit: str | None = None
 
-    @property
-    @abstractmethod
-    def neighbours(self) -> str:
-        """Who counts as a neighbour, in words."""
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        listing = _depth(cls, "moves")
+        for name in ABOUT_MOVES:
+            if listing < _depth(cls, name):
+                setattr(cls, name, Adjacency.__dict__[name])
+        if "__init__" in cls.__dict__ and "fields" not in cls.__dict__:
+            cls.fields = Adjacency.fields  # type: ignore[method-assign]
+
+    def fields(self) -> dict[str, Any]:
+        """Return what makes these neighbours, by argument of the constructor."""
+        if not dataclasses.is_dataclass(self):
+            raise AffineDPError(
+                f"{type(self).__name__} does not say what it is made of: make it a frozen "
+                "dataclass, or give it a method fields"
+            )
+        return super().fields()
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the neighbours that :meth:`fields` described.
+
+        Parameters
+        ----------
+        fields : mapping
+            From a file: nothing in it is trusted.
+        """
+        if dataclasses.is_dataclass(cls):
+            return super().from_fields(fields)
+        for name in fields:
+            if name not in inspect.signature(cls).parameters:
+                raise StorageError(f"{cls.kind} has no field {name!r}")
+        try:
+            return cls(**fields)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise StorageError(f"{cls.kind} cannot be made of these fields ({error})") from None
 
     @property
-    @abstractmethod
+    def manifold(self) -> AffineManifold:
+        """The domain, where it is a manifold."""
+        if isinstance(self.domain, AffineManifold):
+            return self.domain
+        raise AffineDPError(f"{type(self).__name__} is not about a manifold, but {self.domain!r}")
+
+    @property
+    def words(self) -> str:
+        """Who counts as a neighbour, in words."""
+        raise AffineDPError(f"{type(self).__name__} must say in words who is a neighbour: words")
+
+    @cached_property
     def key(self) -> str:
-        """A hash that is equal only for the same neighbours on the same manifold."""
+        """A hash that is equal only for the same neighbours on the same domain."""
+        return self.key_of({name: v for name, v in self.fields().items() if name not in SAID})
 
     @property
     def unit(self) -> str:
@@ -114,9 +216,18 @@ class Adjacency(ABC):
         """
         return self._unit or f"neighbours {self.key[:12]}"
 
-    @abstractmethod
+    def moves(self, limit: int = LISTED) -> Iterator[Columns]:
+        """Yield the moves between neighbours, up to sign, some at a time.
+
+        Parameters
+        ----------
+        limit : int
+            Raise beyond this many.
+        """
+        raise AffineDPError(f"{type(self).__name__} must list the moves between neighbours: moves")
+
     def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
-        """Return the largest 1-norm or 2-norm of ``matrix @ v`` over neighbour directions v.
+        """Return the largest 1-norm or 2-norm of ``matrix @ v`` over the moves v.
 
         Parameters
         ----------
@@ -124,7 +235,13 @@ class Adjacency(ABC):
             What is applied to the difference of neighbours.
         norm : {1, 2}
             1 for Laplace noise, 2 for Gaussian noise.
+
+        Returns
+        -------
+        Sensitivity
         """
+        check_norm(norm)
+        return self.measured(self.checked_matrix(matrix), norm, None)
 
     def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
         """Return the same for a matrix of rational numbers, or None where it is not decided.
@@ -136,33 +253,40 @@ class Adjacency(ABC):
         norm : {1, 2}
             1 for Laplace noise, 2 for Gaussian noise.
         """
-        return None
-
-    @abstractmethod
-    def blocks(self, limit: int) -> Iterator[FloatArray]:
-        """Yield the directions, n×K at a time.
-
-        Parameters
-        ----------
-        limit : int
-            Raise beyond this many.
-        """
-
-    def listed(self, limit: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield the directions, n×K at a time, and how far off each of their numbers may be.
-
-        Parameters
-        ----------
-        limit : int
-            Raise beyond this many.
-        """
-        share = 64 * EPS + self.manifold.kernel_error
-        for block in self.blocks(limit):
-            yield block, share * np.abs(block)
+        return self.measured(matrix.floats(len(self.domain.names)), norm, matrix)
 
     @within_range
-    def directions(self, limit: int = 200_000) -> FloatArray:
-        """Return all neighbour directions as columns, scaled by μ.
+    def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
+        """Return the largest norm over the moves, by listing them.
+
+        Parameters
+        ----------
+        matrix : array or sparse matrix, shape (r, n)
+            What is applied to the difference of neighbours, in floating point.
+        norm : {1, 2}
+            Which norm.
+        numbers : ExactMatrix or None
+            The same matrix in rational numbers; None if the floats are what is meant.
+        """
+        numbers = numbers or ExactMatrix.of(matrix)
+        best, count = still(matrix.shape[1]), 0
+        for columns in self.moves(MOST_LISTED):
+            if columns.values.shape[1]:
+                count += columns.values.shape[1]
+                found = largest_norm(
+                    matrix, columns.values, columns.off, norm, columns.exact, numbers
+                )
+                direction = columns.values[:, found.place].copy()
+                best = best.worse(Sensitivity(found.value, found.upper, True, "", direction))
+        return replace(
+            best,
+            exact=best.upper <= best.value * (1 + ONLY_ROUNDING),
+            method=f"{count:,} directions, closed form",
+        )
+
+    @within_range
+    def directions(self, limit: int = LISTED) -> FloatArray:
+        """Return all moves between neighbours as columns.
 
         Parameters
         ----------
@@ -182,19 +306,17 @@ class Adjacency(ABC):
                [0., 1.],
                [1., 0.]])
         """
-        found: list[FloatArray] = []
-        count = 0
-        for block in self.blocks(limit):
-            count += block.shape[1]
-            if count * float(self.manifold.n) > DENSE_NUMBERS:
+        n, found, count = len(self.domain.names), [], 0
+        for columns in self.moves(limit):
+            count += columns.values.shape[1]
+            if count * float(n) > DENSE_NUMBERS:
                 raise TooManyCircuitsError(
-                    f"the directions do not fit in memory: {self.manifold.n:,} entries times more "
-                    f"than {count:,}",
+                    f"the directions do not fit in memory: {n:,} entries times more than {count:,}",
                     count,
-                    DENSE_NUMBERS / self.manifold.n,
+                    DENSE_NUMBERS / n,
                 )
-            found.append(block)
-        return np.hstack(found) if found else np.zeros((self.manifold.n, 0))
+            found.append(columns.values)
+        return np.hstack(found) if found else np.zeros((n, 0))
 
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
         """Return whether x and y are neighbours, decided in rational arithmetic, and why.
@@ -223,10 +345,7 @@ class Adjacency(ABC):
         >>> print(one_moves.are_neighbours([3, 4, 7], [1, 6, 7]))
         no neighbours: the difference is 2 times direction 1 (counting from 1), more than once
         """
-        raise AffineDPError(
-            f"{type(self).__name__} does not say of two data sets whether they are neighbours: "
-            "give it a method are_neighbours"
-        )
+        return among_directions(self.manifold, self._exact_moves(), x, y)
 
     def sensitivity_by_entry(
         self, matrix: ArrayLike | sparse.sparray, norm: Norm
@@ -261,9 +380,29 @@ class Adjacency(ABC):
             "entry. Ask for sensitivity, or use CircuitAdjacency or FreeSetAdjacency"
         )
 
-    @abstractmethod
     def span(self) -> Matrix:
-        """Return vectors, about as long as neighbours differ, that span all directions."""
+        """Return vectors, about as long as neighbours differ, that span all moves."""
+        return self.directions(MOST_LISTED)
+
+    def exact_span(self) -> list[Vector]:
+        """Return vectors that span all moves, in rational numbers: entry to value.
+
+        They are decided on the numbers that were given, so that rank and zero are certain.
+        """
+        return self._exact_moves()
+
+    def _exact_moves(self) -> list[Vector]:
+        found: list[Vector] = []
+        for columns in self.moves(MOST_LISTED):
+            for k in range(columns.values.shape[1]):
+                move = columns.exact(k)
+                if move is None:
+                    raise AffineDPError(
+                        "the moves between neighbours are not known in exact numbers: give "
+                        "integers, decimals or text"
+                    )
+                found.append(move)
+        return found
 
     def checked_matrix(self, matrix: ArrayLike | sparse.sparray) -> Matrix:
         """Return a matrix with one column per entry, dense or CSR, or refuse it.
@@ -273,63 +412,27 @@ class Adjacency(ABC):
         matrix : array_like or sparse matrix
             What was given.
         """
-        checked = real_matrix(matrix, "matrix")
-        if checked.shape[1] != self.manifold.n:
+        checked, n = real_matrix(matrix, "matrix"), len(self.domain.names)
+        if checked.shape[1] != n:
             raise AffineDPError(
-                f"the matrix has {checked.shape[1]} columns, but the manifold has "
-                f"{self.manifold.n} entries"
+                f"the matrix has {checked.shape[1]} columns, but the manifold has {n} entries"
             )
         return checked
 
 
-class MeasuredAdjacency(Adjacency):
-    """Neighbours whose directions are measured in floating point, and where it counts exactly."""
-
-    def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
-        """Return the largest norm of ``matrix @ v`` over the neighbour directions v.
-
-        Parameters
-        ----------
-        matrix : array_like or sparse matrix, shape (r, n)
-            What is applied to the difference of neighbours.
-        norm : {1, 2}
-            1 for Laplace noise, 2 for Gaussian noise.
-
-        Returns
-        -------
-        Sensitivity
-        """
-        check_norm(norm)
-        return self.measured(self.checked_matrix(matrix), norm, None)
-
-    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
-        """Return the same for a matrix of rational numbers.
-
-        Parameters
-        ----------
-        matrix : ExactMatrix
-            One column for each entry.
-        norm : {1, 2}
-            1 for Laplace noise, 2 for Gaussian noise.
-        """
-        return self.measured(matrix.floats(self.manifold.n), norm, matrix)
-
-    @abstractmethod
-    def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
-        """Return the largest norm over the directions.
-
-        Parameters
-        ----------
-        matrix : array or sparse matrix, shape (r, n)
-            What is applied to the difference of neighbours, in floating point.
-        norm : {1, 2}
-            Which norm.
-        numbers : ExactMatrix or None
-            The same matrix in rational numbers; None if the floats are what is meant.
-        """
+def _depth(cls: type, name: str) -> int:
+    """How far up the classes a name is defined."""
+    return next(i for i, one in enumerate(cls.__mro__) if name in one.__dict__)
 
 
 # ---------------------------------------------------------------------- shared pieces
+
+
+def checked_manifold(manifold: Any) -> AffineManifold:
+    """Return a manifold, or refuse what is none."""
+    if not isinstance(manifold, AffineManifold):
+        raise AffineDPError(f"the first argument must be an AffineManifold, not {manifold!r:.60}")
+    return manifold
 
 
 def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
@@ -343,7 +446,7 @@ def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
         )
     if np.any(values < 0) or not np.any(values > 0):
         raise AffineDPError("mu must be positive (zero for some entries at most)")
-    return values
+    return np.asarray(frozen(values))
 
 
 def alone(mu: FloatArray, entries: Container[int]) -> Iterator[FloatArray | None]:
@@ -375,17 +478,6 @@ def mu_words(mu: FloatArray) -> str:
     if np.all(mu == mu[0]):
         return f"μ = {mu[0]:g}"
     return f"its μ (from {mu.min():g} to {mu.max():g})"
-
-
-def hashed(*parts: str | FloatArray) -> str:
-    """Return one hash of several texts and arrays."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = (
-            part.encode() if isinstance(part, str) else np.ascontiguousarray(part + 0.0).tobytes()
-        )
-        digest.update(len(data).to_bytes(8, "big") + data)
-    return digest.hexdigest()
 
 
 def check_norm(norm: int) -> None:

@@ -19,20 +19,23 @@ from affinedp.arrays import (
     Matrix,
     Norm,
     dense,
-    is_sparse,
     within_range,
 )
 from affinedp.domains.component import Component, parallel_columns
+from affinedp.domains.given import nonzeros
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import TooManyCircuitsError
 from affinedp.exact.numbers import decimal_or_double
 from affinedp.neighbours.adjacency import (
-    MeasuredAdjacency,
+    LISTED,
+    Adjacency,
+    Columns,
     Sensitivity,
+    Vector,
     alone,
+    checked_manifold,
     checked_mu,
     checked_unit,
-    hashed,
     mu_words,
     still,
     tiny_coefficient,
@@ -75,7 +78,7 @@ MOST_LISTED = 20_000
 MOST_TIED = 500
 
 
-class CircuitAdjacency(MeasuredAdjacency):
+class CircuitAdjacency(Adjacency):
     """Definition 4 of the paper: one free entry of any basis moves by at most its μ.
 
     The other free entries stay and the basis follows, so ``x`` moves along a circuit of
@@ -91,6 +94,8 @@ class CircuitAdjacency(MeasuredAdjacency):
     unit : str, optional
         What moves between neighbours, in a few words, for a ledger; unless given, all neighbours
         of Definition 4 have the same unit, whatever the equations.
+    assumes : str
+        What everyone is assumed to know, to be said with the promise.
 
     Examples
     --------
@@ -99,31 +104,43 @@ class CircuitAdjacency(MeasuredAdjacency):
     5.0
     """
 
+    kind = "circuits"
+
     def __init__(
         self,
         manifold: AffineManifold,
         mu: float | ArrayLike = 1.0,
         *,
         unit: str | None = None,
+        assumes: str = "",
     ) -> None:
-        self.manifold = manifold
+        self.domain = checked_manifold(manifold)
         self._mu = checked_mu(mu, manifold.n)
-        self._unit = checked_unit(unit) or DEFINITION_4
+        self._unit = checked_unit(unit)
+        self.assumes = assumes
+
+    def fields(self) -> dict[str, Any]:
+        """Return what makes these neighbours, by argument of the constructor."""
+        said = {"unit": self._unit, "assumes": self.assumes}
+        given = {name: text for name, text in said.items() if text}
+        return {"manifold": self.manifold, "mu": self._mu, **given}
 
     @property
     def mu(self) -> FloatArray:
         """How far each entry moves."""
-        return self._mu.copy()
+        return self._mu
 
     @property
-    def neighbours(self) -> str:
+    def words(self) -> str:
         """Who counts as a neighbour, in words."""
-        return f"Definition 4: one free entry of any basis moves by at most {mu_words(self._mu)}"
+        known = f"; {self.assumes}" if self.assumes else ""
+        reach = mu_words(self._mu)
+        return f"Definition 4: one free entry of any basis moves by at most {reach}{known}"
 
     @property
-    def key(self) -> str:
-        """A hash that is equal only for the same neighbours on the same manifold."""
-        return hashed("circuits", self.manifold.fingerprint, self._mu)
+    def unit(self) -> str:
+        """What moves between neighbours, in words that a ledger knows."""
+        return self._unit or DEFINITION_4
 
     @within_range
     def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
@@ -203,8 +220,8 @@ class CircuitAdjacency(MeasuredAdjacency):
                 total += count_circuits(component, progress)
         return total
 
-    def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
-        """Yield the scaled circuits, n×K at a time.
+    def moves(self, limit: int = LISTED) -> Iterator[Columns]:
+        """Yield the circuits, scaled by μ, some at a time.
 
         Parameters
         ----------
@@ -218,7 +235,7 @@ class CircuitAdjacency(MeasuredAdjacency):
         if len(loose):
             block = np.zeros((self.manifold.n, len(loose)))
             block[loose, np.arange(len(loose))] = self._mu[loose]
-            yield block
+            yield self._columns(block)
         with Progress("listing the circuits") as progress:
             for component in self.bound_components:
                 mu = self._mu[component.entries]
@@ -227,33 +244,32 @@ class CircuitAdjacency(MeasuredAdjacency):
                     left -= len(circuits)
                     block = np.zeros((self.manifold.n, len(circuits)))
                     block[component.entries] = (circuits * _farthest(circuits, mu)[:, None]).T
-                    yield block
+                    yield self._columns(block)
 
-    def listed(self, limit: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield the scaled circuits, and how far off each of their numbers may be.
+    def _columns(self, block: FloatArray) -> Columns:
+        """Listed circuits with how far off they may be.
 
         A circuit is known by its entries up to its length, so whole numbers near to computed ones
         are the circuit itself if they obey the equations and are as long as it is.
-
-        Parameters
-        ----------
-        limit : int
-            Raise beyond this many.
         """
         equations = self.manifold.D
-        numbers = equations.data if is_sparse(equations) else equations
-        whole = bool(np.all(numbers == np.rint(numbers)))
-        mu = np.where(self._mu > 0, self._mu, np.inf)[:, None]
-        for block in self.blocks(limit):
-            near, off = np.rint(block), LISTED_ERROR * np.abs(block)
-            if whole:
+        near, off = np.rint(block), LISTED_ERROR * np.abs(block)
+        if self._is_whole:
+            mu = np.where(self._mu > 0, self._mu, np.inf)[:, None]
+            with np.errstate(over="ignore", invalid="ignore"):
                 size = dense(abs(equations) @ np.abs(near)).max(axis=0, initial=0.0)
                 zero = dense(equations @ near) == 0
-                ratio = np.where(near != 0, np.abs(near) / mu, np.inf).min(axis=0)
-                same = (np.abs(near - block) <= off) & ((near != 0) == (block != 0))
-                known = same.all(axis=0) & zero.all(axis=0) & (ratio == 1.0) & (size < 2.0**53)
-                block, off = np.where(known, near, block), np.where(known, 0.0, off)
-            yield block, off
+            ratio = np.where(near != 0, np.abs(near) / mu, np.inf).min(axis=0)
+            same = (np.abs(near - block) <= off) & ((near != 0) == (block != 0))
+            known = same.all(axis=0) & zero.all(axis=0) & (ratio == 1.0) & (size < 2.0**53)
+            block, off = np.where(known, near, block), np.where(known, 0.0, off)
+        return Columns(block, off, lambda k: self.exact_direction(block[:, k]))
+
+    @cached_property
+    def _is_whole(self) -> bool:
+        """Whether the equations have whole coefficients."""
+        _, _, numbers = nonzeros(self.manifold.D)
+        return bool(np.all(numbers == np.rint(numbers)))
 
     def exact_direction(self, direction: FloatArray) -> dict[int, Fraction] | None:
         """Return a computed direction in rational numbers, from its entries and the equations.
@@ -290,6 +306,16 @@ class CircuitAdjacency(MeasuredAdjacency):
         moved = most[self.manifold.canonical.free]
         largest = dense(abs(kernel).max(axis=0)).ravel()
         return kernel @ _diagonal(moved / largest)
+
+    def exact_span(self) -> list[Vector]:
+        """Return the kernel's columns in rational numbers, of the components that move."""
+        moving = {
+            int(i)
+            for entries in self.manifold.components
+            if self._mu[entries].any()
+            for i in entries
+        }
+        return [v for v in self.manifold.exact_kernel if moving.issuperset(v)]
 
     # ------------------------------------------------------------------ inside
 

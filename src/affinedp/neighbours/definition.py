@@ -167,7 +167,7 @@ def among_free_sets(
 
 
 def among_directions(
-    manifold: AffineManifold, directions: FloatArray, x: Iterable[Any], y: Iterable[Any]
+    manifold: AffineManifold, directions: Sequence[Vector], x: Iterable[Any], y: Iterable[Any]
 ) -> NeighbourAnswer:
     """Return whether x and y differ by at most one of the given directions.
 
@@ -175,8 +175,8 @@ def among_directions(
     ----------
     manifold : AffineManifold
         The public equations.
-    directions : array, shape (n, K)
-        The directions, as columns.
+    directions : sequence of mappings
+        The directions, entry to value.
     x, y : sequences of numbers
         The two data sets.
     """
@@ -187,8 +187,7 @@ def among_directions(
         return early
     parallel: tuple[Fraction, int] | None = None
     nearly = None
-    for k, column in enumerate(directions.T):
-        vector = {int(j): exact_number(column[j]) for j in np.flatnonzero(column)}
+    for k, vector in enumerate(directions):
         lead = max(moves, key=lambda j: abs(moves[j]))
         if set(vector) != set(moves):
             continue

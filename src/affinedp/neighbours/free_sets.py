@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +18,16 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import decimal_or_double
 from affinedp.neighbours.adjacency import (
+    LISTED,
     ONLY_ROUNDING,
-    MeasuredAdjacency,
+    Adjacency,
+    Columns,
     Sensitivity,
+    Vector,
     alone,
+    checked_manifold,
     checked_mu,
     checked_unit,
-    hashed,
     mu_words,
     still,
     tiny_coefficient,
@@ -36,10 +40,10 @@ from affinedp.neighbours.norms import (
     as_float,
     column_norms,
     first_largest,
-    in_integers,
     largest_norm,
     overflow,
 )
+from affinedp.parts import digest
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -50,7 +54,7 @@ EXACT_EXCHANGES = 200_000
 WELL_CONDITIONED = 1e10
 
 
-class FreeSetAdjacency(MeasuredAdjacency):
+class FreeSetAdjacency(Adjacency):
     """Neighbours for chosen bases only: the free entries move one at a time, the rest follows.
 
     Theorem 3 of the paper is of this kind: there the free entries are the whole state at
@@ -77,6 +81,8 @@ class FreeSetAdjacency(MeasuredAdjacency):
            [0. , 1. ]])
     """
 
+    kind = "free sets"
+
     @within_range
     def __init__(
         self,
@@ -86,7 +92,7 @@ class FreeSetAdjacency(MeasuredAdjacency):
         *,
         unit: str | None = None,
     ) -> None:
-        self.manifold = manifold
+        self.domain = checked_manifold(manifold)
         self._mu = checked_mu(mu, manifold.n)
         self._unit = checked_unit(unit)
         if isinstance(free_sets, str) or not isinstance(free_sets, Sequence) or manifold.dim == 0:
@@ -102,10 +108,16 @@ class FreeSetAdjacency(MeasuredAdjacency):
                     "other (or do so within rounding). Choose entries that determine x"
                 )
 
+    def fields(self) -> dict[str, Any]:
+        """Return what makes these neighbours, by argument of the constructor."""
+        unit = {"unit": self._unit} if self._unit else {}
+        sets = self.free_sets
+        return {"manifold": self.manifold, "free_sets": sets, "mu": self._mu, **unit}
+
     @property
     def mu(self) -> FloatArray:
         """How far each entry moves."""
-        return self._mu.copy()
+        return self._mu
 
     @property
     def free_sets(self) -> tuple[tuple[int, ...], ...]:
@@ -113,7 +125,7 @@ class FreeSetAdjacency(MeasuredAdjacency):
         return tuple(tuple(int(i) for i in entries) for entries in self._sets)
 
     @property
-    def neighbours(self) -> str:
+    def words(self) -> str:
         """Who counts as a neighbour, in words."""
         sets = f"{len(self._sets)} chosen free sets" if len(self._sets) > 1 else "a chosen free set"
         return f"one entry of {sets} moves by at most {mu_words(self._mu)}"
@@ -122,27 +134,16 @@ class FreeSetAdjacency(MeasuredAdjacency):
     def unit(self) -> str:
         """What moves between neighbours: one entry of these sets, known by their names."""
         names = sorted(sorted(self.manifold.names[i] for i in entries) for entries in self._sets)
-        return self._unit or f"one entry of the free sets {hashed(repr(names))[:12]}"
+        return self._unit or f"one entry of the free sets {digest(names)[:12]}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A hash that is equal only for the same neighbours on the same manifold."""
-        sets = sorted({tuple(sorted(s.tolist())) for s in self._sets})
-        return hashed("free sets", self.manifold.fingerprint, self._mu, repr(sets))
+        sets = sorted({tuple(entries) for entries in self.free_sets})
+        return self.key_of({"manifold": self.manifold, "free_sets": sets, "mu": self._mu})
 
-    def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
-        """Yield the scaled directions of one free set at a time.
-
-        Parameters
-        ----------
-        limit : int
-            Raise beyond this many.
-        """
-        for block, _ in self.listed(limit):
-            yield block
-
-    def listed(self, limit: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield the directions of one free set at a time, and how far off their numbers may be.
+    def moves(self, limit: int = LISTED) -> Iterator[Columns]:
+        """Yield the directions of one free set at a time.
 
         Parameters
         ----------
@@ -156,14 +157,28 @@ class FreeSetAdjacency(MeasuredAdjacency):
         for entries in self._sets:
             work += exchange_work(self.manifold.canonical, entries)
             if work <= EXACT_EXCHANGES and self._is_rational:
-                block = self._exact_block(entries)
-                yield block, EPS * np.abs(block)
+                yield self._exact_block(entries)
             else:
                 yield self._block(entries)
 
     def span(self) -> Matrix:
-        """Return the directions of the first set, which span the kernel."""
-        return next(iter(self.blocks(len(self._sets) * self.manifold.dim)))
+        """Return the directions of sets that span everything that moves."""
+        found = [columns.values for columns in self._spanning().moves(10**9)]
+        return np.hstack(found)
+
+    def exact_span(self) -> list[Vector]:
+        """Return the same in rational numbers."""
+        if self._mu[self._sets[0]].all():
+            return list(self.manifold.exact_kernel)
+        return [v for entries in self._sets for v in self._exact_vectors(entries) if v]
+
+    def _spanning(self) -> FreeSetAdjacency:
+        """The first set alone, where all of its entries move; else all sets."""
+        if not self._mu[self._sets[0]].all():
+            return self
+        other = copy(self)
+        other._sets = self._sets[:1]
+        return other
 
     @within_range
     def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
@@ -255,7 +270,7 @@ class FreeSetAdjacency(MeasuredAdjacency):
         square, size = self._square(entries)
         return math.inf if np.any(size == 0) else float(np.linalg.cond(square))
 
-    def _block(self, entries: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _block(self, entries: IntArray) -> Columns:
         """The set's scaled directions in floating point, and how far off each number may be.
 
         A computed inverse C of A with ``A C = I − R`` is off by ``C R (I − R)⁻¹``, so a row of it
@@ -263,8 +278,7 @@ class FreeSetAdjacency(MeasuredAdjacency):
         """
         square, size = self._square(entries)
         if not self._condition(entries) < WELL_CONDITIONED:
-            block = self._exact_block(entries)
-            return block, EPS * np.abs(block)
+            return self._exact_block(entries)
         inverse = np.linalg.inv(square)
         rounding = (len(entries) + 8) * EPS + self.manifold.kernel_error
         residual = np.abs(np.eye(len(entries)) - square @ inverse)
@@ -279,29 +293,32 @@ class FreeSetAdjacency(MeasuredAdjacency):
         largest = np.abs(inverse).max(axis=1, keepdims=True)
         off = (worst / (1 - worst) * largest + 2 * rounding * np.abs(inverse)) * unit
         kernel = self.manifold.kernel
-        return np.asarray(kernel @ (inverse * unit)), np.asarray(abs(kernel) @ (2 * off))
+        values, off = np.asarray(kernel @ (inverse * unit)), np.asarray(abs(kernel) @ (2 * off))
+        return Columns(values, off, lambda k: None)
 
     def _exact_vectors(self, entries: IntArray) -> list[dict[int, Fraction]]:
-        found = exact_directions(self.manifold.canonical, entries)
+        found = exact_directions(self.manifold.exact_canonical, entries)
         assert found is not None  # checked when it was given
         return [
-            {j: value * decimal_or_double(float(self._mu[i])) for j, value in found[i].items()}
+            {j: value * mu for j, value in found[i].items() if mu}
             for i in entries.tolist()
+            for mu in [decimal_or_double(float(self._mu[i]))]
         ]
 
-    def _exact_block(self, entries: IntArray) -> FloatArray:
-        block = np.zeros((self.manifold.n, len(entries)))
-        for k, vector in enumerate(self._exact_vectors(entries)):
+    def _exact_block(self, entries: IntArray) -> Columns:
+        block, vectors = np.zeros((self.manifold.n, len(entries))), self._exact_vectors(entries)
+        for k, vector in enumerate(vectors):
             for j, value in vector.items():
                 block[j, k] = as_float(value)
-        return block
+        return Columns(block, EPS * np.abs(block), lambda k: vectors[k])
 
     def _one_set(self, matrix: Matrix, entries: IntArray, norm: Norm) -> Sensitivity:
         """What one set amounts to in floating point."""
-        vectors, off = self._block(entries)
+        columns = self._block(entries)
+        vectors = columns.values
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = column_norms(matrix @ vectors, norm)
-            off = off + 2 * self.manifold.n * EPS * np.abs(vectors)
+            off = columns.off + 2 * self.manifold.n * EPS * np.abs(vectors)
             upper = lengths + column_norms(abs(matrix) @ off, norm)
         if not np.all(np.isfinite(upper)):
             raise overflow()
@@ -313,9 +330,10 @@ class FreeSetAdjacency(MeasuredAdjacency):
         self, matrix: Matrix, entries: IntArray, norm: Norm, numbers: ExactMatrix | None
     ) -> Sensitivity:
         """What one set amounts to, from its directions in rational arithmetic."""
-        vectors = self._exact_vectors(entries)
-        block = self._exact_block(entries)
-        largest = largest_norm(matrix, block, norm, lambda k: in_integers(vectors[k]), numbers)
+        columns = self._exact_block(entries)
+        numbers = numbers or ExactMatrix.of(matrix)
+        block = columns.values
+        largest = largest_norm(matrix, block, columns.off, norm, columns.exact, numbers)
         return Sensitivity(largest.value, largest.upper, True, "", block[:, largest.place])
 
 

@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, Norm, dense
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import (
+    LISTED,
     ONLY_ROUNDING,
     Adjacency,
+    Columns,
     Sensitivity,
-    check_norm,
+    Vector,
     checked_unit,
-    hashed,
 )
+from affinedp.neighbours.norms import EPS, ExactMatrix
 
-if TYPE_CHECKING:
-    import scipy.sparse as sparse
 
-EPS = float(np.finfo(float).eps)
+class _Move(NamedTuple):
+    """One move of a part."""
+
+    values: FloatArray
+    off: FloatArray
+    exact: Callable[[], Vector | None]
 
 
 class JointAdjacency(Adjacency):
@@ -54,40 +60,41 @@ class JointAdjacency(Adjacency):
     2.0
     """
 
+    kind = "joint"
+
     def __init__(self, parts: Sequence[Adjacency], *, unit: str | None = None) -> None:
         self.parts = tuple(parts)
-        if not self.parts:
-            raise AffineDPError("give at least one part")
-        self.manifold = self.parts[0].manifold
-        if any(part.manifold.fingerprint != self.manifold.fingerprint for part in self.parts):
+        if not self.parts or not all(isinstance(part, Adjacency) for part in self.parts):
+            raise AffineDPError("give at least one part, each an Adjacency")
+        self.domain = self.parts[0].domain
+        if any(part.domain.key != self.domain.key for part in self.parts):
             raise AffineDPError("the parts are about different manifolds")
         self._unit = checked_unit(unit)
 
+    def fields(self) -> dict[str, Any]:
+        """Return what makes these neighbours, by argument of the constructor."""
+        return {"parts": self.parts, **({"unit": self._unit} if self._unit else {})}
+
     @property
-    def neighbours(self) -> str:
+    def words(self) -> str:
         """Who counts as a neighbour, in words."""
-        inner = "; ".join(dict.fromkeys(part.neighbours for part in self.parts))
+        inner = "; ".join(dict.fromkeys(part.words for part in self.parts))
         return f"at most one move in each of {len(self.parts)} parts ({inner})"
 
-    @property
-    def key(self) -> str:
-        """A hash that is equal only for the same neighbours on the same manifold."""
-        return hashed("joint", *(part.key for part in self.parts))
-
-    def sensitivity(self, matrix: ArrayLike | sparse.sparray, norm: Norm) -> Sensitivity:
+    def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         """Return the largest norm of ``matrix @ v``, exact where the parts meet no common row.
 
         Parameters
         ----------
-        matrix : array_like or sparse matrix, shape (r, n)
+        matrix : array or sparse matrix, shape (r, n)
             What is applied to the difference of neighbours.
         norm : {1, 2}
-            1 for Laplace noise, 2 for Gaussian noise.
+            Which norm.
+        numbers : ExactMatrix or None
+            The same matrix in rational numbers.
         """
-        check_norm(norm)
-        checked = self.checked_matrix(matrix)
-        found = [part.sensitivity(checked, norm) for part in self.parts]
-        apart = self._apart(checked)
+        found = [part.measured(matrix, norm, numbers) for part in self.parts]
+        apart = self._apart(matrix)
         squares_add = norm == 2 and apart
         values, uppers = [one.value for one in found], [one.upper for one in found]
         value = math.hypot(*values) if squares_add else math.fsum(values)
@@ -95,7 +102,7 @@ class JointAdjacency(Adjacency):
         upper *= 1 + 4 * EPS
         direction = np.asarray(sum(one.direction for one in found))
         if not apart:
-            moved = np.asarray(checked @ direction)
+            moved = np.asarray(matrix @ direction)
             value = float(np.abs(moved).sum() if norm == 1 else np.linalg.norm(moved))
         exact = apart and all(one.exact for one in found)
         return Sensitivity(
@@ -107,6 +114,17 @@ class JointAdjacency(Adjacency):
             tuple(dict.fromkeys(text for one in found for text in one.warnings)),
         )
 
+    def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> None:
+        """Return nothing: sums of parts are not decided exactly.
+
+        Parameters
+        ----------
+        matrix : ExactMatrix
+            One column for each entry.
+        norm : {1, 2}
+            Which norm.
+        """
+
     def _apart(self, matrix: Matrix) -> bool:
         """Whether no row of the matrix sees moves of two parts."""
         seen = np.zeros(matrix.shape[0], dtype=int)
@@ -114,7 +132,7 @@ class JointAdjacency(Adjacency):
             seen += dense((abs(matrix) @ abs(part.span())).sum(axis=1)).ravel() > 0
         return bool(seen.max(initial=0) <= 1)
 
-    def blocks(self, limit: int = 200_000) -> Iterator[FloatArray]:
+    def moves(self, limit: int = LISTED) -> Iterator[Columns]:
         """Yield the directions: every choice of one move, or none, in each part.
 
         Parameters
@@ -122,24 +140,44 @@ class JointAdjacency(Adjacency):
         limit : int
             Raise beyond this many.
         """
-        moves = []
-        count = 1.0
-        for part in self.parts:
-            own = part.directions(limit)
-            moves.append(np.hstack([np.zeros((self.manifold.n, 1)), own, -own]))
-            count *= moves[-1].shape[1]
-        count = (count - 1) / 2
+        parts = [_listed(part, limit) for part in self.parts]
+        count = (math.prod(2 * len(part) + 1 for part in parts) - 1) // 2
         if count > limit:
-            raise TooManyCircuitsError(f"there are {count:,.0f} directions", int(count), limit)
-        found = []
-        for choice in itertools.product(*(range(one.shape[1]) for one in moves)):
-            first = next((place for place, which in enumerate(choice) if which), None)
-            # one of every pair ±v: the first part that moves does so forwards
-            if first is None or choice[first] > (moves[first].shape[1] - 1) // 2:
-                continue
-            found.append(sum(one[:, which] for one, which in zip(moves, choice)))
-        yield np.column_stack(found)
+            raise TooManyCircuitsError(f"there are {count:,} directions", count, limit)
+        steps = [[(), *([(sign, one)] for one in part for sign in (1, -1))] for part in parts]
+        # one of every pair ±v: the first part that moves does so forwards
+        together = (list(itertools.chain(*choice)) for choice in itertools.product(*steps))
+        chosen = [choice for choice in together if choice and choice[0][0] > 0]
+        if chosen:
+            values = [sum(sign * one.values for sign, one in choice) for choice in chosen]
+            off = [sum(one.off for _, one in choice) for choice in chosen]
+            yield Columns(np.column_stack(values), np.column_stack(off), lambda k: _sum(chosen[k]))
 
     def span(self) -> Matrix:
         """Return vectors that span the moves of all parts."""
         return np.hstack([dense(part.span()) for part in self.parts])
+
+    def exact_span(self) -> list[Vector]:
+        """Return vectors that span the moves of all parts, in rational numbers."""
+        return [vector for part in self.parts for vector in part.exact_span()]
+
+
+def _listed(part: Adjacency, limit: int) -> list[_Move]:
+    """The moves of a part, one by one."""
+    return [
+        _Move(columns.values[:, k], columns.off[:, k], partial(columns.exact, k))
+        for columns in part.moves(limit)
+        for k in range(columns.values.shape[1])
+    ]
+
+
+def _sum(choice: Sequence[tuple[int, _Move]]) -> Vector | None:
+    """Moves that are made together, in rational numbers."""
+    total: dict[int, Fraction] = {}
+    for sign, one in choice:
+        vector = one.exact()
+        if vector is None:
+            return None
+        for j, value in vector.items():
+            total[j] = total.get(j, Fraction(0)) + sign * value
+    return {j: value for j, value in total.items() if value}

@@ -202,9 +202,10 @@ class LargestNorm:
 def largest_norm(
     matrix: Matrix,
     directions: FloatArray,
+    off: FloatArray,
     norm: Norm,
-    exact: Callable[[int], tuple[Mapping[int, int], Fraction]],
-    numbers: ExactMatrix | None = None,
+    exact: Callable[[int], Mapping[int, Fraction] | None],
+    numbers: ExactMatrix | None,
 ) -> LargestNorm:
     """Return the largest norm of ``matrix @ v`` over the columns of ``directions``.
 
@@ -212,31 +213,33 @@ def largest_norm(
     ----------
     matrix : matrix, shape (r, n)
         What is applied.
-    directions : array, shape (n, K)
-        The directions, each entry off by a rounding at most.
+    directions, off : arrays, shape (n, K)
+        The directions, and how far off each of their numbers may be.
     norm : {1, 2}
         Which norm.
     exact : callable
-        The k-th direction as integers (entry to value) and what they are multiples of.
-    numbers : ExactMatrix, optional
-        The matrix in exact numbers; otherwise its doubles are exact.
+        The k-th direction in rational numbers, or None where they are not known.
+    numbers : ExactMatrix or None
+        The matrix in exact numbers, if it is small enough.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = column_norms(matrix @ directions, norm)
         spread = column_norms(abs(matrix) @ np.abs(directions), norm)
         error = 2 * (len(directions) + 2) * EPS * spread
+        if off.any():
+            error = error + 2 * column_norms(abs(matrix) @ off, norm)
     if not np.all(np.isfinite(lengths + error)):
         raise overflow()
     low, high = lengths.copy(), lengths + error
-    numbers = numbers or ExactMatrix.of(matrix)
     # those that may be the worst, in view of rounding
     doubtful = np.flatnonzero(high >= (lengths - error).max())
     if numbers is not None:
         for k in doubtful[np.argsort(-high[doubtful], kind="stable")][:MEASURED_AGAIN].tolist():
             if high[k] <= low.max():
                 continue
-            vector, unit = exact(k)
-            low[k], high[k] = numbers.norm(vector, unit, norm)
+            vector = exact(k)
+            if vector is not None:
+                low[k], high[k] = numbers.norm(*in_integers(vector), norm)
     if not np.all(np.isfinite(high)):
         raise overflow()
     place = first_largest(low)

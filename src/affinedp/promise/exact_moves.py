@@ -10,10 +10,10 @@ import numpy as np
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.errors import TooManyCircuitsError
 from affinedp.exact.numbers import readable
-from affinedp.exact.rational import common_denominator, primitive
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.neighbours.whole import whole_steps
 
 LISTED = 2_000_000
 # Moves that are off by more than this are not whole.
@@ -96,24 +96,6 @@ def whole_part(move: Mapping[int, Fraction], column: FloatArray) -> FloatArray:
     part = np.zeros_like(column)
     part[list(move)] = [float(times * c) for c in step]
     return part
-
-
-def whole_steps(move: list[Fraction]) -> tuple[tuple[int, ...], int]:
-    """Return the primitive lattice vector along a move, and how often it fits.
-
-    Parameters
-    ----------
-    move : list of Fraction
-        In coordinates of the lattice.
-
-    Examples
-    --------
-    >>> whole_steps([Fraction(5, 2), Fraction(5)])
-    ((1, 2), 2)
-    """
-    scale = common_denominator(move)
-    step, content = primitive([int(c * scale) for c in move])
-    return step, content // scale
 
 
 def moves_are_whole(adjacency: Adjacency) -> bool:

@@ -22,9 +22,10 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import readable
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.whole import whole_steps
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.curves import EPS, Curve, NoPromise
-from affinedp.promise.exact_moves import exact_move, whole_part, whole_steps
+from affinedp.promise.exact_moves import exact_move, whole_part
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve
 from affinedp.promise.largest_gauge import LISTED, gauge_of, largest_gauge
@@ -110,7 +111,7 @@ def knorm_promise(
 
 def neighbours_of(adjacency: Adjacency, integers: bool) -> str:
     """Return whom a promise is about, in words: whole neighbours only, if data is whole."""
-    return adjacency.neighbours + ("; whole numbers" if integers else "")
+    return adjacency.words + ("; whole numbers" if integers else "")
 
 
 def neighbours_key_of(adjacency: Adjacency, integers: bool) -> str:
@@ -230,13 +231,13 @@ def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNois
     single = {row for rows in axes for row in rows}
     top, worst, on_axes, one_step, count = Fraction(0), None, True, False, 0
     steps: dict[int, float] = {}
-    for block, _ in adjacency.listed(LISTED):
-        count += block.shape[1]
+    for listed in adjacency.moves(LISTED):
+        count += listed.values.shape[1]
         if count > MOST_WHOLE_MOVES:
             raise AffineDPError(
                 f"more than {MOST_WHOLE_MOVES:,} moves on whole numbers: treat the data as real"
             )
-        for column in block.T:
+        for column in listed.values.T:
             move, known = exact_move(adjacency, column)
             if not known:
                 raise AffineDPError(

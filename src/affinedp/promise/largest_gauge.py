@@ -81,10 +81,11 @@ def largest_gauge(
     rounding = 8 * EPS * (adjacency.manifold.n + 8)
     best, count = 0.0, 0
     near: list[tuple[FloatArray, FloatArray]] = []
-    for block, off in adjacency.listed(LISTED):
+    for listed in adjacency.moves(LISTED):
+        block = listed.values
         count += block.shape[1]
         moves = dense(matrix @ block)
-        doubt = dense(abs(matrix) @ (off + rounding * np.abs(block)))
+        doubt = dense(abs(matrix) @ (listed.off + rounding * np.abs(block)))
         lower, upper = np.zeros(block.shape[1]), np.zeros(block.shape[1])
         for body in bodies:
             gauges = body.gauges(moves[body.rows], doubt[body.rows])

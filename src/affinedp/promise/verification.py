@@ -21,6 +21,7 @@ from affinedp.arrays import (
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.choose import adjacency_of
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.norms import column_norms
 from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
@@ -106,7 +107,7 @@ def verify(
     """
     if law not in ("gaussian", "laplace", "knorm"):
         raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'knorm', not {law!r}")
-    neighbours = resolve_adjacency(manifold, mu, adjacency)
+    neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, output_names = resolve_query(manifold, query)
     noise, error = _noise(noise_matrix, covariance, law, matrix.shape[0])
     warn_of_forgotten(manifold, check_against)
@@ -158,7 +159,7 @@ def promise_of(
     theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
     shared: dict[str, Any] = {
         "law": law,
-        "neighbours": adjacency.neighbours,
+        "neighbours": adjacency.words,
         "neighbours_key": adjacency.key,
         "unit": adjacency.unit,
         "names": adjacency.manifold.names,
@@ -207,25 +208,6 @@ def promise_of(
         warnings=found.warnings,
         **shared,
     )
-
-
-def resolve_adjacency(
-    manifold: AffineManifold, mu: float | ArrayLike | None, adjacency: Adjacency | None
-) -> Adjacency:
-    """Return the adjacency that was given, or Definition 4 with ``mu`` (1 by default)."""
-    if not isinstance(manifold, AffineManifold):
-        raise AffineDPError(f"the first argument must be an AffineManifold, not {manifold!r}")
-    if adjacency is None:
-        return CircuitAdjacency(manifold, 1.0 if mu is None else mu)
-    if mu is not None:
-        raise AffineDPError("give mu or adjacency, not both: the adjacency has its own scale")
-    if not isinstance(adjacency, Adjacency):
-        raise AffineDPError(f"adjacency must be an Adjacency, not {adjacency!r}")
-    if adjacency.manifold is not manifold and (
-        adjacency.manifold.fingerprint != manifold.fingerprint
-    ):
-        raise AffineDPError("the adjacency is about another manifold")
-    return adjacency
 
 
 def resolve_query(

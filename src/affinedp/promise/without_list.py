@@ -83,7 +83,7 @@ def certified_promise(
         law="gaussian",
         sensitivity=sensitivity,
         exact=False,
-        neighbours=adjacency.neighbours,
+        neighbours=adjacency.words,
         basis="Theorem 1 with a certified bound over all circuits, none of which was listed",
         curve=GaussianCurve(sensitivity),
         names=adjacency.manifold.names,

@@ -7,7 +7,6 @@ the noisy integers alone.  docs/explanation/floating-point.md gives the argument
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger, Rows, charged_releases, checked_ledger, paying
-from affinedp.domains.manifold import ON_MANIFOLD
 from affinedp.domains.reading import held, read_rows
 from affinedp.errors import AffineDPError
 from affinedp.record import MechanismRecord
@@ -24,20 +22,6 @@ from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 from affinedp.release.sampler import Sampler, checked_sampler, draw_integers
 from affinedp.release.sampler.opendp import check_opendp_scale, opendp_integers
-
-
-class OffManifoldError(AffineDPError):
-    """Data that does not obey the equations.
-
-    Attributes
-    ----------
-    rows : tuple of int
-        The rows concerned, counted from 0.
-    """
-
-    def __init__(self, message: str, rows: Sequence[int]) -> None:
-        self.rows = tuple(rows)
-        super().__init__(message)
 
 
 def publish(
@@ -215,13 +199,4 @@ def check_points(mechanism: MechanismRecord, plan: Plan | KNormPlan, points: Flo
             "with this noise. Nothing was released; change the units, or release fewer "
             "combinations at once"
         )
-    residual = mechanism.manifold.residual(points)
-    bad = np.flatnonzero((residual > ON_MANIFOLD).any(axis=1))
-    if len(bad):
-        worst = int(np.argmax(residual[bad[0]]))
-        equation = mechanism.manifold.equations()[worst]
-        raise OffManifoldError(
-            f"row {bad[0]} (counting from 0) does not obey {equation}; {len(bad)} rows in all. "
-            "Nothing was released",
-            [int(i) for i in bad],
-        )
+    mechanism.manifold.check(points)

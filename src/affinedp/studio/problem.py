@@ -156,7 +156,7 @@ def known_of(question: Question) -> Known:
         return Known(texts, manifold, adjacency, words)
     if question.hidden == "definition4":
         adjacency = CircuitAdjacency(manifold, _mu(question, manifold))
-        return Known(texts, manifold, adjacency, adjacency.neighbours)
+        return Known(texts, manifold, adjacency, adjacency.words)
     description = TableDescription(
         equations=texts,
         columns=manifold.names,

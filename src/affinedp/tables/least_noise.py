@@ -241,7 +241,7 @@ def _count(adjacency: Adjacency) -> float:
     if isinstance(adjacency, JointAdjacency):
         return sum(_count(part) for part in adjacency.parts)
     if not isinstance(adjacency, CircuitAdjacency):
-        return float(sum(block.shape[1] for block in adjacency.blocks(10**6)))
+        return float(sum(one.values.shape[1] for one in adjacency.moves(10**6)))
     try:
         return float(adjacency.count())
     except TooManyCircuitsError:

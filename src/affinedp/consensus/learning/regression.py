@@ -23,7 +23,7 @@ from affinedp.consensus.learning.moments import GRID_BITS, Moments
 from affinedp.consensus.network.spectrum import check_convergence, spectrum_of
 from affinedp.consensus.network.weights import Weights, network_of
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.adjacency import hashed
+from affinedp.parts import digest
 from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_sigma
 from affinedp.promise.curves import GaussianCurve
@@ -168,7 +168,7 @@ class PrivateRegression:
                 "ranges, norm, ridge and rounds must not be chosen by looking at records; that "
                 "every record is complete is public by assumption",
             ),
-            neighbours_key=hashed(
+            neighbours_key=digest(
                 f"regression {self.neighbours} {self.moments.norm}\n{names}", ranges
             ),
             unit=UNITS[self.neighbours],

@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.consensus.network.network import Network, NetworkError, listed
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.adjacency import hashed, mu_words
+from affinedp.neighbours.adjacency import mu_words
+from affinedp.parts import digest
 from affinedp.promise.asked import Asked
 from affinedp.promise.calibration import gaussian_sigma
 from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
@@ -182,11 +183,11 @@ def guarantee_of(noise: Noise, network: Network) -> Guarantee:
     mu = noise.mu
     if np.all(mu == mu[0]):
         # the same for any number of agents: who else takes part does not matter
-        key = hashed("consensus: the trajectory of one agent", mu[:1])
+        key = digest("consensus: the trajectory of one agent", mu[:1])
     else:
         order = sorted(range(network.n), key=lambda i: repr(network.names[i]))
         names = "\n".join(repr(network.names[i]) for i in order)
-        key = hashed("consensus: the trajectory of one agent", mu[order], names)
+        key = digest("consensus: the trajectory of one agent", mu[order], names)
     words = f"Definition 4: the trajectory of one agent moves by at most {mu_words(mu)}"
     found = _guarantee(noise, network, int(np.argmax(noise.sensitivities())), words, key)
     wanted = noise.epsilon
@@ -233,7 +234,7 @@ def neighbours_of_agent(name: Hashable, mu: float) -> tuple[str, str]:
     "Definition 4: the trajectory of agent '3' moves by at most μ = 10"
     """
     words = f"Definition 4: the trajectory of agent {str(name)!r} moves by at most μ = {mu:g}"
-    return words, hashed("consensus: the trajectory of this agent", np.array([mu]), str(name))
+    return words, digest("consensus: the trajectory of this agent", np.array([mu]), str(name))
 
 
 def agent_basis(law: Law) -> str:

@@ -15,7 +15,8 @@ from affinedp.control.stationary.filters import Filter
 from affinedp.control.trajectory.choose import Distances, named
 from affinedp.control.trajectory.dynamics import checked_horizon, dynamics_of
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.adjacency import hashed, mu_words
+from affinedp.neighbours.adjacency import mu_words
+from affinedp.parts import digest
 
 SMALLEST, LARGEST = 1e-100, 1e100
 MOST_WINDOW = 2000
@@ -101,7 +102,7 @@ class PrivateInputs:
     def key(self) -> str:
         """A hash that is equal only for the same neighbours of the same dynamics."""
         names = repr((self.kind, self.input_names, self.window, self.horizon))
-        return hashed("private inputs", names, self.plant.A, self.plant.B, self.mu)
+        return digest("private inputs", names, self.plant.A, self.plant.B, self.mu)
 
     @property
     def unit(self) -> str:

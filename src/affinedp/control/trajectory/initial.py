@@ -12,7 +12,8 @@ from affinedp.arrays import FloatArray, Norm
 from affinedp.control.trajectory.dynamics import ENDLESS, Dynamics
 from affinedp.control.trajectory.neighbours import StateAdjacency, TrajectoryNeighbours
 from affinedp.domains.manifold import AffineManifold
-from affinedp.neighbours.adjacency import Adjacency, Sensitivity, hashed, mu_words
+from affinedp.neighbours.adjacency import Adjacency, Sensitivity, mu_words
+from affinedp.parts import digest
 
 EPS = float(np.finfo(float).eps)
 
@@ -53,7 +54,7 @@ class InitialState(TrajectoryNeighbours):
     def key(self) -> str:
         """A hash that is equal only for the same neighbours of the same dynamics."""
         names = repr((self.dynamics.state_names, self.dynamics.horizon))
-        return hashed("initial", names, self.dynamics.plain_A, self.mu)
+        return digest("initial", names, self.dynamics.plain_A, self.mu)
 
     @property
     def unit(self) -> str:

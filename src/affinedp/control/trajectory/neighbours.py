@@ -25,9 +25,10 @@ from affinedp.control.trajectory.growth import SingularDynamicsError
 from affinedp.control.trajectory.powers import scan_inverse_transitions
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.adjacency import Adjacency, Sensitivity, hashed, mu_words
+from affinedp.neighbours.adjacency import Adjacency, Sensitivity, mu_words
 from affinedp.neighbours.circuit_adjacency import DEFINITION_4, CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.parts import digest
 
 Neighbours = Literal["time-local", "manifold", "initial"]
 MOST_CIRCUITS = 2_000_000
@@ -115,7 +116,7 @@ class TimeLocal(TrajectoryNeighbours):
         """A hash that is equal only for the same neighbours of the same dynamics."""
         # what is sent of the states is not part of who is a neighbour
         names = repr((self.dynamics.state_names, self.dynamics.horizon))
-        return hashed("time-local", names, self.dynamics.plain_A, self.mu)
+        return digest("time-local", names, self.dynamics.plain_A, self.mu)
 
     @property
     def unit(self) -> str:
@@ -224,7 +225,7 @@ class StateAdjacency(FreeSetAdjacency):
         super().__init__(manifold, sets, distances, unit=neighbours.unit)
         self._key = neighbours.key
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The key of the neighbours."""
         return self._key
@@ -253,7 +254,7 @@ class WholeManifold(TrajectoryNeighbours):
     @property
     def words(self) -> str:
         """Who counts as a neighbour."""
-        return f"Definition 4 on whole trajectories: {self._circuits.neighbours}"
+        return f"Definition 4 on whole trajectories: {self._circuits.words}"
 
     @property
     def theorem(self) -> str:
@@ -283,7 +284,7 @@ class WholeManifold(TrajectoryNeighbours):
         """Differences of x(0), from circuits whose zeros are decided exactly."""
         n = self.dynamics.states
         try:
-            blocks = [block[:n].T for block in self._circuits.blocks(MOST_CIRCUITS)]
+            blocks = [columns.values[:n].T for columns in self._circuits.moves(MOST_CIRCUITS)]
         except TooManyCircuitsError as error:
             raise TooManyCircuitsError(
                 f"the trajectories have too many neighbours of Definition 4 to list ({error}). "

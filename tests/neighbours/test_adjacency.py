@@ -1,0 +1,244 @@
+"""Neighbours as parts: saved and loaded, of a class of one's own, and never on a parent's word."""
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import affinedp as adp
+from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.neighbours.adjacency import Columns
+from affinedp.neighbours.choose import adjacency_of
+from affinedp.neighbours.joint import JointAdjacency
+from affinedp.neighbours.norms import ExactMatrix
+from affinedp.neighbours.whole import Whole
+from affinedp.parts import restored
+
+M = adp.AffineManifold.from_equations(["a + b = t", "c + d = s"])
+MATRIX = np.array([[1.0, 0.5, 0, 2, 0, 1], [0, 1, 1, 0, 3, 0]])
+
+
+@dataclass(frozen=True, eq=False)
+class Swap(adp.Adjacency):
+    """One person goes from one of the entries to another."""
+
+    kind = "test.swap"
+    domain: adp.AffineManifold
+    entries: tuple[int, ...]
+    size: float = 1.0
+
+    @property
+    def words(self):
+        return f"one person goes between {len(self.entries)} entries"
+
+    def moves(self, limit=200_000):
+        unit = self.size * np.eye(self.domain.n)
+        pairs = [(i, j) for i in self.entries for j in self.entries if i < j]
+        if len(pairs) > limit:
+            raise TooManyCircuitsError("too many", len(pairs), limit)
+        yield Columns.given(np.column_stack([unit[i] - unit[j] for i, j in pairs]))
+
+
+ALL = [
+    adp.CircuitAdjacency(M, [1, 2, 0.1, 0, 0, 0]),
+    adp.CircuitAdjacency(M, unit="one person", assumes="everyone knows the sums"),
+    adp.FreeSetAdjacency(M, [["a", "b", "c", "d"], ["a", "t", "c", "s"]], 0.3),
+    adp.DirectionAdjacency(M, [[1], [-1], [0], [1 / 3], [0], [1 / 3]], unit="one person"),
+    JointAdjacency([Swap(M, (0, 1)), Swap(M, (3, 4), 0.5)], unit="one person"),
+    Swap(M, (0, 1), 0.25),
+    Whole(adp.CircuitAdjacency(M, 2.5)),
+]
+
+
+@pytest.mark.parametrize("adjacency", ALL, ids=lambda one: type(one).__name__)
+def test_neighbours_come_back_from_a_file(adjacency):
+    again = restored(json.loads(json.dumps(adjacency.record())), adp.Adjacency)
+    assert type(again) is type(adjacency)
+    assert (again.words, again.key, again.unit) == (adjacency.words, adjacency.key, adjacency.unit)
+    np.testing.assert_array_equal(again.directions(), adjacency.directions())
+    for norm in (1, 2):
+        old, new = (one.sensitivity(MATRIX, norm) for one in (adjacency, again))
+        assert (old.value, old.upper, old.exact) == (new.value, new.upper, new.exact)
+
+
+def test_keys_are_about_neighbours_and_not_about_what_is_said():
+    assert len({one.key for one in ALL}) == len(ALL)
+    plain = adp.CircuitAdjacency(M)
+    assert plain.key == adp.CircuitAdjacency(M, unit="one person", assumes="everything").key
+    sets = [["a", "b", "c", "d"], ["a", "t", "c", "s"]]
+    assert adp.FreeSetAdjacency(M, sets).key == adp.FreeSetAdjacency(M, sets[::-1]).key
+    assert Whole(plain).key != plain.key
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "change"),
+    [
+        (ALL[0], {"mu": None}),
+        (ALL[0], {"mu": "1"}),
+        (ALL[0], {"manifold": 3}),
+        (ALL[0], {"surprise": 1}),
+        (ALL[0], {"manifold": None}),
+        (ALL[2], {"free_sets": [["a"]]}),
+        (ALL[2], {"free_sets": 3}),
+        (ALL[3], {"directions": "x"}),
+        (ALL[3], {"unit": 3}),
+        (ALL[4], {"parts": []}),
+        (ALL[4], {"parts": [1]}),
+        (ALL[4], {"parts": 1}),
+        (ALL[5], {"entries": "ab"}),
+        (ALL[6], {"adjacency": 1}),
+    ],
+)
+def test_altered_neighbours_are_refused(adjacency, change):
+    with pytest.raises(AffineDPError):
+        restored({**adjacency.record(), **change}, adp.Adjacency)
+
+
+def test_neighbours_of_ones_own_need_words_and_moves_alone():
+    swap, given = Swap(M, (0, 1)), adp.DirectionAdjacency(M, [[1], [-1], [0], [0], [0], [0]])
+    for norm in (1, 2):
+        old, new = given.sensitivity(MATRIX, norm), swap.sensitivity(MATRIX, norm)
+        assert (old.value, old.upper) == (new.value, new.upper)
+        exact = swap.exact_sensitivity(ExactMatrix.of(MATRIX), norm)
+        assert (exact.value, exact.upper) == (new.value, new.upper)
+    assert swap.are_neighbours([1, 2, 3, 4, 5, 9], [2, 1, 3, 4, 5, 9])
+    assert not swap.are_neighbours([1, 2, 3, 4, 5, 9], [3, 0, 3, 4, 5, 9])
+    assert swap.exact_span() == [{0: 1, 1: -1}]
+    guarantee = adp.verify(M, 2.0, law="laplace", adjacency=swap)
+    assert (guarantee.epsilon(), guarantee.neighbours) == (pytest.approx(1.0), swap.words)
+    leak = adp.verify(M, np.eye(6)[:, 2:], law="laplace", adjacency=swap)
+    assert leak.epsilon() == np.inf
+
+
+def farther(parent):
+    """A subclass that also lists a move which its parent does not know."""
+
+    class Farther(parent):
+        kind = f"test.farther.{parent.kind}"
+
+        @property
+        def words(self):
+            return "moves of the parent, or ten at once"
+
+        def moves(self, limit=200_000):
+            yield from super().moves(limit)
+            yield Columns.given([[10.0], [-10.0], [0], [10], [-10], [0]])
+
+    return Farther
+
+
+@pytest.mark.parametrize(
+    ("parent", "arguments"),
+    [
+        (adp.CircuitAdjacency, ()),
+        (adp.FreeSetAdjacency, ([["a", "t", "c", "s"]],)),
+        (adp.DirectionAdjacency, ([[1], [-1], [0], [0], [0], [0]],)),
+        (Whole, None),
+        (JointAdjacency, None),
+        (Swap, ((0, 1),)),
+    ],
+)
+def test_a_subclass_that_moves_more_is_never_answered_by_its_parent(parent, arguments):
+    first = Swap(M, (0, 1)) if parent is Whole else [Swap(M, (0, 1))]
+    given = (first,) if arguments is None else (M, *arguments)
+    child = farther(parent)(*given)
+    move = np.array([10.0, -10, 0, 10, -10, 0])
+    assert child.sensitivity(np.eye(6), 1).upper >= 40
+    exact = child.exact_sensitivity(ExactMatrix.of(np.eye(6)), 2)
+    assert exact is None or exact.upper >= 20
+    x = np.zeros(6)
+    assert child.are_neighbours(x, move)
+    span = child.span()
+    assert np.linalg.lstsq(span, move, rcond=None)[1].sum() < 1e-20
+    assert {i: Fraction(int(v)) for i, v in enumerate(move) if v} in child.exact_span()
+    with pytest.raises(AffineDPError, match="by entry"):
+        child.sensitivity_by_entry(np.eye(6), 1)
+    assert child.key != parent(*given).key
+
+
+def test_a_subclass_that_moves_more_has_words_and_fields_of_its_own():
+    class Silent(adp.CircuitAdjacency):
+        def moves(self, limit=200_000):
+            yield Columns.given(np.ones((6, 1)))
+
+    class Hidden(adp.CircuitAdjacency):
+        def __init__(self, manifold, secret):
+            super().__init__(manifold)
+            self.secret = secret
+
+    with pytest.raises(AffineDPError, match="words"):
+        _ = Silent(M).words
+    assert Silent(M).unit != adp.CircuitAdjacency(M).unit
+    with pytest.raises(AffineDPError, match="kind"):
+        Silent(M).record()
+    with pytest.raises(AffineDPError, match="what it is made of"):
+        _ = Hidden(M, 1).key
+
+
+def test_a_subclass_with_other_words_keeps_the_quick_way():
+    class Renamed(adp.CircuitAdjacency):
+        kind = "test.renamed"
+        words = "as Definition 4 has it"
+
+    found = Renamed(M).sensitivity(MATRIX, 1)
+    assert found.method == adp.CircuitAdjacency(M).sensitivity(MATRIX, 1).method
+
+
+def in_span(vectors, wanted):
+    rows = [[float(v.get(j, 0)) for j in range(6)] for v in vectors]
+    return np.linalg.matrix_rank(rows) == np.linalg.matrix_rank([*rows, *wanted])
+
+
+@pytest.mark.parametrize("adjacency", ALL, ids=lambda one: type(one).__name__)
+def test_the_exact_span_is_that_of_the_moves(adjacency):
+    vectors, moves = adjacency.exact_span(), adjacency.directions().T
+    assert all(isinstance(value, Fraction | int) for v in vectors for value in v.values())
+    assert in_span(vectors, moves)
+    rank = np.linalg.matrix_rank([[float(v.get(j, 0)) for j in range(6)] for v in vectors])
+    assert rank == np.linalg.matrix_rank(moves)
+    for row in M.exact_rows:
+        for v in vectors:
+            assert abs(sum(c * v.get(j, 0) for j, c in row.items())) < 1e-15
+
+
+def test_entries_that_never_move_are_outside_the_exact_span():
+    free = adp.AffineManifold(np.zeros((0, 2)))
+    assert adp.CircuitAdjacency(free, [1, 0]).exact_span() == [{0: 1}]
+    assert adp.FreeSetAdjacency(free, [[0, 1]], [1, 0]).exact_span() == [{0: 1}]
+    doubles = adp.AffineManifold([[np.pi, -1.0, 0.0]])
+    span = adp.CircuitAdjacency(doubles).exact_span()
+    assert sorted(v[1] / v[0] for v in span if 0 in v) == [Fraction(np.pi)]
+
+
+def test_free_sets_in_which_some_entry_never_moves_span_what_the_others_do():
+    two = adp.AffineManifold([[1, 1, -1]])
+    adjacency = adp.FreeSetAdjacency(two, [[0, 1], [1, 2]], [0, 1, 1])
+    assert np.linalg.matrix_rank(adjacency.span()) == 2
+    assert {frozenset(v) for v in adjacency.exact_span()} == {
+        frozenset(pair) for pair in ((0, 1), (0, 2), (1, 2))
+    }
+    noise = np.array([[0.0, 0], [1, 0], [0, 1]])
+    assert adp.verify(two, noise, law="laplace", adjacency=adjacency).epsilon() == np.inf
+
+
+def test_whole_neighbours_differ_by_whole_numbers():
+    third = adp.AffineManifold.from_equations(["x = 3*y"])
+    whole = Whole(adp.CircuitAdjacency(third, [2.0, 1.5]))
+    np.testing.assert_array_equal(whole.directions(), [[3.0], [1.0]])
+    assert whole.words.endswith("; whole numbers")
+    assert whole.are_neighbours([0, 0], [3, 1])
+    assert not whole.are_neighbours([0, 0], ["1.5", "0.5"])
+    assert whole.sensitivity(np.eye(2), 1).value == 4
+
+
+def test_one_parameter_names_the_neighbours():
+    assert adjacency_of(M).words == adp.CircuitAdjacency(M).words
+    assert adjacency_of(M, "entry", 2.0).key == adp.CircuitAdjacency(M, 2.0).key
+    swap = Swap(M, (0, 1))
+    assert adjacency_of(M, swap) is swap
+    other = adp.AffineManifold([[1, 1]])
+    for arguments in ((M, swap, 1.0), (M, "person"), (M, 3), (other, swap), (3, None)):
+        with pytest.raises(AffineDPError):
+            adjacency_of(*arguments)
