@@ -8,8 +8,9 @@ import subprocess
 import sys
 import textwrap
 
+from affinedp.laws.curves import GaussianCurve, LaplaceCurve
+
 from affinedp.budget.ledger import Ledger
-from affinedp.promise.curves import GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 
 CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}
@@ -66,7 +67,7 @@ def run(code, *arguments, timeout=120):
 
 PREAMBLE = """
 import os, random, signal, sys, threading, time
-from affinedp.promise.curves import LaplaceCurve
+from affinedp.laws.curves import LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerError, OtherUnitError
 

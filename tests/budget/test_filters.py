@@ -11,6 +11,7 @@ from pathlib import Path
 import mpmath as mp
 import numpy as np
 import pytest
+from affinedp.laws.curves import EPS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -27,7 +28,6 @@ from affinedp.budget.ledger import (
     LedgerWarning,
     OtherUnitError,
 )
-from affinedp.promise.curves import EPS
 from ledgers import CAP, MEMORY, charge, guarantee
 
 
