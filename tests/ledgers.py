@@ -8,9 +8,8 @@ import subprocess
 import sys
 import textwrap
 
-from affinedp.laws.curves import GaussianCurve, LaplaceCurve
-
 from affinedp.budget.ledger import Ledger
+from affinedp.laws.curves import GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 
 CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}

@@ -11,7 +11,6 @@ from pathlib import Path
 import mpmath as mp
 import numpy as np
 import pytest
-from affinedp.laws.curves import EPS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -28,6 +27,7 @@ from affinedp.budget.ledger import (
     LedgerWarning,
     OtherUnitError,
 )
+from affinedp.laws.curves import EPS
 from ledgers import CAP, MEMORY, charge, guarantee
 
 

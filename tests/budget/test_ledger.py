@@ -10,7 +10,6 @@ import warnings
 from dataclasses import replace
 
 import pytest
-from affinedp.laws.curves import NoPromise
 
 import affinedp as adp
 from affinedp.budget import events
@@ -22,6 +21,7 @@ from affinedp.budget.ledger import (
     OtherUnitError,
 )
 from affinedp.errors import AffineDPError
+from affinedp.laws.curves import NoPromise
 from ledgers import CAP, QUARTER, altered, charge, guarantee, is_file, opened, run
 
 M = adp.AffineManifold.from_equations(["a + b = c"])

@@ -43,9 +43,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon
-from affinedp.promise.curves import EPS, ComposedCurve
-from affinedp.promise.pure_pairs import dominating_gaussian, is_pure, pair_of
+from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon
+from affinedp.laws.curves import EPS, ComposedCurve
+from affinedp.laws.pure_curves import dominating_gaussian, is_pure, pair_of
 
 # Numbers A of the rule "apart".
 STEPS = 16

@@ -11,7 +11,7 @@ from affinedp.arrays import FloatArray
 from affinedp.consensus.promise import Noise
 from affinedp.consensus.readouts import limit_factor, noise_share
 from affinedp.errors import AffineDPError
-from affinedp.promise.calibration import gaussian_epsilon
+from affinedp.laws.calibration import gaussian_epsilon
 
 EPS = float(np.finfo(float).eps)
 # Sums of many squares, roots and powers: more than all their roundings together.

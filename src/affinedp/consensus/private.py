@@ -35,7 +35,7 @@ from affinedp.consensus.spectrum import (
 )
 from affinedp.consensus.weights import Weights, network_from_edges, network_of
 from affinedp.errors import AffineDPError
-from affinedp.promise.verification import Law
+from affinedp.laws.named import LawName
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
 # Statements (i), (ii) and (iii) of Proposition 1.
@@ -87,7 +87,7 @@ class PrivateConsensus(NoisyNetwork):
         self,
         graph: Any,
         *,
-        law: Law | Literal["auto"],
+        law: LawName | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,
@@ -110,7 +110,7 @@ class PrivateConsensus(NoisyNetwork):
         sources: ArrayLike,
         targets: ArrayLike,
         *,
-        law: Law | Literal["auto"],
+        law: LawName | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,
@@ -146,7 +146,7 @@ class PrivateConsensus(NoisyNetwork):
     def with_noise(
         self,
         *,
-        law: Law | Literal["auto"] | None = None,
+        law: LawName | Literal["auto"] | None = None,
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent | None = None,

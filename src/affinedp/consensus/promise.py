@@ -21,13 +21,13 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.consensus.network import Network, NetworkError, listed
 from affinedp.errors import AffineDPError
+from affinedp.laws.calibration import gaussian_sigma
+from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.laws.named import LawName
 from affinedp.neighbours.adjacency import mu_words
 from affinedp.parts import digest
 from affinedp.promise.asked import Asked
-from affinedp.promise.calibration import gaussian_sigma
-from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law
 
 PerAgent = float | ArrayLike | Mapping[Any, float]
 
@@ -42,7 +42,7 @@ KEEP_PRIVATE = (
 class Noise:
     """One draw per agent, and whom it protects."""
 
-    law: Law
+    law: LawName
     sigma: FloatArray = field(repr=False)
     mu: FloatArray = field(repr=False)
     epsilon: FloatArray | None = field(repr=False)
@@ -110,7 +110,7 @@ def noise_for(
             return noise_for(network, "laplace", epsilon, delta, mu, None)
         other = noise_for(network, "gaussian", epsilon, delta, mu, None)
         return pure if pure.total_variance <= other.total_variance else other
-    kind: Law = "gaussian" if law == "gaussian" else "laplace"
+    kind: LawName = "gaussian" if law == "gaussian" else "laplace"
     if sigma is not None:
         if delta:
             raise AffineDPError("delta follows from sigma: ask guarantee.delta(epsilon) for it")
@@ -157,7 +157,7 @@ class NoisyNetwork:
         return self.network.names
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LawName:
         """The law of the noise."""
         return self.noise.law
 
@@ -231,7 +231,7 @@ def neighbours_of_agent(name: Hashable, mu: float) -> tuple[str, str]:
     return words, digest("consensus: the trajectory of this agent", np.array([mu]), str(name))
 
 
-def agent_basis(law: Law) -> str:
+def agent_basis(law: LawName) -> str:
     """Return what the promise about all messages of an agent rests on."""
     theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
     return f"Theorem 4 ({theorem} on x(t+1) = x(t) + u(t)), for any running time"

@@ -23,8 +23,8 @@ from affinedp.consensus.one_way import DirectedNetwork, Rounds, directed_network
 from affinedp.consensus.promise import NoisyNetwork, PerAgent, noise_for
 from affinedp.consensus.readouts import limit_factor, noise_share
 from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law
 
 Readout = Literal["message", "corrected"]
 READOUTS: tuple[Readout, ...] = ("message", "corrected")
@@ -122,7 +122,7 @@ class PrivatePushSum(NoisyNetwork):
         self,
         graph: Any,
         *,
-        law: Law | Literal["auto"],
+        law: LawName | Literal["auto"],
         epsilon: PerAgent | None = None,
         delta: float = 0.0,
         mu: PerAgent = 1.0,

@@ -24,12 +24,12 @@ from affinedp.consensus.network import whole
 from affinedp.consensus.spectrum import check_convergence, spectrum_of
 from affinedp.consensus.weights import Weights, network_of
 from affinedp.errors import AffineDPError
+from affinedp.laws.calibration import gaussian_sigma
+from affinedp.laws.curves import GaussianCurve
+from affinedp.laws.sampler import draw_integers
 from affinedp.parts import digest
 from affinedp.promise.asked import Asked
-from affinedp.promise.calibration import gaussian_sigma
-from affinedp.promise.curves import GaussianCurve
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.sampler import draw_integers
 
 # The noise is larger than asked by this share, which pays for integers in place of reals.
 SHARE = Fraction(1, 2**30)

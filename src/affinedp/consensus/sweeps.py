@@ -18,7 +18,7 @@ from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
 from affinedp.consensus.readouts import READOUTS
 from affinedp.errors import AffineDPError
-from affinedp.promise.verification import Law
+from affinedp.laws.named import LawName
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class SweepRow:
     """
 
     graph: str
-    law: Law
+    law: LawName
     epsilon: float
     readout: str
     agents: int
@@ -77,7 +77,7 @@ def sweep(
     graphs: Mapping[str, Callable[[], Any]],
     *,
     epsilons: Sequence[float],
-    laws: Sequence[Law] = ("gaussian", "laplace"),
+    laws: Sequence[LawName] = ("gaussian", "laplace"),
     delta: float = 0.01,
     mu: float = 1.0,
     weights: str | None = None,
@@ -179,7 +179,7 @@ def _work(task: _Task) -> dict[str, Any]:
 
 def _rows(tasks: Sequence[_Task], parts: Sequence[dict[str, Any]]) -> list[SweepRow]:
     """Put the tasks of one setting together, by the mean and variance of groups."""
-    groups: dict[tuple[str, Law, float], list[int]] = {}
+    groups: dict[tuple[str, LawName, float], list[int]] = {}
     for place, task in enumerate(tasks):
         key = (task.name, task.settings["law"], task.settings["epsilon"])
         groups.setdefault(key, []).append(place)

@@ -13,8 +13,8 @@ from affinedp.consensus.private import PrivateConsensus
 from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.design import independent_output_noise
 from affinedp.errors import AffineDPError
+from affinedp.laws.calibration import gaussian_epsilon
 from affinedp.progress import Progress
-from affinedp.promise.calibration import gaussian_epsilon
 from affinedp.studio.answers import odds
 from affinedp.studio.question import Meeting, Plant
 
