@@ -16,10 +16,10 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger, Rows, charged_releases, checked_ledger, paying
 from affinedp.domains.reading import held, read_rows
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import BigIntegers
 from affinedp.laws.sampler import Sampler, checked_sampler, draw_integers
 from affinedp.laws.sampler.opendp import check_opendp_scale, opendp_integers
 from affinedp.record import MechanismRecord
-from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 
