@@ -138,7 +138,7 @@ def release_in_parts(
     checked_ledger(ledger)
     refuse_tied_rows(design.description)
     work = TableRows(design, bound, checked_sampler(sampler))
-    work.mechanism.release_plan(work.limit)  # made here, once, and sent along
+    work.mechanism.prepared(work.limit)  # made here, once, and sent along
 
     def paid(count: int) -> AbstractContextManager[None]:
         refuse_other_count(design, count)
