@@ -11,8 +11,8 @@ import pytest
 import affinedp as adp
 from affinedp.domains.manifold import OffManifoldError
 from affinedp.errors import AffineDPError
+from affinedp.release import publish as module
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
-from affinedp.studio.publishing import publish as module
 
 MANIFOLD = adp.AffineManifold.from_equations(["a + b = c", "c + 0.5*d = 10"])
 
