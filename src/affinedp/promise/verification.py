@@ -151,8 +151,12 @@ def promise_of(
     leak = find_leak(whitened, unit @ query, adjacency)
     exact = exact_whitening(adjacency.manifold, noise, query) if noise_error == 0.0 else None
     everyone = type(adjacency) is CircuitAdjacency and bool(np.all(adjacency.mu > 0))
-    if exact is not None and everyone and exact.bare is not None:
-        leak = exact.bare @ _inverse(unit)
+    if exact is not None and exact.bare is not None:
+        bare: FloatArray | None = exact.bare
+        if not everyone:
+            bare = exact.bare_along(adjacency.manifold, adjacency.span())
+        if bare is not None:
+            leak = bare @ _inverse(unit)
     theorem = own.theorem
     shared: dict[str, Any] = {
         "law": own.kind,
