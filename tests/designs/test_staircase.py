@@ -12,8 +12,8 @@ import affinedp as adp
 from affinedp.audit import audit
 from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.laws.sampler.stairs import StairsNoise
-from affinedp.laws.staircase import (
-    Staircase,
+from affinedp.laws.staircase import Staircase
+from affinedp.laws.stairs import (
     best_first,
     best_whole_first,
     real_top,

@@ -27,6 +27,9 @@ from affinedp.laws.curves import Curve, LaplaceCurve
 from affinedp.laws.one_sum import largest_loss_probability
 from affinedp.laws.polytope import Polytope, polytope_of
 from affinedp.laws.pure_curves import LatticeCurve, ThreeAtoms
+from affinedp.laws.reach import Reach, each_of
+from affinedp.laws.reach_bodies import body_reach
+from affinedp.laws.reach_sums import Steps, independent_reach
 from affinedp.parts import frozen
 
 
@@ -230,6 +233,27 @@ class KNorm(Law):
             shape = (self.size, len(first))
             parts.append(sparse.csc_array((values, (place, columns)), shape=shape))
         return sparse.csr_array(sparse.hstack(parts))
+
+    def known_reach(self, rows: Matrix, outside: float) -> Reach | None:
+        """Return half widths from the law of independent coordinates, or cone by cone."""
+        found = independent_reach(self._coordinates, rows, outside)
+        return body_reach(self.bodies, self.free, rows, outside) if found is None else found
+
+    def known_together(self, rows: Matrix, outside: float, noisy: int) -> Reach | None:
+        """Return half widths for numbers that share no noise."""
+        return independent_reach(self._coordinates, rows, each_of(outside, noisy), apart=True)
+
+    @cached_property
+    def _coordinates(self) -> dict[int, Steps | float] | None:
+        """The laws of independent coordinates: stairs of one, or scales of Laplace noise."""
+        laws: dict[int, Steps | float] = {}
+        for part in self.parts:
+            if not isinstance(part, AxesPart):
+                return None
+            for row, width in zip(part.rows.tolist(), part.widths.tolist()):
+                rate = self.rate / width
+                laws[row] = Steps(1.0, 1.0, rate, True) if self.whole else width / self.rate
+        return laws
 
     def depths(self, points: FloatArray) -> FloatArray:
         """Return rate × ‖z‖_K, in floating point."""

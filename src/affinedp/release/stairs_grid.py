@@ -16,7 +16,8 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.laws.bodies import PartNoise, PartsNoise, grid_exponents
 from affinedp.laws.sampler.stairs import StairsNoise
-from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whole_variance
+from affinedp.laws.staircase import Staircase
+from affinedp.laws.stairs import best_whole_first, whole_top, whole_variance
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.exact_moves import exact_move
 from affinedp.record import MechanismRecord
@@ -71,7 +72,9 @@ def stairs_grid(
     firsts = [_first(mechanism, law.firsts[i] / law.widths[i], w) for i, w in enumerate(widths)]
     factor = max(
         math.sqrt(whole_variance(width, first, mechanism.rate) / variance) * float(unit)
-        for width, first, unit, variance in zip(widths, firsts, units, law.each.tolist())
+        for width, first, unit, variance in zip(
+            widths, firsts, units, law.variance_of_each.tolist()
+        )
     )
     if factor > 1 + NOTICED:
         raise AffineDPError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, dense
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
-from affinedp.intervals import checked_level, half_widths
+from affinedp.intervals import checked_level
 from affinedp.mechanism import Mechanism
 from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
@@ -149,7 +149,8 @@ class DesignedNoise:
             reach = np.asarray(self.mechanism.interval(zero, level=level, bound=self.bound).high)
         else:
             noise = dense(self.mechanism.noise_matrix)
-            reach = half_widths(noise, self.mechanism.law, level) * self.enlargement
+            reach = self.mechanism.noise.reach(noise, 1 - checked_level(level))[0]
+            reach = reach * self.enlargement
         if rounded and self.multiples is not None and not self.already_multiples:
             reach = reach + self.multiples.farthest
         return self.shaped(reach)
