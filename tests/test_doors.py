@@ -13,7 +13,7 @@ from scipy import sparse
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
-from affinedp.promise.shared import shared_part
+from affinedp.strategies.shared import shared_part
 
 PAIR = adp.AffineManifold(np.zeros((0, 2)), names=["a", "b"])
 NOISE = adp.iid_noise(PAIR, law="laplace", epsilon=1.0)

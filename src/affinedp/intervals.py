@@ -194,7 +194,9 @@ def _noise_rows(mechanism: MechanismRecord, matrix: Any) -> Any:
     """
     body = mechanism.noise.size is not None
     if matrix is None:
-        return mechanism.noise_range if body else dense(mechanism.noise_matrix)
+        return mechanism.dense.range(mechanism.noise) if body else dense(mechanism.noise_matrix)
     if body:
-        return careful_product(matrix, mechanism.noise_range)
-    return dense(careful_product(careful_product(matrix, mechanism.basis), mechanism.root))
+        return careful_product(matrix, mechanism.dense.range(mechanism.noise))
+    found = careful_product(matrix, mechanism.dense.basis)
+    root = mechanism.dense.root
+    return dense(found if root is None else careful_product(found, root))

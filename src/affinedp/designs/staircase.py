@@ -73,7 +73,7 @@ def least_staircase(
     basis, root = together(parts, matrix.shape[0])
     found = build(
         neighbours, matrix, basis, root, "staircase", names, notes=(NOTE,), rate=limit,
-        integers=integers,
+        whole=integers,
     )  # fmt: skip
     if found.guarantee.sensitivity > limit * (1 + 1e-9):
         raise NoStairsError("staircase noise needs moves of one coordinate at a time")

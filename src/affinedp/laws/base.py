@@ -137,6 +137,11 @@ class Law(Part):
 
     # -------------------------------------------------------------- what it promises
 
+    @property
+    def divisible(self) -> bool:
+        """Whether half a move is half as far; between whole data there are no parts of a move."""
+        return not self.whole
+
     def gauges(self, columns: FloatArray, doubt: FloatArray | None = None) -> Gauges:
         """Return bounds on how far apart columns are, in the sense of the promise.
 
@@ -238,6 +243,36 @@ class Law(Part):
             Coefficients, dense or sparse.
         """
         return np.asarray(self.variance * dense(rows @ rows.T))
+
+    def spread(self, rows: Matrix) -> Matrix:
+        """Return the noise matrix of ``rows @ η``; for a body, points of it, at a rate of 1.
+
+        Parameters
+        ----------
+        rows : matrix, shape (m, p)
+            Coefficients, dense or sparse.
+        """
+        return rows
+
+    def at_rate(self, rate: float) -> Law:
+        """Return the same law with a density that falls so fast.
+
+        Parameters
+        ----------
+        rate : float
+            Positive.
+        """
+        raise AffineDPError(f"{self.words} noise has no rate: scale the strategy")
+
+    def beside(self, others: Sequence[Law]) -> Law:
+        """Return the law of independent noise of this law and others like it.
+
+        Parameters
+        ----------
+        others : sequence of Law
+            Of the same kind.
+        """
+        return self
 
     def span(self) -> Matrix | None:
         """Return vectors that span the noise, as columns; None if all coordinates are free."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -215,6 +215,25 @@ class KNorm(Law):
         i, j, values = zip(*entries)
         return sparse.csr_array((values, (i, j)), shape=(self.size, len(kept)))
 
+    def spread(self, rows: Matrix) -> Matrix:
+        """Return points of the body in outputs, in units in which the rate is 1."""
+        return rows @ (self.hull_points() / self.rate)
+
+    def at_rate(self, rate: float) -> KNorm:
+        """Return the same noise with a density that falls so fast."""
+        return replace(self, rate=rate)
+
+    def beside(self, others: Sequence[Law]) -> KNorm:
+        """Return K-norm noise of all bodies, in units of the first rate."""
+        import scipy.sparse as sparse
+
+        parts = [self, *(other for other in others if isinstance(other, KNorm))]
+        if any(part.whole != self.whole for part in parts):
+            raise AffineDPError("noise for whole numbers is stacked with its like only")
+        # equal numbers for equal rates
+        points = [part.points * (self.rate / part.rate) for part in parts]
+        return KNorm(sparse.csr_array(sparse.block_diag(points)), self.rate, self.whole)
+
     def hull_points(self) -> Matrix:
         """Return points of the body, up to sign, as columns: also those under public sums."""
         import scipy.sparse as sparse
@@ -286,13 +305,7 @@ def checked_rate(rate: Any) -> float:
 
 
 def connected_parts(matrix: Matrix) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield rows and columns of a matrix that are connected by entries; one may be empty.
-
-    Parameters
-    ----------
-    matrix : matrix
-        Dense or sparse.
-    """
+    """Yield rows and columns of a matrix that are connected by entries; one may be empty."""
     import scipy.sparse as sparse
     from scipy.sparse.csgraph import connected_components
 

@@ -40,17 +40,6 @@ def safe_rank(releases: int, outside: float, numbers: int = 1, doubt: float = DO
     It is not with a probability of ``doubt`` at most, over simulations; None if even the largest
     error may be too small.
 
-    Parameters
-    ----------
-    releases : int
-        How many were simulated.
-    outside : float
-        In (0, 1).
-    numbers : int
-        For so many quantiles of one simulation.
-    doubt : float
-        In (0, 1), for all of them.
-
     Examples
     --------
     >>> safe_rank(100_000, 0.05), safe_rank(200, 0.05)
@@ -75,11 +64,6 @@ def safe_rank(releases: int, outside: float, numbers: int = 1, doubt: float = DO
 def normal_reach(outside: float) -> float:
     """Return t with P(|W| > t) = outside for a standard Gaussian number W, rounded up.
 
-    Parameters
-    ----------
-    outside : float
-        In (0, 1); 1 − outside may well be 1 in doubles.
-
     Examples
     --------
     >>> round(normal_reach(0.05), 6), round(normal_reach(1e-30), 6)
@@ -92,13 +76,6 @@ def normal_reach(outside: float) -> float:
 
 def each_of(outside: float, count: int) -> float:
     """Return 1 − (1 − outside)^(1/count), without cancellation: the share of each of several.
-
-    Parameters
-    ----------
-    outside : float
-        In (0, 1).
-    count : int
-        How many; below 1 counts as 1.
 
     Examples
     --------

@@ -55,13 +55,7 @@ class Mixture:
     scales: FloatArray
 
     def plus(self, other: Mixture) -> Mixture | None:
-        """Return the law of the sum of two independent ones; None if it has too many components.
-
-        Parameters
-        ----------
-        other : Mixture
-            The other one.
-        """
+        """Return the law of the sum of two independent ones; None if it has too many components."""
         size = len(self.shares) * len(other.shares)
         if size > MOST_COMPONENTS or self.scales.shape[1] + other.scales.shape[1] > MOST_TERMS:
             return None
@@ -80,11 +74,6 @@ class Mixture:
     def tail(self, t: float) -> float:
         """Return P(|X| > t), rounded up.
 
-        Parameters
-        ----------
-        t : float
-            At least 0.
-
         Examples
         --------
         >>> laplace = Mixture(np.array([0.5, 0.5]), np.array([[1.0], [-1.0]]))
@@ -100,13 +89,7 @@ class Mixture:
         return 2 * total * (1 + 64 * EPS)
 
     def reach(self, outside: float) -> float:
-        """Return a t with P(|X| > t) ≤ outside, longer than needed by 1e-8 of itself at most.
-
-        Parameters
-        ----------
-        outside : float
-            In (0, 1).
-        """
+        """Return a t with P(|X| > t) ≤ outside, longer than needed by 1e-8 of itself at most."""
         from scipy.optimize import brentq
 
         high = float(np.abs(self.scales).max(initial=0.0))
@@ -127,13 +110,7 @@ class Mixture:
 
 
 def laplace_mixture(scale: float) -> Mixture:
-    """Return Laplace noise: the difference of two exponential numbers.
-
-    Parameters
-    ----------
-    scale : float
-        Positive.
-    """
+    """Return Laplace noise: the difference of two exponential numbers."""
     return Mixture(np.ones(1), np.array([[scale, -scale]]))
 
 
@@ -255,13 +232,7 @@ class WholeLaw:
         return math.fsum(float(np.exp(term.logs).sum()) for term in self.terms)
 
     def log_moments(self, slopes: FloatArray) -> FloatArray:
-        """Return log E e^(θX).
-
-        Parameters
-        ----------
-        slopes : array
-            θ, positive and below ``steepest``.
-        """
+        """Return log E e^(θX)."""
         rest, found = -math.expm1(-self.rate), np.zeros(len(slopes))
         for term in self.terms:
             own = np.exp(np.outer(slopes, term.starts) + term.logs).sum(axis=1)
@@ -270,13 +241,7 @@ class WholeLaw:
         return np.asarray(np.log(found / self.total))
 
     def transform(self, places: int) -> FloatArray:
-        """Return E e^(2πi k X / places) for k = 0 … places/2; real, since the law is symmetric.
-
-        Parameters
-        ----------
-        places : int
-            An even number.
-        """
+        """Return E e^(2πi k X / places) for k = 0 … places/2; real, since the law is symmetric."""
         turns = 2 * math.pi / places * np.arange(places)
         around = np.exp(1j * turns)
         # 1 − e^(iφ), without cancellation
@@ -295,17 +260,7 @@ class WholeLaw:
 
 
 def cone_law(cones: LatticeCones, rate: float, combination: IntArray) -> WholeLaw:
-    """Return the law of a whole combination of noise on a lattice.
-
-    Parameters
-    ----------
-    cones : LatticeCones
-        The lattice.
-    rate : float
-        Of the noise.
-    combination : array of int
-        One coefficient per coordinate.
-    """
+    """Return the law of a whole combination of noise on a lattice."""
     step = rate * float(cones.unit)
     terms = []
     for generators, points, sums in cones.boxes:
@@ -316,28 +271,13 @@ def cone_law(cones: LatticeCones, rate: float, combination: IntArray) -> WholeLa
 
 
 def geometric_law(rate: float, multiple: int) -> WholeLaw:
-    """Return the law of a multiple of two-sided geometric noise: the difference of two of one side.
-
-    Parameters
-    ----------
-    rate : float
-        Of the noise.
-    multiple : int
-        Not 0.
-    """
+    """Return the law of a multiple of two-sided geometric noise, a difference of two numbers."""
     steps = np.array([multiple, -multiple])
     return WholeLaw(rate, (WholeTerm(steps, np.zeros(1, dtype=np.int64), np.zeros(1)),))
 
 
 def whole_law_reach(laws: list[WholeLaw], outside: float) -> int | None:
     """Return t with P(|Σ X| > t) ≤ outside for independent X; None if it is too much to compute.
-
-    Parameters
-    ----------
-    laws : list of WholeLaw
-        Of the X.
-    outside : float
-        In (0, 1).
 
     Examples
     --------
@@ -379,19 +319,7 @@ Known = dict[Any, float | None]
 
 
 def body_reach(bodies: Bodies, free: IntArray, given_rows: Matrix, outside: float) -> Reach | None:
-    """Return half widths of combinations of K-norm noise; None where a law is too much to compute.
-
-    Parameters
-    ----------
-    bodies : Bodies
-        The noise.
-    free : array of int
-        Its coordinates that the columns of the rows stand for.
-    given_rows : matrix
-        Coefficients of them.
-    outside : float
-        In (0, 1): the probability of more, for each by itself.
-    """
+    """Return half widths of combinations of K-norm noise; None where that is too much work."""
     parts, rows = _listed_parts(bodies), sparse_rows(given_rows)
     if parts is None:
         return None

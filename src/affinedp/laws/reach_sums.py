@@ -37,17 +37,7 @@ SLOPES = np.concatenate([np.geomspace(1e-6, 1e-3, 200), np.linspace(0.001, 0.999
 
 
 def laplace_reach(scales: FloatArray, times: FloatArray, outside: float) -> float:
-    """Return the half width for a sum of Laplace noises with these scales, never too small.
-
-    Parameters
-    ----------
-    scales : array
-        Positive, the largest first.
-    times : array
-        How many terms have each of them.
-    outside : float
-        In (0, 1): the probability of more.
-    """
+    """Return the half width for a sum of Laplace noises with these scales, never too small."""
     if len(scales) == 1 and times[0] == 1:
         return -math.log(outside) * float(scales[0])
     safe = chernoff_reach(scales, times, outside)
@@ -68,15 +58,6 @@ def laplace_total_reach(scales: FloatArray, times: FloatArray, outside: float) -
     Scales are taken a little larger so that few of them differ, which makes a sum of symmetric
     unimodal noises reach farther (Birnbaum 1948): the result is never too small, and at most a
     thousandth too large.
-
-    Parameters
-    ----------
-    scales : array
-        The b_i that differ, at least 0.
-    times : array
-        How many terms have each of them.
-    outside : float
-        In (0, 1).
     """
     kept = (scales > 0) & (times > 0)
     given, count = scales[kept], times[kept]
@@ -103,23 +84,7 @@ def covering(
     level: float,
     safe: float,
 ) -> float:
-    """Return the least t at which a Fourier series says that ``|sum| ≤ t`` has this probability.
-
-    Parameters
-    ----------
-    decay : array
-        The characteristic function at the frequencies, over them.
-    frequency : array
-        Multiples of π / far.
-    far : float
-        Half a period of the series.
-    missing : float
-        What is left out of the series, and what wraps around: taken off the probability.
-    level : float
-        In (0, 1).
-    safe : float
-        A t that certainly has it; returned where the series does not say so.
-    """
+    """Return the least t at which a Fourier series says that ``|sum| ≤ t`` has this probability."""
     step = math.pi / far
 
     def coverage(t: float) -> float:
@@ -144,15 +109,7 @@ def _left_out(scales: FloatArray, times: FloatArray, last: float) -> float:
 
 
 def chernoff_reach(scales: FloatArray, times: FloatArray, probability: float) -> float:
-    """Return a t with ``P(|sum| > t) ≤ probability``: Chernoff's bound, at the best of many slopes.
-
-    Parameters
-    ----------
-    scales, times : arrays
-        As for :func:`laplace_reach`.
-    probability : float
-        In (0, 1).
-    """
+    """Return a t with ``P(|sum| > t) ≤ probability``: Chernoff's bound, best of many slopes."""
     theta = SLOPES / float(scales.max())
     logs = -(np.log1p(-(np.outer(theta, scales) ** 2)) @ times)
     return float(((logs - math.log(probability / 2)) / theta).min())
@@ -164,11 +121,6 @@ def laplace_spread(outside: float) -> float:
     For 0 < u < 1 and scales b_i with 2 Σ b² = 1 the moment generating function is
     Π 1/(1 − u² b_i²), and −ln(1 − x) is convex, so that one term with b² = ½ is the worst case at
     every u < √2: P ≤ 2 e^{−ut} / (1 − u²/2).
-
-    Parameters
-    ----------
-    outside : float
-        A probability.
     """
     u = np.sqrt(2) * (1 - np.geomspace(1e-9, 0.999, 4000))
     chernoff = (math.log(2 / outside) - np.log1p(-(u**2) / 2)) / u
@@ -235,26 +187,14 @@ class Steps:
         return np.asarray(np.exp(-self.rate * down) * (own + b / rest * period))
 
     def tail(self, far: FloatArray) -> FloatArray:
-        """Return P(|z| > far), right to a few roundings.
-
-        Parameters
-        ----------
-        far : array
-            At least 0.
-        """
+        """Return P(|z| > far), right to a few roundings."""
         zero = float(self._beyond(np.zeros(1))[0])
         if self.integers:
             return self._beyond(np.floor(far) + 1) / (zero - 0.5)
         return self._beyond(far) / zero
 
     def log_moments(self, slopes: FloatArray) -> FloatArray:
-        """Return log E e^(θz), right to 1e-12 of itself and of 1.
-
-        Parameters
-        ----------
-        slopes : array
-            θ, at least 0 and below rate / width.
-        """
+        """Return log E e^(θz), right to 1e-12 of itself and of 1."""
         zero = 1.0 if self.integers else 0.0
         sides = [self._one_side(slopes), self._one_side(-slopes)]
         alone = float(self._beyond(np.zeros(1))[0])
@@ -276,11 +216,6 @@ class Steps:
 
     def reach(self, outside: float) -> float:
         """Return the least t with P(|z| > t) ≤ outside, rounded up.
-
-        Parameters
-        ----------
-        outside : float
-            In (0, 1).
 
         Examples
         --------
@@ -313,13 +248,6 @@ Terms = Mapping[tuple[Steps, float], int]
 def sum_reach(terms: Terms, outside: float) -> float | None:
     """Return t with P(|Σ c z| > t) ≤ outside; None where it is too much to compute.
 
-    Parameters
-    ----------
-    terms : mapping
-        From laws and positive coefficients to how many terms have them.
-    outside : float
-        In (0, 1).
-
     Examples
     --------
     >>> geometric = Steps(1.0, 1.0, 1.0, True)
@@ -338,13 +266,7 @@ def sum_reach(terms: Terms, outside: float) -> float | None:
 
 
 def chernoff_sum_reach(terms: Terms, outside: float) -> float:
-    """Return t with P(|Σ c z| > t) ≤ outside by Chernoff's bound, at the best of many slopes.
-
-    Parameters
-    ----------
-    terms, outside
-        As for :func:`sum_reach`.
-    """
+    """Return t with P(|Σ c z| > t) ≤ outside by Chernoff's bound, at the best of many slopes."""
     slopes = SLOPES * min(law.rate / (law.width * size) for law, size in terms)
     logs = np.zeros(len(slopes))
     for (law, size), times in terms.items():
@@ -355,11 +277,6 @@ def chernoff_sum_reach(terms: Terms, outside: float) -> float:
 
 def proportions(sizes: Sequence[float]) -> tuple[list[int], float, float] | None:
     """Return whole multiples of a unit that numbers are, and how far they are off, relatively.
-
-    Parameters
-    ----------
-    sizes : sequence of float
-        Positive.
 
     Examples
     --------
@@ -472,19 +389,7 @@ def sparse_rows(rows: Matrix) -> Any:
 def independent_reach(
     laws: Mapping[int, Steps | float] | None, rows: Matrix, outside: float, apart: bool = False
 ) -> Reach | None:
-    """Return half widths of combinations of independent coordinates; None where it is too much.
-
-    Parameters
-    ----------
-    laws : mapping or None
-        Stairs, or scales of Laplace noise, by coordinate; None for other noise.
-    rows : matrix
-        Coefficients of the coordinates.
-    outside : float
-        In (0, 1): the probability of more, for each by itself.
-    apart : bool
-        Only if no two of them share noise.
-    """
+    """Return half widths of combinations of independent coordinates; None where it is too much."""
     if laws is None:
         return None
     given = sparse_rows(rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -92,6 +92,11 @@ class Staircase(Law):
 
     # -------------------------------------------------------------- what it promises
 
+    @property
+    def divisible(self) -> bool:
+        """No: a part of a move may cross a step, too."""
+        return False
+
     def gauges(self, columns: FloatArray, doubt: FloatArray | None = None) -> Gauges:
         """Return bounds on rate × how many steps columns cross at most."""
         width, size = self.widths[:, None], np.abs(columns)
@@ -129,6 +134,19 @@ class Staircase(Law):
         return np.asarray(self.rate * (np.floor(down) + 1).sum(axis=0))
 
     # -------------------------------------------------------------- how large it is
+
+    def at_rate(self, rate: float) -> Staircase:
+        """Return the same noise with a density that falls so fast."""
+        return replace(self, rate=rate)
+
+    def beside(self, others: Sequence[Law]) -> Staircase:
+        """Return staircase noise of all coordinates, which has one rate."""
+        parts = [self, *(other for other in others if isinstance(other, Staircase))]
+        if any(part.rate != self.rate or part.whole != self.whole for part in parts):
+            raise AffineDPError("staircase noise is stacked with noise of the same ε only")
+        widths = np.concatenate([part.widths for part in parts])
+        firsts = np.concatenate([part.firsts for part in parts])
+        return Staircase(widths, firsts, self.rate, self.whole)
 
     @cached_property
     def variance_of_each(self) -> FloatArray:

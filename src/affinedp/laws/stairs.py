@@ -13,13 +13,6 @@ MOST_TRIED = 4096
 def real_variance(width: float, first: float, rate: float) -> float:
     """Return the variance on real numbers.
 
-    Parameters
-    ----------
-    width, first : float
-        Of a step, and of the highest one from the middle.
-    rate : float
-        Positive.
-
     Examples
     --------
     >>> b = np.exp(-1.0)
@@ -40,13 +33,6 @@ def real_variance(width: float, first: float, rate: float) -> float:
 
 def whole_variance(width: int, first: int, rate: float) -> float:
     """Return the variance on whole numbers.
-
-    Parameters
-    ----------
-    width, first : int
-        Of a step, and how many of 0, 1, 2, … are on the highest one.
-    rate : float
-        Positive.
 
     Examples
     --------
@@ -73,15 +59,7 @@ def _at_zero(width: int, first: int, rate: float) -> float:
 
 
 def best_first(width: float, rate: float) -> float:
-    """Return the first step of least variance on real numbers.
-
-    Parameters
-    ----------
-    width : float
-        Of a step.
-    rate : float
-        Positive.
-    """
+    """Return the first step of least variance on real numbers."""
     from scipy.optimize import minimize_scalar
 
     found = minimize_scalar(
@@ -92,15 +70,7 @@ def best_first(width: float, rate: float) -> float:
 
 
 def best_whole_first(width: int, rate: float) -> int:
-    """Return the first step of least variance on whole numbers.
-
-    Parameters
-    ----------
-    width : int
-        Of a step.
-    rate : float
-        Positive.
-    """
+    """Return the first step of least variance on whole numbers."""
     tried = np.arange(1, width + 1)
     if width > MOST_TRIED:
         near = round(best_first(float(width), rate))
@@ -109,13 +79,7 @@ def best_whole_first(width: int, rate: float) -> int:
 
 
 def real_top(width: float, first: float, rate: float) -> float:
-    """Return the probability of the loss +rate under a shift by ``width``, on real numbers.
-
-    Parameters
-    ----------
-    width, first, rate : float
-        Of the law.
-    """
+    """Return the probability of the loss +rate under a shift by ``width``, on real numbers."""
     b, g = math.exp(-rate), first / width
     density = -math.expm1(-rate) / (2 * (g + b * (1 - g)))
     return 0.5 + density * min(g, 1 - g)
@@ -123,13 +87,6 @@ def real_top(width: float, first: float, rate: float) -> float:
 
 def whole_top(width: int, first: int, rate: float) -> float:
     """Return the same on whole numbers.
-
-    Parameters
-    ----------
-    width, first : int
-        Of the law.
-    rate : float
-        Positive.
 
     Examples
     --------
