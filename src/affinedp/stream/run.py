@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from affinedp.budget.events import now
 from affinedp.budget.ledger import Ledger
-from affinedp.budget.state import now
 from affinedp.errors import AffineDPError
 
 # A block holds the steps of so many seconds, and so many at most.
