@@ -12,7 +12,15 @@ Row = dict[int, Fraction]
 
 
 def exchange_work(canonical: Canonical, entries: IntArray) -> float:
-    """Return about how many rational operations the directions of a free set take."""
+    """Return about how many rational operations the directions of a free set take.
+
+    Parameters
+    ----------
+    canonical : Canonical
+        The reduced equations.
+    entries : array of int
+        The free set.
+    """
     leaving = len(set(canonical.pivots.tolist()) & set(entries.tolist()))
     return (leaving + 1.0) * len(canonical.pivots) * len(canonical.free)
 
@@ -20,7 +28,20 @@ def exchange_work(canonical: Canonical, entries: IntArray) -> float:
 def exact_directions(
     canonical: Canonical, entries: IntArray
 ) -> dict[int, Mapping[int, Fraction]] | None:
-    """Return, for every entry of a free set, how all entries follow when it moves by 1."""
+    """Return, for every entry of a free set, how all entries follow when it moves by 1.
+
+    Parameters
+    ----------
+    canonical : Canonical
+        The reduced equations in rational arithmetic.
+    entries : array of int
+        The free set.
+
+    Returns
+    -------
+    dict or None
+        None if the equations tie the entries to each other.
+    """
     assert canonical.exact_rows is not None
     rows: dict[int, Row] = {
         int(p): dict(row) for p, row in zip(canonical.pivots, canonical.exact_rows)

@@ -14,7 +14,18 @@ ACCURATE = 1e-7
 
 
 def exact_circuit(columns: Sequence[Mapping[int, Fraction]]) -> list[int] | None:
-    """Return integers that these columns map to zero, or None if they are no circuit."""
+    """Return a vector of integers that these columns map to zero, or None if they are no circuit.
+
+    Parameters
+    ----------
+    columns : sequence of mappings
+        The equations' coefficients of each entry of the circuit: equation to coefficient.
+
+    Returns
+    -------
+    list of int or None
+        One nonzero value for every column.
+    """
     rows: dict[int, dict[int, Fraction]] = {}
     for j, column in enumerate(columns):
         for i, value in column.items():
@@ -24,7 +35,15 @@ def exact_circuit(columns: Sequence[Mapping[int, Fraction]]) -> list[int] | None
 
 
 def null_vector(rows: Sequence[Mapping[int, int]], width: int) -> list[int] | None:
-    """Return the vector of integers that these rows map to zero, or None if it is not unique."""
+    """Return the vector of integers that these rows map to zero, or None if it is not unique.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        Column to nonzero coefficient.
+    width : int
+        Number of columns.
+    """
     left = [dict(row) for row in rows if row]
     done: dict[int, dict[int, int]] = {}
     while left:
@@ -49,7 +68,13 @@ def null_vector(rows: Sequence[Mapping[int, int]], width: int) -> list[int] | No
 
 
 def coprime(row: Mapping[int, Fraction]) -> dict[int, int]:
-    """Return a multiple of the row with coprime integers."""
+    """Return a multiple of the row with coprime integers.
+
+    Parameters
+    ----------
+    row : mapping
+        Column to nonzero coefficient.
+    """
     unit = math.lcm(*(value.denominator for value in row.values()))
     whole = {j: int(value * unit) for j, value in row.items()}
     content = math.gcd(*whole.values())
@@ -76,7 +101,15 @@ def _clear(row: dict[int, int], by: Mapping[int, int], pivot: int) -> None:
 
 
 def farthest(values: Sequence[int], mu: Sequence[Fraction]) -> Fraction:
-    """Return how far along a circuit neighbours may differ: the largest μ_i / |v_i|."""
+    """Return how far along a circuit neighbours may differ: the largest μ_i / |v_i|.
+
+    Parameters
+    ----------
+    values : sequence of int
+        The circuit.
+    mu : sequence of Fraction
+        How far each of its entries moves.
+    """
     whole, unit = in_integers(dict(enumerate(mu)))
     best, best_size = 0, 1
     for i, far in whole.items():
