@@ -13,18 +13,30 @@ import pandas as pd
 from affinedp.tables import from_crosstab
 
 generator = np.random.default_rng(5)
+ages, wards = ["0–17", "18–39", "40–64", "65+"], ["east", "north", "south", "west"]
 people = pd.DataFrame(
     {
-        "age": generator.choice(["0–17", "18–39", "40–64", "65+"], 4000, p=[0.2, 0.3, 0.33, 0.17]),
-        "ward": generator.choice(["north", "east", "south", "west"], 4000, p=[0.4, 0.3, 0.2, 0.1]),
+        "age": generator.choice(ages, 4000, p=[0.2, 0.3, 0.33, 0.17]),
+        "ward": generator.choice(wards, 4000, p=[0.3, 0.4, 0.2, 0.1]),
     }
 )
-counts = pd.crosstab(people["age"], people["ward"], margins=True)
+
+# %%
+# Labels are published, so they are those that everyone knows and not those that occur.
+
+counts = pd.crosstab(
+    pd.Categorical(people["age"], ages),
+    pd.Categorical(people["ward"], wards),
+    margins=True,
+    dropna=False,
+)
 
 # %%
 # Only labels are looked at to see how the table adds up; ``ask=input`` would show the guess first.
 
-release = from_crosstab(counts, epsilon=0.5, ask=None, say=lambda text: None, round_to=1)
+release = from_crosstab(
+    counts, epsilon=0.5, labels="public", ask=None, say=lambda text: None, round_to=1
+)
 published = release.release(counts)
 print(published.table)
 

@@ -15,7 +15,7 @@ from .designs.structured.tree_margins import design_tree_margins as design_tree_
 from .designs.structured.tree_mechanism import TreeMechanism as TreeMechanism
 from .designs.structured.trees import design_tree as design_tree
 from .designs.structured.trees import design_tree_for_targets as design_tree_for_targets
-from .discovery.ask import discover as discover
+from .discovery.discover import discover as discover
 from .domains.manifold import AffineManifold as AffineManifold
 from .errors import AffineDPError as AffineDPError
 from .feedback.steps import ReleaseInSteps as ReleaseInSteps

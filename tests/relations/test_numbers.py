@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.relations.columns import exact_table
+from affinedp.relations.exact_table import exact_table
 from affinedp.relations.numbers import Numbers, read_numbers
 
 

@@ -16,7 +16,7 @@ def trends(seed, rows, columns, noise, decimals):
     return np.round(noisy, decimals)
 
 
-def seasons(seed, rows, columns, noise, decimals):
+def waves(seed, rows, columns, noise, decimals):
     rng = np.random.default_rng(seed)
     phase = 2 * np.pi * np.arange(rows)[:, None] / 12 + rng.uniform(0, 6, columns)
     wave = rng.uniform(50, 90, columns) + rng.uniform(1, 20, columns) * np.sin(phase)
@@ -37,7 +37,7 @@ def walks(seed, rows, columns, noise, decimals):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kind", [trends, seasons, curves, walks])
+@pytest.mark.parametrize("kind", [trends, waves, curves, walks])
 def test_no_false_alarm(kind, shape):
     for seed in range(2):
         found = adp.discover(kind(seed, *shape))
@@ -87,7 +87,6 @@ def test_what_a_row_says_does_not_exceed_its_entropy():
         np.arange(60) * 13 // 7,
         np.round(80 * np.sin(np.arange(60) / 3)).astype(int),
         np.round(50 * np.exp(np.arange(60) / 30)).astype(int),
-        np.tile([3, 9, 4, 1, 7, 7, 2], 9),
         10**30 + np.arange(60).astype(object) ** 3,
     ],
 )

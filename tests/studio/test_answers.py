@@ -90,6 +90,8 @@ def test_an_error_that_nothing_gives_is_refused():
     ("question", "words"),
     [
         (Question(equations="2 a + b = c", hidden="person"), "no plain totals"),
+        (Question(equations="net = inn - out", hidden="person"), "no plain totals"),
+        (Question(equations="net + out - inn = 0", hidden="replace"), "no plain totals"),
         (Question(hidden="directions"), "at least one move"),
         (Question(hidden="directions", directions="a + q"), "not among"),
         (Question(hidden="directions", directions="a"), "kernel|equations|leav"),

@@ -11,12 +11,19 @@ ROWS = {"north": (310, 127), "south": (95, 441), "east": (273, 268), "all": (678
 LINES = [f"{place},{women},{men},{women + men}" for place, (women, men) in ROWS.items()]
 TABLE = "region,women,men,total\n" + "\n".join(LINES) + "\n"
 HELD = Held("places.csv", TABLE.encode())
+
+
+def said(text):
+    """The description, with the sum as a total in the words of whoever knows the table."""
+    return 'totals = { "total" = ["women", "men"] }\n' + text.replace('"total = women + men",', "")
+
+
 TIE = 'row_totals = { "all" = ["north", "south", "east"] }'
 
 
 def test_equations_between_rows_are_told_apart_with_what_they_cost():
     found = looking.discover_in(looking.Reading(HELD, (), 1.0, 0.0))
-    assert [one["text"] for one in found["equations"]] == ["total = women + men"]
+    assert [one["text"] for one in found["equations"]] == ["women + men - total = 0"]
     (between,) = found["between"]
     assert "region is 'all'" in between["text"]
     assert between["cost"] == 2.0
@@ -24,6 +31,9 @@ def test_equations_between_rows_are_told_apart_with_what_they_cost():
 
 def test_the_description_can_be_completed_and_looked_at():
     text = looking.discover_in(looking.Reading(HELD, (), 1.0, 0.0))["table"]
+    with pytest.raises(AffineDPError, match="in which numbers a person is counted"):
+        tied_rows.table(tied_rows.Described(HELD, text))
+    text = said(text)
     apart = tied_rows.table(tied_rows.Described(HELD, text))
     assert not apart["tied"]
     whole = tied_rows.table(tied_rows.Described(HELD, f"{TIE}\n{text}"))
@@ -56,7 +66,7 @@ def test_between_rows_in_the_page(studio, page, tmp_path):
     assert "Equations between rows: 1 found" in page.text("rows-card")
     page.write("equations", "total = women + men")
     text = page.find("table-text").get_property("value")
-    page.write("table-text", f"{TIE}\n{text}")
+    page.write("table-text", f"{TIE}\n{said(text)}")
     page.click("table-look")
     page.until("document.querySelector('#table-said table')")
     assert "no private number" in page.text("table-said")

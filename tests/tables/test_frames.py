@@ -9,6 +9,7 @@ import pytest
 from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table, write_table
 from affinedp.tables import (
+    MarginRelease,
     TableError,
     TableRelease,
     count_people,
@@ -35,7 +36,7 @@ def people(seed=0, count=300):
 
 def guessed(table, **others):
     shown = []
-    release = from_crosstab(table, **PROMISE, ask=None, say=shown.append, **others)
+    release = from_crosstab(table, **PROMISE, labels="public", ask=None, say=shown.append, **others)
     return release, shown[0]
 
 
@@ -116,6 +117,7 @@ def test_the_guess_is_a_file_and_is_asked_about(tmp_path):
     answers = ["y"]
     release = from_crosstab(counts, **PROMISE, ask=ask, say=shown.append)
     assert len(questions) == 2
+    assert all("labels be the same with other people" in question for question in questions)
     file = tmp_path / "table.toml"
     file.write_text(shown[-1], encoding="utf-8")
     read = read_table_release(file).release
@@ -203,13 +205,46 @@ def test_counting_people_over_public_cells():
     assert len(counts) == 9
     assert counts["count"].sum() == len(given)
     assert counts[counts["sex"] == "x"]["count"].sum() == 0
-    as_category = given.astype({"sex": pd.CategoricalDtype(["f", "m", "x"])})
-    again = count_people(as_category, ["sex", "age"], cells={"age": [20, 40, 60]})
-    assert again.equals(counts)
     with pytest.raises(TableError, match="cannot come from the data"):
         count_people(given, ["sex"])
     with pytest.raises(TableError, match="that are no cell"):
         count_people(given, ["sex"], cells={"sex": ["f"]})
+
+
+LONER = pd.concat(
+    [people(), pd.DataFrame([{"sex": "f", "age": 99, "state": "C", "county": "C1"}])],
+    ignore_index=True,
+)
+
+
+@pytest.mark.parametrize("given", [people(), LONER], ids=["without", "with"])
+def test_labels_that_only_the_data_knows_are_refused(given):
+    """Somebody in a state of their own changes no label that is published: all else is refused."""
+    made = given.astype({"state": "category"}).assign(age=pd.qcut(given["age"], 2))
+    for by, cells in (
+        (["state"], None),
+        (["age"], None),
+        (["state"], {"state": made["state"].cat.categories}),
+        (["state"], {"state": given["state"].unique()}),
+        (["state"], {"state": given["state"].drop_duplicates()}),
+    ):
+        with pytest.raises(TableError, match="come from the data"):
+            count_people(made, by, cells=cells)
+    for labels in (given["state"].unique(), made["age"].cat.categories, made["state"].cat):
+        with pytest.raises(TableError, match="come from the data"):
+            MarginRelease(attributes={"state": labels}, margins=1, epsilon=1.0)
+    counts = pd.crosstab(given["sex"], given["state"], margins=True)
+    with pytest.raises(TableError, match="labels='public'"):
+        from_crosstab(counts, epsilon=1.0, ask=None, say=lambda text: None)
+    known = {"sex": ["f", "m"], "state": list("ABC")}
+    table = pd.crosstab(
+        *(pd.Categorical(given[name], labels) for name, labels in known.items()),
+        margins=True,
+        dropna=False,
+    )
+    release, _ = guessed(table)
+    assert release.totals == {"All": list("ABC")}
+    assert count_people(given, ["state"], cells=known)["state"].tolist() == list("ABC")
 
 
 def test_one_person_changes_at_most_what_was_said():

@@ -13,7 +13,7 @@ import pytest
 
 import affinedp as adp
 from affinedp.neighbours.joint import JointAdjacency
-from affinedp.tables import TableError, TableRelease, with_total_rows
+from affinedp.tables import TableError, TableRelease, read_table_release, with_total_rows
 from affinedp.tables.layout import layout_of
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.never_worse import GEOMETRIC
@@ -440,3 +440,50 @@ def test_columns_of_several_units_count_in_their_own():
     assert uneven.weighted_error == pytest.approx(alike.weighted_error)
     assert sorted(uneven.levels().index) == list("abcdsu")
     assert sorted(alike.levels().index) == ["columns", "total columns"]
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_one_more_leaver_is_what_the_report_says(law):
+    """``net = inn - out``: who leaves is counted in out and missing in net."""
+    table = pd.DataFrame({"net": [3, 4], "inn": [10, 12], "out": [7, 8]})
+    promise = {"epsilon": 1.0, "delta": 0.0 if law == "laplace" else 1e-6, "law": law}
+    for text in ("net = inn - out", "inn = net + out", "net - inn + out = 0"):
+        with pytest.raises(TableError, match="does not say it"):
+            TableRelease(equations=[text], **promise).design(table)
+    for how in ({"cells": ["inn", "out"]}, {"neighbours": "circuits"}):
+        design = TableRelease(equations=["net = inn - out"], **how, **promise).design(table)
+        m = design.mechanism
+        assert m.manifold.names == ("net", "inn", "out")
+        alone = adp.DirectionAdjacency(m.manifold, [[-1.0], [0.0], [1.0]])
+        own = adp.verify(m.manifold, m.noise_matrix, law=law, adjacency=alone)
+        assert own.epsilon(promise["delta"]) <= 1.0 + 1e-9
+
+
+def test_equations_under_public_sums_have_one_reading():
+    """Where only sums with public numbers are tied, somebody can only be counted elsewhere."""
+    table = pd.DataFrame({"a": [3, 4], "b": [10, 12], "t": [13, 16]})
+    design = TableRelease(equations=["t = a + b"], public=["t"], epsilon=1.0).design(table)
+    assert "counted in another cell" in design.guarantee.neighbours
+    with pytest.raises(TableError, match="does not say it"):
+        TableRelease(equations=["t = a + b"], public=["b"], epsilon=1.0).design(table)
+
+
+def test_what_was_discovered_cannot_become_a_weaker_promise(tmp_path):
+    """As text, as a table file: data does not say in which number a person is counted."""
+    inn, out = np.random.default_rng(0).integers(0, 500, (2, 40))
+    table = pd.DataFrame({"inn": inn, "out": out, "net": inn - out})
+    found = adp.discover(table)
+    texts = [one.text for one in found.equations]
+    with pytest.raises(TableError, match="does not say it"):
+        TableRelease(equations=texts, epsilon=1.0).design(table)
+    file = tmp_path / "table.toml"
+    file.write_text(found.toml() + "\n[privacy]\nmu = 1\nepsilon = 1.0\n", encoding="utf-8")
+    with pytest.raises(TableError, match="does not say it"):
+        read_table_release(file).release.design(table)
+    # a running sum is a level only if people are counted in it, and a row a total if they say so
+    running = pd.DataFrame({"new": inn, "all": np.cumsum(inn)})
+    assert "# [changes]" in adp.discover(running).toml()
+    rows = pd.DataFrame({"x": [417, 220, 197], "y": [313, 99, 214]}, index=["inn", "net", "out"])
+    rows = pd.concat([rows, rows.rename(columns={"x": "z", "y": "w"}) * 7 + 1], axis=1)
+    rows.loc["inn"] = rows.loc["net"] + rows.loc["out"]
+    assert "\n[row_totals]" not in adp.discover(rows).toml()

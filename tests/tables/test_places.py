@@ -291,7 +291,9 @@ def test_a_pivot_table_with_one_row_of_totals():
     table = rows.pivot_table(
         index=["city", "sex"], columns="age", values="ward", aggfunc="count", margins=True
     )
-    asked = from_crosstab(table, epsilon=1.0, ask=None, say=lambda text: None, round_to=1)
+    asked = from_crosstab(
+        table, epsilon=1.0, labels="public", ask=None, say=lambda text: None, round_to=1
+    )
     out = asked.release(table).table
     assert (out.loc[("All", "")] == out.drop(("All", "")).sum()).all()
 

@@ -20,19 +20,7 @@ THRESHOLDS = 2_000
 
 @dataclass(frozen=True)
 class Evidence:
-    """How well two samples are told apart.
-
-    Attributes
-    ----------
-    epsilon_lower : float
-        What ε is at least, at the δ that was asked for.
-    named : int
-        The sample that the chosen event speaks for: 0 or 1.
-    hit_rate, miss_rate : float
-        Shares of the counted runs in the event: of the named sample, and of the other.
-    advantage : tuple of float
-        Lower and upper bound on the difference of the two probabilities.
-    """
+    """How well two samples are told apart."""
 
     epsilon_lower: float
     named: int
@@ -51,19 +39,6 @@ def distinguish(
     learns: bool = False,
 ) -> Evidence:
     """Bound ε from below by the best threshold on the scores of two samples.
-
-    Parameters
-    ----------
-    first, second : arrays, shape (runs, columns)
-        Scores; the best column is used.
-    delta : float
-        δ of the claim.
-    confidence : float
-        Probability that ``epsilon_lower`` is right, and each bound on the advantage.
-    seed : int or None
-        Decides which half chooses.
-    learns : bool
-        Whether the scores are patterns (small numbers from 0 on) whose meaning must be learnt.
 
     Examples
     --------
@@ -103,15 +78,6 @@ def clopper_pearson(
 
     Each is wrong with at most half of the allowed probability, so that two of them hold
     together with the confidence.
-
-    Parameters
-    ----------
-    counts : array
-        How often the event was seen.
-    runs : int
-        In how many runs.
-    confidence : float
-        In (0, 1).
     """
     from scipy.special import betainccinv, betaincinv
 

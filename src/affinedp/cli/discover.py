@@ -42,7 +42,7 @@ def discover(
     The promise covers the equations that were given; this looks for those that were forgotten.
     It reads private data: what it prints is for whoever holds them.
     """
-    from affinedp.discovery import ask
+    from affinedp.discovery.discover import discover as equations_of
     from affinedp.files.data import read_table
     from affinedp.mechanism import Mechanism
 
@@ -51,7 +51,7 @@ def discover(
     expect(data, "data")
     if design is not None:
         expect(design, "mechanism")
-    found = ask.discover(
+    found = equations_of(
         read_table(data, long_numbers="text"),
         given=given or (),
         design=None if design is None else Mechanism.load(design),

@@ -169,6 +169,7 @@ def guess(
         epsilon=epsilon,
         delta=delta,
         margins="public" if public_margins else "private",
+        labels="public",  # the text below asks for it
         ask=None,
         say=lambda text: None,
         releases=releases,
@@ -180,6 +181,7 @@ def guess(
         say_json(tomllib.loads(text))
         return
     say("# guessed from the labels: check every line before anything is released")
+    say("# labels are published as they are: with other people in the data they must be the same")
     say(text)
     if not release.totals and len(table.columns) > 2:
         parts = ", ".join(f'"{name}"' for name in table.columns[:-1])

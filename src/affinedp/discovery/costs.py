@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -31,15 +31,7 @@ MOST_COMPONENT = 60
 
 @dataclass(frozen=True)
 class Cost:
-    """What knowing an equation does to a promise.
-
-    Attributes
-    ----------
-    epsilon : float or None
-        What is really kept; None where it could not be computed.
-    note : str
-        Why it may be more, or why there is no number.
-    """
+    """What is really kept where an equation is known, or None, and why it may be more."""
 
     epsilon: float | None
     note: str = ""
@@ -80,13 +72,7 @@ class Promise:
         return f"independent {law} noise meant for ε = {self.epsilon:g}{at}"
 
     def moves(self, names: Sequence[str]) -> FloatArray:
-        """Return μ by name; a number at row 3 has the μ of its column.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Columns, or columns with a place after ``@``.
-        """
+        """Return μ by name; ``people@3``, a number at row 3, has the μ of its column."""
         if not isinstance(self.mu, Mapping):
             return np.full(len(names), float(self.mu))
         mu = self.mu
@@ -95,12 +81,7 @@ class Promise:
         )
 
     def cost(self, rows: Sequence[Row]) -> Cost:
-        """Return the ε that is kept if the public knows these equations too.
-
-        Parameters
-        ----------
-        rows : sequence of Row
-            Equations between columns.
+        """Return the ε that is kept if the public knows these equations between columns too.
 
         Examples
         --------
@@ -197,90 +178,53 @@ def _manifold(rows: Sequence[Row], names: Sequence[str]) -> AffineManifold:
     )
 
 
-def lagged_rows(now: Row, lag: int, steps: int) -> list[Row]:
-    """Return an equation between a row and an earlier one, written out over many rows.
-
-    Parameters
-    ----------
-    now : Row
-        Names end in ``@0`` for this row and in ``@1`` for the earlier one.
-    lag : int
-        How many rows lie between.
-    steps : int
-        How many rows.
-    """
-    out: list[Row] = []
-    for t in range(lag, steps):
-        at = {
-            f"{name[:-2]}@{t if name.endswith('@0') else t - lag}": value
-            for name, value in now[0].items()
-        }
-        out.append((at, now[1]))
-    return out
-
-
 def cost_between_rows(promise: Promise, rows: Sequence[Row]) -> Cost:
-    """Return the cost of equations between rows; a design and given equations are about one row.
+    """Return the cost of equations between numbers that are named ``column@row``.
 
-    Parameters
-    ----------
-    promise : Promise
-        The promise.
-    rows : sequence of Row
-        Equations between numbers, named ``column@row``.
+    A design and given equations are about one row.
     """
     if promise.design is not None:
         return Cost(None, "the design is for one row; this equation ties rows")
-    return Promise(promise.law, promise.epsilon, promise.delta, promise.mu).cost(rows)
+    return replace(promise, given=()).cost(rows)
 
 
 def cost_over_rows(promise: Promise, now: Row, lag: int, rows: int) -> Cost:
-    """Return the cost of an equation between rows when all its rows are published together.
+    """Return the cost of an equation with an earlier row when so many rows are published together.
 
-    Parameters
-    ----------
-    promise : Promise
-        The promise.
-    now : Row
-        As for :func:`lagged_rows`.
-    lag : int
-        How many rows lie between.
-    rows : int
-        How many rows follow each other.
+    Names end in ``@0`` for a row and in ``@1`` for the one a lag earlier.
     """
+
+    def over(steps: int) -> Cost:
+        written = [
+            (
+                {f"{name[:-2]}@{t - lag * int(name[-1])}": value for name, value in now[0].items()},
+                now[1],
+            )
+            for t in range(lag, steps)
+        ]
+        return cost_between_rows(promise, written)
+
     columns = len({name[:-2] for name in now[0]})
     steps = min(rows, max(MOST_ENTRIES // columns, lag + 1))
-    found = cost_between_rows(promise, lagged_rows(now, lag, steps))
+    found = over(steps)
     if found.epsilon is None and steps > lag + 1:
         steps = lag + 1
-        found = cost_between_rows(promise, lagged_rows(now, lag, steps))
+        found = over(steps)
     if steps < rows and found.epsilon is not None:
         return Cost(found.epsilon, f"at least: for {steps} rows in a row, of {rows}")
     return Cost(found.epsilon, found.note or f"for all {rows} rows together")
 
 
 def cost_of_sums(promise: Promise, sums: Sequence[tuple[int, Sequence[int]]], column: str) -> Cost:
-    """Return the cost of total rows in one column.
-
-    Parameters
-    ----------
-    promise : Promise
-        The promise.
-    sums : sequence of (int, sequence of int)
-        Total rows and the rows that they are the sum of.
-    column : str
-        The column.
-    """
+    """Return the cost of total rows, each with the rows that it is the sum of, in one column."""
     rows: list[Row] = []
     entries: set[int] = set()
     for total, parts in sums:
-        new = entries | {total, *parts}
-        if rows and len(new) > MOST_COMPONENT:
+        entries |= {total, *parts}
+        if rows and len(entries) > MOST_COMPONENT:
             break
-        entries = new
         values = {f"{column}@{total}": Fraction(1)}
-        values |= {f"{column}@{part}": Fraction(-1) for part in parts}
-        rows.append((values, Fraction(0)))
+        rows.append((values | {f"{column}@{part}": Fraction(-1) for part in parts}, Fraction(0)))
     found = cost_between_rows(promise, rows)
     if found.epsilon is None:
         found, rows = cost_between_rows(promise, rows[:1]), rows[:1]
@@ -290,13 +234,7 @@ def cost_of_sums(promise: Promise, sums: Sequence[tuple[int, Sequence[int]]], co
 
 
 def upward(value: float) -> str:
-    """Return ε with three digits, rounded up.
-
-    Parameters
-    ----------
-    value : float
-        ε.
-    """
+    """Return ε with three digits, rounded up."""
     if not math.isfinite(value) or value == 0:
         return "∞" if value else "0"
     digits = 2 - math.floor(math.log10(abs(value)))

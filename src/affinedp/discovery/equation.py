@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
-from affinedp.relations.relation import Checked, Relation
+from affinedp.discovery.costs import Cost
+from affinedp.relations.relation import Found, Relation
 
 Kind = Literal["exact", "rounded", "mostly"]
 Scope = Literal["row", "earlier row", "rows"]
@@ -80,32 +81,52 @@ class DiscoveredEquation:
     @property
     def holds(self) -> str:
         """In how many rows it holds, in words for people."""
-        if self.rows_that_hold == self.rows:
-            every = f"{self.rows:,} of {self.rows:,}"
-            return every if self.kind == "exact" else f"{every}, up to rounding"
-        return f"{self.rows_that_hold:,} of {self.rows:,}"
+        held = f"{self.rows_that_hold:,} of {self.rows:,}"
+        return f"{held}, up to rounding" if self.kind == "rounded" else held
+
+    def sides(self) -> tuple[list[str], list[str]]:
+        """Return the terms of either sign, the shorter side first."""
+        plus = [name for name, value in self.coefficients.items() if value > 0]
+        minus = [name for name, value in self.coefficients.items() if value < 0]
+        return (plus, minus) if len(plus) <= len(minus) else (minus, plus)
 
 
-def kind_of(found: Checked) -> Kind:
-    """Return whether every row obeys a relation, and how.
-
-    Parameters
-    ----------
-    found : Checked
-        The relation and how rows obey it.
-    """
-    if found.exact:
-        return "exact"
-    return "rounded" if found.within == found.rows else "mostly"
+def told(
+    found: Found,
+    text: str,
+    coefficients: Mapping[str, Fraction],
+    *,
+    pattern: str,
+    columns: Sequence[str],
+    row_name: Callable[[int], str],
+    scope: Scope = "row",
+    cost: Cost | None = None,
+) -> DiscoveredEquation:
+    """Return what was found as an equation in words; ``row_name`` names the rows that miss it."""
+    kind: Kind = "exact" if found.exact else "mostly" if found.missed else "rounded"
+    misses = tuple((row_name(row), float(miss)) for row, miss in found.worst)
+    return DiscoveredEquation(
+        text=text,
+        coefficients=coefficients,
+        offset=found.relation.offset,
+        pattern=pattern,
+        kind=kind,
+        scope=scope,
+        rows=found.rows,
+        rows_that_hold=found.within,
+        rows_exactly=found.zero,
+        largest_miss=float(found.largest_miss),
+        rounding=float(found.rounding),
+        misses=misses if kind == "mostly" else (),
+        log10_chance=found.log10_chance,
+        cost=None if cost is None else cost.epsilon,
+        cost_note="" if cost is None else cost.note,
+        columns=tuple(columns),
+    )
 
 
 def pattern_of(relation: Relation) -> str:
     """Return what a relation within a row is.
-
-    Parameters
-    ----------
-    relation : Relation
-        The relation.
 
     Examples
     --------
@@ -120,9 +141,9 @@ def pattern_of(relation: Relation) -> str:
     if len(values) == 1:
         return "constant" if relation.offset else "zero"
     if len(values) == 2 and lone == 1:
-        if relation.offset:
-            return "shifted copy" if len(sizes) == 1 else "conversion"
-        return "copy" if len(sizes) == 1 else "conversion"
+        if len(sizes) > 1:
+            return "conversion"
+        return "shifted copy" if relation.offset else "copy"
     if len(sizes) > 1:
         return "weighted sum"
     if lone == 0 and not relation.offset:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from affinedp.discovery.costs import upward
@@ -65,8 +65,9 @@ class Discovery:
     def toml(self) -> str:
         """Return the equations as the top of a problem file or a table file.
 
-        Look at every line: only what the public knows belongs there, and a table file takes the
-        parts about rows.
+        Look at every line: only what the public knows belongs there.  A table file asks besides in
+        which numbers a person is counted, which no data tells: give sums under ``[totals]``, or
+        name ``cells``; what is found about rows is a comment until somebody takes it out.
 
         Examples
         --------
@@ -79,6 +80,8 @@ class Discovery:
         equations = [
             "both = a + b",
         ]
+        # [totals]  # not the equation, if people are counted in the parts
+        # "both" = ["a", "b"]
         """
         lines = [f"# {PRIVATE}", "# Keep the lines that the public knows."]
         lines += self._public_lines()
@@ -90,19 +93,22 @@ class Discovery:
                 lines.append(f"    {_text(one.text)},{remark}")
             lines.append("]")
         if self.hierarchy:
-            lines.append(f"hierarchy = [{', '.join(map(_text, self.hierarchy))}]")
+            lines.append(f"hierarchy = {_text(self.hierarchy)}")
         for one in self.equations:
             if one.scope != "row" and not self._has_a_key(one):
                 lines.append(_comment(f"between rows: {one.text}"))
-        if self.changes:
-            lines += ["", "[changes]"]
-            lines += [f"{_text(column)} = {_text(of)}" for column, of in self.changes.items()]
-        if self.row_totals:
-            lines += ["", "[row_totals]"]
-            lines += [
-                f"{_text(total)} = [{', '.join(map(_text, parts))}]"
-                for total, parts in self.row_totals
-            ]
+        sums = [one.sides() for one in within if one.pattern == "total"]
+        # these keys of a table file say in which numbers a person is counted, and no data does
+        for head, pairs in (
+            ("[totals]  # not the equation, if people are counted in the parts",
+             [(total, parts) for (total,), parts in sums]),
+            ("[changes]  # if people are counted in the right one, not in its changes",
+             self.changes.items()),
+            ("[row_totals]  # if people are counted in the parts, and so in the total",
+             self.row_totals),
+        ):  # fmt: skip
+            lines += [f"# {head}"] if pairs else []
+            lines += [_comment(f"{_text(key)} = {_text(value)}") for key, value in pairs]
         return "\n".join(lines)
 
     def python(self) -> str:
@@ -169,7 +175,7 @@ class Discovery:
 
     def __str__(self) -> str:
         rows = [self.headings(), *self.table()] if self.equations else []
-        widths = [max(len(row[i]) for row in rows) for i in range(6)] if rows else []
+        widths = [max(map(len, column)) for column in zip(*rows)]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
             for row in rows
@@ -179,15 +185,13 @@ class Discovery:
     def _repr_html_(self) -> str:
         from html import escape
 
-        head = "".join(f"<th style='text-align:left'>{escape(h)}</th>" for h in self.headings())
-        body = "".join(
-            "<tr>"
-            + "".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row)
-            + "</tr>"
-            for row in self.table()
-        )
-        below = "".join(f"<p>{escape(line)}</p>" for line in self.summary())
-        return f"<table><tr>{head}</tr>{body}</table>{below}"
+        def line(kind: str, row: Sequence[str]) -> str:
+            cells = (f"<{kind} style='text-align:left'>{escape(text)}</{kind}>" for text in row)
+            return f"<tr>{''.join(cells)}</tr>"
+
+        body = "".join(line("td", row) for row in self.table())
+        below = "".join(f"<p>{escape(one)}</p>" for one in self.summary())
+        return f"<table>{line('th', self.headings())}{body}</table>{below}"
 
     def _public_lines(self) -> list[str]:
         fixed = [one for one in self.equations if one.scope == "row" and len(one.columns) == 1]
@@ -208,8 +212,9 @@ class Discovery:
         return f"holds in {one.holds} rows; {row} misses by {abs(miss):.6g}"
 
 
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _text(value: str | Sequence[str]) -> str:
+    """A text or a list of texts, as TOML writes them."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _comment(text: str) -> str:
@@ -222,21 +227,11 @@ def _number(value: float | None) -> float | str | None:
 
 
 def _as_dict(one: DiscoveredEquation) -> dict[str, Any]:
-    return {
-        "text": one.text,
+    """The fields of an equation as plain values."""
+    return {each.name: getattr(one, each.name) for each in fields(one)} | {
         "coefficients": {name: str(value) for name, value in one.coefficients.items()},
         "offset": str(one.offset),
-        "pattern": one.pattern,
-        "kind": one.kind,
-        "scope": one.scope,
         "columns": list(one.columns),
-        "rows": one.rows,
-        "rows_that_hold": one.rows_that_hold,
-        "rows_exactly": one.rows_exactly,
-        "largest_miss": one.largest_miss,
-        "rounding": one.rounding,
         "misses": [{"row": row, "miss": miss} for row, miss in one.misses],
-        "log10_chance": one.log10_chance,
         "cost": _number(one.cost),
-        "cost_note": one.cost_note,
     }

@@ -48,19 +48,7 @@ REFERENCE, OUT_OF_SERVICE = 3, 4
 
 @dataclass(frozen=True)
 class SolvedNetwork:
-    """A net after its DC power flow.
-
-    Attributes
-    ----------
-    network : FlowNetwork
-        Every injection of a bus with an injecting element is private here.
-    flows : array
-        Flow of every branch, in MW.
-    injections : array
-        Net injection of every node, in MW.
-    injecting : tuple of tuples of int
-        For every node, the buses behind it at which an injecting element is in service.
-    """
+    """A net after its DC power flow."""
 
     network: FlowNetwork
     flows: FloatArray
@@ -69,13 +57,7 @@ class SolvedNetwork:
 
 
 def solve(net: Any) -> SolvedNetwork:
-    """Return the network behind a net, and its solved DC flows.
-
-    Parameters
-    ----------
-    net : pandapowerNet
-        Solved on a copy.
-    """
+    """Return the network behind a net, and its solved DC flows."""
     copied = _solved_copy(net)
     matrices = copied._ppc
     _refuse_unknown(copied)

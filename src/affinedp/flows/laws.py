@@ -25,18 +25,7 @@ CANCELS = 1e-9
 
 
 def node_balance(network: FlowNetwork) -> tuple[sparse.csr_array, FloatArray]:
-    """Return the balance of every node over flows and private injections, and its offsets.
-
-    Parameters
-    ----------
-    network : FlowNetwork
-        Whose balances.
-
-    Returns
-    -------
-    matrix, offsets
-        ``matrix @ x + offsets = 0`` for x = (flows, private injections).
-    """
+    """Return the balance of every node over flows and private injections, and its offsets."""
     import scipy.sparse as sparse
 
     nodes, branches = len(network.nodes), len(network.branches)
@@ -67,18 +56,7 @@ def _redundant(network: FlowNetwork) -> list[int]:
 
 
 def line_laws(network: FlowNetwork) -> tuple[sparse.csr_array, FloatArray]:
-    """Return the law of every independent cycle over flows and private injections.
-
-    Parameters
-    ----------
-    network : FlowNetwork
-        With reactances.
-
-    Returns
-    -------
-    matrix, offsets
-        ``matrix @ x + offsets = 0`` for x = (flows, private injections).
-    """
+    """Return the law of every independent cycle over flows and private injections."""
     import scipy.sparse as sparse
 
     if network.reactance is None:

@@ -103,13 +103,7 @@ def draw_flow_noise(
 
 
 def node_positions(network: FlowNetwork) -> FloatArray:
-    """Return where to draw the nodes: as the network says, or by the shape of its graph.
-
-    Parameters
-    ----------
-    network : FlowNetwork
-        Its own positions are taken if it has any.
-    """
+    """Return where to draw the nodes: as the network says, or by the shape of its graph."""
     if network.positions is not None:
         return network.positions
     try:

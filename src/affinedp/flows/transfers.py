@@ -31,21 +31,7 @@ NOTHING, DOUBTFUL = 90, 70
 
 
 def transfers(network: FlowNetwork, moved: IntArray, grounded: Sequence[int]) -> BigIntegers:
-    """Return the flows that follow a unit injection, in units of 2^-BITS.
-
-    Parameters
-    ----------
-    network : FlowNetwork
-        With reactances.
-    moved : array of int
-        The nodes at which one unit is injected, one at a time.
-    grounded : sequence of int
-        Nodes that take up whatever is injected; at least one in each island of ``moved``.
-
-    Returns
-    -------
-    array of Python integers, shape (branches, len(moved))
-    """
+    """Return the flows that follow a unit injection, in units of 2^-BITS."""
     susceptance = _susceptances(network)
     free = np.flatnonzero(np.isin(network.island, network.island[moved]))
     free = np.setdiff1d(free, np.asarray(grounded, dtype=np.intp))
@@ -84,15 +70,7 @@ def _refuse_doubtful(flow: BigIntegers) -> None:
 
 
 def leaving(network: FlowNetwork, flow: BigIntegers) -> BigIntegers:
-    """Return what leaves every node minus what enters it.
-
-    Parameters
-    ----------
-    network : FlowNetwork
-        The branches.
-    flow : array of Python integers, shape (branches, K)
-        The flows.
-    """
+    """Return what leaves every node minus what enters it."""
     total = np.zeros((len(network.nodes), flow.shape[1]), dtype=object)
     for branch, (tail, head) in enumerate(zip(network.tail, network.head)):
         total[tail] += flow[branch]
@@ -101,13 +79,7 @@ def leaving(network: FlowNetwork, flow: BigIntegers) -> BigIntegers:
 
 
 def rounded(values: BigIntegers) -> FloatArray:
-    """Return wide integers (in units of 2^-BITS) as doubles; rounded zeros become zeros.
-
-    Parameters
-    ----------
-    values : array of Python integers
-        Each is rounded relative to its own size.
-    """
+    """Return wide integers (in units of 2^-BITS) as doubles; rounded zeros become zeros."""
     least = 1 << (BITS - NOTHING)
     flat = [math.ldexp(float(v), -BITS) if abs(v) >= least else 0.0 for v in values.flat]
     return np.array(flat).reshape(values.shape)

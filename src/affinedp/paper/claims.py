@@ -13,21 +13,7 @@ Verdict = Literal["agrees", "corrected", "added"]
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that the paper says, and what we find.
-
-    Attributes
-    ----------
-    what : str
-        What it is.
-    paper : float, str or None
-        What the paper prints or says; None where it says nothing, or only draws it.
-    ours : float or str
-        What comes out here.
-    verdict : str
-        ``"agrees"``, ``"corrected"`` (the paper's is not what it says) or ``"added"``.
-    how : str
-        Where ours comes from.
-    """
+    """Something that the paper says, and what we find."""
 
     what: str
     paper: float | str | None
@@ -51,17 +37,7 @@ def _text(value: float | str | None) -> str:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """What a part of the paper gave.
-
-    Attributes
-    ----------
-    part, title : str
-        Its name and what it is about.
-    claims : tuple of Claim
-        Every number beside ours.
-    figures : tuple of Path
-        What was drawn.
-    """
+    """What a part of the paper gave."""
 
     part: str
     title: str
@@ -71,11 +47,6 @@ class Reproduced:
 
 def counted(found: Iterable[Reproduced]) -> dict[Verdict, int]:
     """Return how many claims agree, are corrected and are added.
-
-    Parameters
-    ----------
-    found : iterable of Reproduced
-        The parts.
 
     Examples
     --------

@@ -33,13 +33,6 @@ from affinedp.promise.calibration import gaussian_sigma_bound
 def claims(runs: int = RUNS, seed: int = 0) -> list[Claim]:
     """Return every number of section VI beside ours, and what the section leaves out.
 
-    Parameters
-    ----------
-    runs : int
-        Runs of each simulation.
-    seed : int
-        Makes them repeatable.
-
     Examples
     --------
     >>> found = claims(runs=50)
@@ -173,22 +166,5 @@ def _variance_one() -> Claim:
 
 
 def figures(out: Path, runs: int = RUNS, seed: int = 0, agents: int = 100_000) -> list[Path]:
-    """Draw Figures 4 to 7, the read-outs side by side, and a large network converging.
-
-    Parameters
-    ----------
-    out : Path
-        Folder to write to; made if there is none.
-    runs : int
-        Runs of each simulation.
-    seed : int
-        Makes them repeatable.
-    agents : int
-        Size of the large network; 100,000 take about a minute.
-
-    Returns
-    -------
-    list of Path
-        What was written: each figure as PNG and SVG.
-    """
+    """Draw Figures 4 to 7, the read-outs side by side, and a large network converging."""
     return draw_all(Path(out), experiments(runs, seed), converging(agents, seed))

@@ -37,17 +37,7 @@ EVERY = 2
 
 
 def draw_all(out: Path, settings: Sequence[Setting], large: Convergence) -> list[Path]:
-    """Write every figure as PNG and SVG, and return the files.
-
-    Parameters
-    ----------
-    out : Path
-        Folder to write to.
-    settings : sequence of Setting
-        Both experiments.
-    large : Convergence
-        A run on a large network.
-    """
+    """Write every figure as PNG and SVG, and return the files."""
     gaussian = [setting for setting in settings if setting.law == "gaussian"]
     laplace = [setting for setting in settings if setting.law == "laplace"]
     drawn: dict[str, Callable[[bool], Figure]] = {
@@ -62,13 +52,7 @@ def draw_all(out: Path, settings: Sequence[Setting], large: Convergence) -> list
 
 
 def figure_4(narrow: bool = False) -> Figure:
-    """Return Figure 4: the ten agents and their links.
-
-    Parameters
-    ----------
-    narrow : bool
-        For a narrow page.
-    """
+    """Return Figure 4: the ten agents and their links."""
     figure = new_figure(NARROW, 4.6) if narrow else new_figure(5.4, 4.8)
     axes = figure.subplots()
     angles = np.pi / 2 - 2 * np.pi * np.arange(10) / 10
@@ -94,15 +78,7 @@ def figure_4(narrow: bool = False) -> Figure:
 
 
 def figure_5(setting: Setting, narrow: bool = False) -> Figure:
-    """Return Figure 5: the mean error of every agent.
-
-    Parameters
-    ----------
-    setting : Setting
-        Gaussian noise with the paper's σ.
-    narrow : bool
-        Panels below each other, for a narrow page.
-    """
+    """Return Figure 5: the mean error of every agent."""
     figure, (whole, late) = panels(1, 2, 10.5, 4.6, narrow=narrow)
     exact = setting.consensus.mean_error(VALUES, STEPS)
     states = setting.run.states
@@ -138,15 +114,7 @@ def figure_5(setting: Setting, narrow: bool = False) -> Figure:
 
 
 def figure_6(settings: Sequence[Setting], narrow: bool = False) -> Figure:
-    """Return Figure 6: mean-square errors with Gaussian noise, by both rules.
-
-    Parameters
-    ----------
-    settings : sequence of Setting
-        Gaussian noise, three with the paper's σ and three with the least.
-    narrow : bool
-        Panels below each other, for a narrow page.
-    """
+    """Return Figure 6: mean-square errors with Gaussian noise, by both rules."""
     figure, shown = panels(1, 2, 10.5, 4.8, narrow=narrow, sharey=True)
     titles = ("σ of the paper, a bound", "least σ for the same promise")
     for axes, rule, words in zip(shown, ("paper", "least"), titles):
@@ -162,15 +130,7 @@ def figure_6(settings: Sequence[Setting], narrow: bool = False) -> Figure:
 
 
 def figure_7(settings: Sequence[Setting], narrow: bool = False) -> Figure:
-    """Return Figure 7: mean-square errors with Laplace noise.
-
-    Parameters
-    ----------
-    settings : sequence of Setting
-        Laplace noise, one for each ε.
-    narrow : bool
-        Panels below each other, for a narrow page.
-    """
+    """Return Figure 7: mean-square errors with Laplace noise."""
     figure, (axes,) = panels(1, 1, 6.6, 4.8, narrow=narrow)
     _mean_squares(axes, settings)
     axes.set_ylabel("E‖x(t) − 1x*‖²")
@@ -195,15 +155,7 @@ def _mean_squares(axes: Axes, settings: Sequence[Setting]) -> None:
 
 
 def readouts(settings: Sequence[Setting], narrow: bool = False) -> Figure:
-    """Return the three read-outs at ε = 1, with the same promise.
-
-    Parameters
-    ----------
-    settings : sequence of Setting
-        One for each panel.
-    narrow : bool
-        Panels below each other, for a narrow page.
-    """
+    """Return the three read-outs at ε = 1, with the same promise."""
     figure, shown = panels(1, 2, 10.5, 4.6, narrow=narrow, sharey=True)
     times = np.arange(0, STEPS + 1, EVERY)
     for axes, setting in zip(shown, settings):
@@ -224,15 +176,7 @@ def readouts(settings: Sequence[Setting], narrow: bool = False) -> Figure:
 
 
 def large_network(found: Convergence, narrow: bool = False) -> Figure:
-    """Return messages of a large network at some steps, and its errors.
-
-    Parameters
-    ----------
-    found : Convergence
-        A run.
-    narrow : bool
-        Panels below each other, for a narrow page.
-    """
+    """Return messages of a large network at some steps, and its errors."""
     figure = new_figure(NARROW, 7.6) if narrow else new_figure(12, 8.6)
     shown = figure.subplots(3, 2).ravel() if narrow else figure.subplots(2, 3).ravel()
     shade = partial(_size, width=1.5 if narrow else 3.6)

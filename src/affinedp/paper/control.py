@@ -36,13 +36,6 @@ from affinedp.promise.calibration import gaussian_sigma_bound
 def claims(runs: int = 10_000, seed: int = 0) -> list[Claim]:
     """Return every number of section V beside ours, and what the section leaves out.
 
-    Parameters
-    ----------
-    runs : int
-        Runs of each simulation.
-    seed : int
-        Makes them repeatable.
-
     Examples
     --------
     >>> found = claims(runs=100)
@@ -160,22 +153,7 @@ def _epsilon_of_both() -> float:
 
 
 def figures(out: Path, runs: int = 1000, seed: int = 0) -> list[Path]:
-    """Draw Figures 2 and 3, and one of the designs that hide velocities too.
-
-    Parameters
-    ----------
-    out : Path
-        Folder to write to; made if there is none.
-    runs : int
-        Runs of each simulation.
-    seed : int
-        Makes them repeatable.
-
-    Returns
-    -------
-    list of Path
-        What was written: each figure as PNG and SVG.
-    """
+    """Draw Figures 2 and 3, and one of the designs that hide velocities too."""
     from affinedp.paper.control_figures import draw_all
 
     return draw_all(

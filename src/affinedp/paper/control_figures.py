@@ -48,19 +48,7 @@ def draw_all(
     curves: Sequence[Tradeoff],
     designs: Sequence[TrackingErrors],
 ) -> list[Path]:
-    """Write every figure as PNG and SVG, and return the files.
-
-    Parameters
-    ----------
-    out : Path
-        Folder to write to.
-    errors : sequence of TrackingErrors
-        For Figure 2.
-    curves : sequence of Tradeoff
-        For Figure 3.
-    designs : sequence of TrackingErrors
-        For the designs that hide velocities; the first hides positions only.
-    """
+    """Write every figure as PNG and SVG, and return the files."""
     drawn = {
         "control_figure_2": partial(figure_2, errors),
         "control_figure_3": partial(figure_3, curves),
@@ -70,15 +58,7 @@ def draw_all(
 
 
 def figure_2(errors: Sequence[TrackingErrors], narrow: bool = False) -> Figure:
-    """Return Figure 2: the spread of both tracking errors over time, and their mean squares.
-
-    Parameters
-    ----------
-    errors : sequence of TrackingErrors
-        One for each noise.
-    narrow : bool
-        Panels below each other, for a narrow page.
-    """
+    """Return Figure 2: the spread of both tracking errors over time, and their mean squares."""
     figure, (*boxes, position, velocity) = panels(2, 2, 10.5, 7.2, narrow=narrow, sharex=True)
     squares = [position, velocity]
     runs = errors[0].simulation.runs
@@ -107,15 +87,7 @@ def figure_2(errors: Sequence[TrackingErrors], narrow: bool = False) -> Figure:
 
 
 def figure_3(curves: Sequence[Tradeoff], narrow: bool = False) -> Figure:
-    """Return Figure 3: mean-square errors at the end against ε.
-
-    Parameters
-    ----------
-    curves : sequence of Tradeoff
-        One for each noise.
-    narrow : bool
-        Panels below each other, for a narrow page.
-    """
+    """Return Figure 3: mean-square errors at the end against ε."""
     figure, shown = panels(1, 2, 10.5, 4.6, narrow=narrow)
     for state, (name, letter, unit) in enumerate(STATES):
         axes = shown[state]
@@ -150,15 +122,7 @@ def figure_3(curves: Sequence[Tradeoff], narrow: bool = False) -> Figure:
 
 
 def velocities(designs: Sequence[TrackingErrors], narrow: bool = False) -> Figure:
-    """Return what hiding velocities costs, and what happens to them otherwise.
-
-    Parameters
-    ----------
-    designs : sequence of TrackingErrors
-        The first hides positions only.
-    narrow : bool
-        Panels below each other, for a narrow page.
-    """
+    """Return what hiding velocities costs, and what happens to them otherwise."""
     figure, (overheard, noise, *squares) = panels(2, 2, 10.5, 7.6, narrow=narrow)
     times = np.arange(0, HORIZON + 1, 2 * EVERY)
     _overheard(overheard, designs)

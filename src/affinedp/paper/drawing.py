@@ -21,15 +21,7 @@ NARROW, NARROW_PANEL = 4.3, 3.1
 
 
 def write_figures(out: Path, drawn: Mapping[str, Callable[[bool], Figure]]) -> list[Path]:
-    """Write figures as PNG and SVG, and narrow ones as PNG, and return the files.
-
-    Parameters
-    ----------
-    out : Path
-        Folder to write to; made if there is none.
-    drawn : mapping
-        What draws them, wide or narrow, by the names of their files.
-    """
+    """Write figures as PNG and SVG, and narrow ones as PNG, and return the files."""
     written = []
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -57,13 +49,7 @@ def _with_fewer_colours(path: Path) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure.
-
-    Parameters
-    ----------
-    width, height : float
-        In inches.
-    """
+    """Return an empty figure."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -76,19 +62,7 @@ def new_figure(width: float, height: float) -> Figure:
 def panels(
     rows: int, columns: int, width: float, height: float, *, narrow: bool, **settings: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels in reading order; a narrow one has them below each other.
-
-    Parameters
-    ----------
-    rows, columns : int
-        How the panels stand if there is room.
-    width, height : float
-        Of the whole figure then, in inches.
-    narrow : bool
-        Whether it is for a narrow page.
-    **settings
-        Of ``Figure.subplots``.
-    """
+    """Return a figure with panels in reading order; a narrow one has them below each other."""
     count = rows * columns
     if narrow:
         figure, rows, columns = new_figure(NARROW, NARROW_PANEL * count), count, 1
@@ -98,16 +72,6 @@ def panels(
 
 
 def title(figure: Figure, text: str, *, narrow: bool) -> None:
-    """Put a title over a wide figure; a narrow one has its caption alone.
-
-    Parameters
-    ----------
-    figure : Figure
-        Where it goes.
-    text : str
-        What it says.
-    narrow : bool
-        Whether the figure is narrow.
-    """
+    """Put a title over a wide figure; a narrow one has its caption alone."""
     if not narrow:
         figure.suptitle(text)

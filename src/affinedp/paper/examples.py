@@ -20,13 +20,6 @@ def example_1(
 ) -> list[Claim]:
     """Return the promises of Example 1 (x1 − k x2 = b, μ = 1): i.i.d. and correlated noise.
 
-    Parameters
-    ----------
-    factors : tuple of float
-        The values of k.
-    epsilon : float
-        The ε that i.i.d. Laplace noise of scale 1/ε would keep without the equation.
-
     Examples
     --------
     >>> [round(claim.ours, 6) for claim in example_1((4.0,))]

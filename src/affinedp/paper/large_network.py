@@ -19,23 +19,7 @@ EPSILON = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Convergence:
-    """One run on a large network.
-
-    Attributes
-    ----------
-    consensus : PrivateConsensus
-        The protocol.
-    places : array, shape (n, 2)
-        Where the agents are.
-    average : float
-        The average of their values.
-    messages : array, shape (snapshots, n)
-        What everyone sees at the steps of ``SNAPSHOTS``.
-    times : array of int
-        Steps at which errors are given.
-    errors : mapping of read-out to array
-        Squared error per agent at ``times``, for each of them.
-    """
+    """One run on a large network."""
 
     consensus: PrivateConsensus
     places: FloatArray
@@ -49,19 +33,6 @@ def geometric_links(agents: int, seed: int) -> tuple[FloatArray, FloatArray]:
     """Return random places in the unit square, and links between those that are near.
 
     Opposite sides of the square meet, so that no agent at a side has fewer neighbours.
-
-    Parameters
-    ----------
-    agents : int
-        How many.
-    seed : int
-        Makes them repeatable.
-
-    Returns
-    -------
-    places : array, shape (agents, 2)
-    links : array, shape (links, 2)
-        About 2 ln n per agent, which almost surely connects all.
     """
     from scipy.spatial import cKDTree
 
@@ -72,13 +43,6 @@ def geometric_links(agents: int, seed: int) -> tuple[FloatArray, FloatArray]:
 
 def converging(agents: int = 100_000, seed: int = 0) -> Convergence:
     """Run consensus on a geometric network whose values form waves over the square.
-
-    Parameters
-    ----------
-    agents : int
-        How many.
-    seed : int
-        Makes it repeatable.
 
     Examples
     --------

@@ -84,13 +84,7 @@ td:first-child{font-weight:600}td[data-name]::before{content:attr(data-name) ": 
 
 
 def page(found: Sequence[Reproduced]) -> str:
-    """Return the article as one HTML page that needs nothing from elsewhere.
-
-    Parameters
-    ----------
-    found : sequence of Reproduced
-        The parts, with their figures on the disk.
-    """
+    """Return the article as one HTML page that needs nothing from elsewhere."""
     counts = counted(found)
     items = "".join(f"<li><b>{counts[kind]}</b>{text}</li>" for kind, text in COUNTED.items())
     contents = ", ".join(f"<a href='#{one.part}'>{escape(one.title)}</a>" for one in found)

@@ -25,11 +25,6 @@ PARTS = {
 def parts_named(name: str) -> list[str]:
     """Return the parts that a name stands for: one of them, or ``"all"``.
 
-    Parameters
-    ----------
-    name : str
-        What was asked for.
-
     Examples
     --------
     >>> parts_named("all")
@@ -49,17 +44,7 @@ def reproduce(
     out: Path | None,
     progress: Callable[[float, str], None] = lambda share, note: None,
 ) -> list[Reproduced]:
-    """Compute the claims of some parts again, and draw their figures if there is a folder.
-
-    Parameters
-    ----------
-    parts : list of str
-        Their names.
-    out : Path or None
-        Folder for figures, ``results.json`` and ``report.html``; it is made if there is none.
-    progress : callable
-        Told which share of the work is done, and what is being done now.
-    """
+    """Compute the claims of some parts again, and draw their figures if there is a folder."""
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)

@@ -27,21 +27,7 @@ STEPS, RUNS = 30, 500
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """One noise on the ten agents, simulated and exact.
-
-    Attributes
-    ----------
-    law : {"gaussian", "laplace"}
-        The law of the noise.
-    epsilon : float
-        What the noise is for.
-    rule : {"paper", "least"}
-        Where σ comes from; they are the same for Laplace noise.
-    consensus : PrivateConsensus
-        The protocol.
-    run : Run
-        Its simulation.
-    """
+    """One noise on the ten agents, simulated and exact."""
 
     law: Law
     epsilon: float
@@ -55,13 +41,7 @@ class Setting:
         return float(self.consensus.sigma[0])
 
     def exact(self, readout: str = "state") -> FloatArray:
-        """Return E‖read-out(t) − x*‖² at every step.
-
-        Parameters
-        ----------
-        readout : {"state", "message", "corrected"}
-            Which estimate.
-        """
+        """Return E‖read-out(t) − x*‖² at every step."""
         return np.asarray(self.consensus.mean_square_error(VALUES, STEPS, readout))
 
 
@@ -69,15 +49,6 @@ def ten_agents(
     law: Law = "gaussian", epsilon: float = 1.0, rule: str = "least"
 ) -> PrivateConsensus:
     """Return the paper's example: ten agents, each link with weight 1/4.
-
-    Parameters
-    ----------
-    law : {"gaussian", "laplace"}
-        The law of the noise.
-    epsilon : float
-        ε; δ = 0.01 for Gaussian noise.
-    rule : {"paper", "least"}
-        The printed σ, for an ε of the paper, or the least one.
 
     Examples
     --------
@@ -101,15 +72,7 @@ def ten_agents(
 
 
 def experiments(runs: int = RUNS, seed: int = 0) -> list[Setting]:
-    """Return both experiments of section VI: Gaussian noise by both rules, and Laplace noise.
-
-    Parameters
-    ----------
-    runs : int
-        Runs of each simulation.
-    seed : int
-        Makes them repeatable.
-    """
+    """Return both experiments of section VI: Gaussian noise by both rules, and Laplace noise."""
     found = []
     kinds: tuple[tuple[Law, str], ...] = (
         ("gaussian", "paper"), ("gaussian", "least"), ("laplace", "least"),

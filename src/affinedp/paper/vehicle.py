@@ -40,17 +40,7 @@ Rule = Literal["paper", "least"]
 
 @dataclass(frozen=True, eq=False)
 class TrackingErrors:
-    """Tracking errors under one noise: a curve and a cloud of Figure 2.
-
-    Attributes
-    ----------
-    name : str
-        Which noise, in words.
-    noise : TrajectoryMechanism or IndependentOutputNoise
-        The noise itself.
-    simulation : Simulation
-        Runs with it.
-    """
+    """Tracking errors under one noise: a curve and a cloud of Figure 2."""
 
     name: str
     noise: Noise
@@ -64,21 +54,7 @@ class TrackingErrors:
 
 @dataclass(frozen=True, eq=False)
 class Tradeoff:
-    """Mean-square errors at the end against ε: a curve of Figure 3.
-
-    Attributes
-    ----------
-    name : str
-        Which noise, in words.
-    structured : bool
-        One draw (r = 1), or one per step (r = T).
-    rule : str
-        ``"paper"`` for the paper's bound on σ, ``"least"`` for the least σ.
-    errors : array, shape (levels, 2)
-        Of p and v, exact, for each of :data:`EPSILONS`.
-    simulated, standard_errors : array or None
-        The same by simulation, if it was asked for.
-    """
+    """Mean-square errors at the end against ε: a curve of Figure 3."""
 
     name: str
     structured: bool
@@ -89,13 +65,7 @@ class Tradeoff:
 
 
 def reference(t: int) -> tuple[float, float]:
-    """Return the paper's (p_r, v_r) at step t.
-
-    Parameters
-    ----------
-    t : int
-        The step, which the paper's formula takes as it is, not in seconds.
-    """
+    """Return the paper's (p_r, v_r) at step t."""
     return float(np.tanh(t)), float(1 - abs(np.tanh(t - 9)))
 
 
@@ -124,16 +94,6 @@ def vehicle_noise(
 ) -> Noise:
     """Return the paper's noise on the sent positions, or as much fresh noise as it compares with.
 
-    Parameters
-    ----------
-    epsilon : float
-        ε of the promise; δ is 0.01.
-    structured : bool
-        One draw for all steps, or one per step.
-    sigma : float, optional
-        Scale of the single draw; the least that keeps the promise unless given.  A larger one
-        keeps the same (ε, δ) for positions that are farther apart by as much.
-
     Examples
     --------
     >>> vehicle_noise().noise_by_time[:2].round(4).tolist()
@@ -147,15 +107,7 @@ def vehicle_noise(
 
 
 def tracking_errors(runs: int = 1000, seed: int = 0) -> list[TrackingErrors]:
-    """Return what Figure 2 shows: tracking errors with the paper's σ and with the least.
-
-    Parameters
-    ----------
-    runs : int
-        How many runs to simulate.
-    seed : int
-        Makes them repeatable.
-    """
+    """Return what Figure 2 shows: tracking errors with the paper's σ and with the least."""
     loop = vehicle_loop()
     noises = {
         f"paper's σ = {PAPER_SIGMA} (a bound)": vehicle_noise(sigma=PAPER_SIGMA),
@@ -168,17 +120,7 @@ def tracking_errors(runs: int = 1000, seed: int = 0) -> list[TrackingErrors]:
 
 
 def tradeoff(n_jobs: int = 1, runs: int = 0, seed: int = 0) -> list[Tradeoff]:
-    """Return what Figure 3 shows: mean-square errors at t = T against ε.
-
-    Parameters
-    ----------
-    n_jobs : int
-        Workers of joblib.
-    runs : int
-        How many runs to simulate beside the exact errors.
-    seed : int
-        Makes them repeatable.
-    """
+    """Return what Figure 3 shows: mean-square errors at t = T against ε."""
     loop = vehicle_loop()
     found = []
     for structured in (True, False):
@@ -208,13 +150,6 @@ def protections(runs: int = 1000, seed: int = 0) -> list[TrackingErrors]:
     """Return designs that protect more than the paper's: positions and velocities.
 
     All keep ε = 1, δ = 0.01; they differ in who is a neighbour.
-
-    Parameters
-    ----------
-    runs : int
-        How many runs to simulate.
-    seed : int
-        Makes them repeatable.
     """
     loop = vehicle_loop()
     cases: list[tuple[str, Sequence[float], Neighbours]] = [
@@ -237,11 +172,6 @@ def guessed_velocities(simulation: Simulation) -> FloatArray:
     """Return the velocities that an eavesdropper computes from ŷ and u, shape (runs, T − 1).
 
     p(t+1) = p(t) + T_s v(t) + T_s²/2 u(t), so noise that is the same in ŷ(t) and ŷ(t+1) cancels.
-
-    Parameters
-    ----------
-    simulation : Simulation
-        Runs of the vehicle.
     """
     sent, inputs = simulation.outputs[:, :, 0], simulation.inputs[:, :-1, 0]
     return np.asarray(np.diff(sent, axis=1) / PERIOD - PERIOD / 2 * inputs)

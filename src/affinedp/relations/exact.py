@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,15 @@ from affinedp.relations.modular import (
     rational,
     residues,
 )
-from affinedp.relations.relation import Checked, Relation, Terms, check, residual
+from affinedp.relations.relation import (
+    MOST_MISSES,
+    SHOWN,
+    Found,
+    Relation,
+    Terms,
+    check,
+    residual,
+)
 from affinedp.relations.sparse import Span, short_vectors
 
 # Rows beyond the number of terms, so that no relation holds by chance.
@@ -27,8 +35,6 @@ MARGIN = 20
 # samples which are without them, and small samples cost little.
 DRAWS = ((40, 24), (160, 8))
 FEWEST_DRAWS = 3
-# Rows that may break a relation which is still told.
-MOST_MISSES = 0.05
 MOST_PRIMES = 6
 # Longer coefficients than one prime holds cannot be told from chance in few rows.
 FEW_ROWS_PRIMES = 1
@@ -42,107 +48,67 @@ SHORT_PRIMES = 2
 LOOKED_AT = 2000
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What a search found.
+class ExactRelations(NamedTuple):
+    """Independent relations of every row and of all but a few, shortest first.
 
-    Attributes
-    ----------
-    exact : list of Checked
-        Independent relations that hold in every row, shortest first.
-    mostly : list of Checked
-        Further ones that hold exactly in all but a few rows.
-    seen : float
-        The largest share of broken rows at which a relation is found with 99 %.
-    unread : int
-        How many more independent relations there seem to be, with coefficients too long to read.
+    Relations that more than the share ``seen`` of the rows break may have been missed; ``unread``
+    more seem to hold, with coefficients too long to read.
     """
 
-    exact: list[Checked]
-    mostly: list[Checked]
+    every: list[Found]
+    mostly: list[Found]
     seen: float
-    unread: int = 0
+    unread: int
 
 
 def residue_matrix(terms: Terms, rows: NDArray[np.intp], prime: int = PRIME) -> Residues:
-    """Return the values of the terms in some rows modulo a prime, with a column for the constant.
-
-    Parameters
-    ----------
-    terms : Terms
-        The terms.
-    rows : array of int
-        The rows.
-    prime : int
-        The modulus.
-    """
+    """Return the values of the terms in some rows modulo a prime, then 1 for the constant."""
     parts = [
-        residues(column.whole_at(rows), prime) * fraction_residue(column.unit, prime) % prime
+        residues(column.whole_at(rows), prime) * _residue(column.unit, prime) % prime
         for column in terms.columns
     ]
     constant = np.full(len(rows), int(terms.constant), dtype=np.int64)
     return np.stack([*parts, constant], axis=1)
 
 
-def fraction_residue(value: Fraction, prime: int = PRIME) -> int:
-    """Return a fraction modulo a prime; 0 where the prime divides its denominator.
-
-    Parameters
-    ----------
-    value : Fraction
-        The fraction.
-    prime : int
-        The modulus.
-    """
+def _residue(value: Fraction, prime: int = PRIME) -> int:
+    """A fraction modulo a prime; 0 where the prime divides its denominator."""
     if value.denominator % prime == 0:
         return 0
     return value.numerator * pow(value.denominator, -1, prime) % prime
 
 
 def vector_of(relation: Relation, size: int) -> Residues:
-    """Return a relation as residues, the constant last.
-
-    Parameters
-    ----------
-    relation : Relation
-        The relation.
-    size : int
-        Number of terms.
-    """
+    """Return a relation between so many terms as residues, the constant last."""
     vector = np.zeros(size + 1, dtype=np.int64)
     for j, value in relation.coefficients.items():
-        vector[j] = fraction_residue(value)
-    vector[size] = fraction_residue(relation.offset)
+        vector[j] = _residue(value)
+    vector[size] = _residue(relation.offset)
     return vector
+
+
+def span_of(relations: Iterable[Relation], size: int, also: Span | None = None) -> Span:
+    """Return everything that follows from relations between so many terms, and from a span."""
+    span = Span(size + 1) if also is None else also.copy()
+    for relation in relations:
+        span.add(vector_of(relation, size))
+    return span
 
 
 def exact_relations(
     terms: Terms, rows: NDArray[np.intp], rng: np.random.Generator, known: Iterable[Relation] = ()
-) -> Found:
-    """Return the relations between terms that hold in every row, and those that nearly all obey.
+) -> ExactRelations:
+    """Return the relations that hold in every row, and those that nearly all rows obey.
 
-    Parameters
-    ----------
-    terms : Terms
-        What a relation may be about.
-    rows : array of int
-        Rows in which no term is missing.
-    rng : Generator
-        Chooses rows and columns.
-    known : iterable of Relation
-        What need not be found again.
+    No term may be missing in the rows; what follows from known relations is not found again.
     """
     size = len(terms)
-    span = Span(size + 1)
-    if not terms.constant:
-        span.add(vector_of(Relation({}, Fraction(1)), size))
-    for relation in known:
-        span.add(vector_of(relation, size))
+    span = span_of([*([] if terms.constant else [Relation({}, Fraction(1))]), *known], size)
     wanted = size + 1 + MARGIN
     draws = next((count for most, count in DRAWS if size <= most), FEWEST_DRAWS)
     draws = 1 if len(rows) <= wanted else draws
-    found: list[Checked] = []
-    broken: list[Checked] = []
+    every: list[Found] = []
+    broken: list[Found] = []
     space: Residues | None = None
     different = 0
     for _ in range(draws):
@@ -154,25 +120,25 @@ def exact_relations(
         drawn = null_space(matrix)
         if space is None:
             different = len(sample)
-            space, found, broken = _refined(terms, drawn, sample, rng, span)
+            space, every, broken = _refined(terms, drawn, sample, rng, span)
         elif len(drawn) > len(space):
-            told = [*found, *(one for one in broken if _few_misses(one))]
-            broken += _broken(terms, drawn, sample, rng, told)
+            told = [*every, *(one for one in broken if _few_misses(one))]
+            known_here = span_of([one.relation for one in told], size)
+            found = short_relations(terms, drawn, sample, rng, known_here)
+            broken += [check(relation, terms) for relation in found]
     seen = 0.0 if draws == 1 else 1 - (1 - 0.01 ** (1 / draws)) ** (1 / wanted)
-    mostly = _mostly(terms, broken, found, span)
+    mostly = _mostly(terms, broken, every, span)
     unread = 0
     if space is not None and different >= wanted - MARGIN // 2:
-        unread = _unread(terms, rows, space, [*found, *mostly], span)
-    return Found(found, mostly, seen, unread)
+        unread = _unread(terms, rows, space, [*every, *mostly], span)
+    return ExactRelations(every, mostly, seen, unread)
 
 
 def _unread(
-    terms: Terms, rows: NDArray[np.intp], space: Residues, found: list[Checked], known: Span
+    terms: Terms, rows: NDArray[np.intp], space: Residues, found: list[Found], known: Span
 ) -> int:
     """How much of a space holds in many rows and is not among the relations that were read."""
-    span = known.copy()
-    for one in found:
-        span.add(vector_of(one.relation, len(terms)))
+    span = span_of([one.relation for one in found], len(terms), known)
     left = [vector for vector in space if span.rest(vector).any()]
     if not left:
         return 0
@@ -183,68 +149,47 @@ def _unread(
 
 def _refined(
     terms: Terms, space: Residues, sample: NDArray[np.intp], rng: np.random.Generator, known: Span
-) -> tuple[Residues, list[Checked], list[Checked]]:
+) -> tuple[Residues, list[Found], list[Found]]:
     """Narrow a space of conjectures until all of it holds in every row."""
-    broken: list[Checked] = []
+    broken: list[Found] = []
     for _ in range(REFINEMENTS):
         checked = [check(r, terms) for r in short_relations(terms, space, sample, rng, known)]
         failed = [one for one in checked if not one.exact]
         broken += failed
         if not failed:
-            return space, checked, broken
-        wrong = np.unique([row for one in failed for row, _ in _wrong_rows(one, terms)])
-        rows = residue_matrix(terms, wrong.astype(np.intp))
+            break
+        wrong = np.unique(np.concatenate([_wrong_rows(one, terms) for one in failed]))
         # combinations of the space that also hold in those rows
-        kept = null_space(product(rows, space.T))
+        kept = null_space(product(residue_matrix(terms, wrong), space.T))
         if len(kept) == len(space):
-            return space, [one for one in checked if one.exact], broken
+            break
         space = product(kept, space)
         sample = np.union1d(sample, wrong)
     return space, [one for one in checked if one.exact], broken
 
 
-def _wrong_rows(one: Checked, terms: Terms) -> list[tuple[int, Fraction]]:
+def _wrong_rows(one: Found, terms: Terms) -> NDArray[np.intp]:
     """Some rows that break a relation, also by less than rounding."""
     if one.worst:
-        return list(one.worst)
-    missing = np.any([terms.columns[j].missing for j in one.relation.coefficients], axis=0)
-    there = np.flatnonzero(~missing)
-    left, common = residual(one.relation, terms, there)
-    return [(int(there[i]), Fraction(int(left[i]), common)) for i in np.flatnonzero(left)[:5]]
+        return np.array([row for row, _ in one.worst], dtype=np.intp)
+    there = terms.complete(one.relation.coefficients)
+    left, _ = residual(one.relation, terms, there)
+    return there[np.flatnonzero(left)[:SHOWN]]
 
 
-def _broken(
-    terms: Terms,
-    space: Residues,
-    sample: NDArray[np.intp],
-    rng: np.random.Generator,
-    found: list[Checked],
-) -> list[Checked]:
-    span = Span(len(terms) + 1)
-    for one in found:
-        span.add(vector_of(one.relation, len(terms)))
-    return [check(r, terms) for r in short_relations(terms, space, sample, rng, span)]
-
-
-def _mostly(
-    terms: Terms, broken: list[Checked], found: list[Checked], known: Span
-) -> list[Checked]:
+def _mostly(terms: Terms, broken: list[Found], every: list[Found], known: Span) -> list[Found]:
     """Independent relations that few rows break, those with the fewest such rows first."""
     size = len(terms)
     few = [one for one in broken if _few_misses(one)]
     if not few:
         return []
-    span = known.copy()
-    for one in found:
-        span.add(vector_of(one.relation, size))
-    for relation in _nearly_constant(terms):
-        # "a = c in 98 % of the rows" says no more than "b = 0" there when a + b = c
-        span.add(vector_of(relation, size))
+    # "a = c in 98 % of the rows" says no more than "b = 0" there when a + b = c
+    span = span_of([*(one.relation for one in every), *_nearly_constant(terms)], size, known)
     few.sort(key=lambda one: (one.rows - one.zero, one.relation.complexity))
     return [one for one in few if span.add(vector_of(one.relation, size))]
 
 
-def _few_misses(one: Checked) -> bool:
+def _few_misses(one: Found) -> bool:
     return one.rows - one.zero <= max(1, MOST_MISSES * one.rows)
 
 
@@ -266,22 +211,10 @@ def short_relations(
 ) -> list[Relation]:
     """Return a basis of a space as relations, shortest and simplest first.
 
-    Parameters
-    ----------
-    terms : Terms
-        What they are about.
-    space : array, shape (d, n + 1)
-        A basis modulo the prime.
-    sample : array of int
-        The rows that it was found in.
-    rng : Generator
-        For the search.
-    known : Span
-        What need not be told again.
+    The space is a basis modulo the prime, of what holds in the sample of rows.
     """
-    size = len(terms)
     span = known.copy()
-    few = len(sample) <= size + MARGIN
+    few = len(sample) <= len(terms) + MARGIN
     vectors = short_vectors(space, rng, thorough=few)
     most = FEW_ROWS_PRIMES if few else MOST_PRIMES
     relations: list[Relation] = []
@@ -289,41 +222,26 @@ def short_relations(
     lengths = np.array([np.count_nonzero(vector) for vector in vectors])
     for length in np.unique(lengths):
         group = [vectors[i] for i in np.flatnonzero(lengths == length)]
-        fresh = [vector for vector in group if span.rest(vector).any()][:COMPARED]
-        known_ones = []
-        for vector in fresh:
+        lifted = []
+        for vector in [vector for vector in group if span.rest(vector).any()][:COMPARED]:
             relation = lift(vector, terms, sample, most)
             if relation is not None:
-                known_ones.append((relation, vector))
+                lifted.append((relation, vector))
                 continue
             long_ones += 1
             most = min(most, SHORT_PRIMES) if long_ones > LONG_ONES else most
-        known_ones.sort(key=lambda pair: (pair[0].digits, _spread(pair[0])))
-        relations += [relation for relation, vector in known_ones if span.add(vector)]
+        # total and parts usually stand together
+        lifted.sort(key=lambda pair: (pair[0].digits, pair[0].support[-1] - pair[0].support[0]))
+        relations += [relation for relation, vector in lifted if span.add(vector)]
     return relations
-
-
-def _spread(relation: Relation) -> int:
-    """Total and parts usually stand together."""
-    support = relation.support
-    return support[-1] - support[0] if support else 0
 
 
 def lift(
     vector: Residues, terms: Terms, sample: NDArray[np.intp], most: int = MOST_PRIMES
 ) -> Relation | None:
-    """Return the rational relation behind residues, or None if it is too long.
+    """Return the rational relation behind residues, verified in a sample; None if it is too long.
 
-    Parameters
-    ----------
-    vector : array, shape (n + 1,)
-        Residues modulo the first prime; the constant comes last.
-    terms : Terms
-        What it is about.
-    sample : array of int
-        Rows in which it holds; it is verified there.
-    most : int
-        Primes after which it is too long.
+    The residues are modulo the first prime, the constant last; ``most`` primes are tried.
     """
     support = np.flatnonzero(vector)
     size = len(terms)

@@ -47,7 +47,7 @@ def forgotten_equations(manifold: AffineManifold, data: Any, seed: int = 0) -> t
     >>> forgotten_equations(M, {"a": a, "b": b, "total": a + b, "copy": b})
     ('copy = b',)
     """
-    from affinedp.relations.written import quoted, written_equation
+    from affinedp.relations.writing import quoted, written_equation
 
     relations, columns = _forgotten(manifold, data, seed)
     names = [quoted(name) for name in columns]
@@ -58,8 +58,8 @@ def _forgotten(
     manifold: AffineManifold, data: Any, seed: int
 ) -> tuple[list[Relation], tuple[str, ...]]:
     """The relations that data obeys and a manifold does not know, and their columns."""
-    from affinedp.relations.columns import exact_table
-    from affinedp.relations.relation import Relation, Terms
+    from affinedp.relations.exact_table import exact_table
+    from affinedp.relations.relation import Relation
     from affinedp.relations.within import search_within
 
     named = isinstance(data, np.ndarray | list | tuple)
@@ -70,7 +70,7 @@ def _forgotten(
             "check_against has no column of numbers that is an entry of the manifold: its entries "
             f"are {', '.join(manifold.names[:8])}"
         )
-    terms = Terms(table.names, table.columns).subset(chosen)
+    terms = table.terms.subset(chosen)
     place = {name: j for j, name in enumerate(terms.names)}
     known = []
     for row, offset in _rows(manifold):
@@ -94,15 +94,7 @@ def _rows(manifold: AffineManifold) -> list[tuple[dict[int, Fraction], Fraction]
 
 
 def warn_of_forgotten(manifold: AffineManifold, data: Any) -> None:
-    """Warn if data obeys equations that were not given; nothing else happens.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The equations that were given.
-    data : DataFrame, mapping of columns, array, or None
-        Private data; None asks for nothing.
-    """
+    """Warn if private data obeys equations that were not given; None asks for nothing."""
     if data is None:
         return
     found, names = _forgotten(manifold, data, 0)

@@ -15,11 +15,18 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.relations.exact import MARGIN, MOST_MISSES, vector_of
+from affinedp.relations.exact import MARGIN, span_of
 from affinedp.relations.numbers import Numbers
-from affinedp.relations.relation import FITS, Checked, Relation, Terms, bits, check
-from affinedp.relations.simplest import simplest
-from affinedp.relations.sparse import Span
+from affinedp.relations.relation import (
+    FITS,
+    MOST_MISSES,
+    Found,
+    Relation,
+    Terms,
+    bits,
+    check,
+)
+from affinedp.relations.writing import simplest
 
 FloatArray = NDArray[np.float64]
 
@@ -64,33 +71,19 @@ def nearly_relations(
     rows: NDArray[np.intp],
     rng: np.random.Generator,
     known: Iterable[Relation],
-) -> tuple[list[Checked], int]:
+) -> tuple[list[Found], int]:
     """Return further relations, which rounding or the last digits of doubles break.
 
-    Beside them, in how many more directions the table seems to vary by no more than rounding.
-
-    Parameters
-    ----------
-    terms : Terms
-        What a relation may be about.
-    rows : array of int
-        Rows in which no term is missing.
-    rng : Generator
-        Chooses rows and columns.
-    known : iterable of Relation
-        The exact ones, which need not be found again.
+    Beside them, in how many more directions the table seems to vary by no more than rounding.  No
+    term may be missing in the rows; known relations are not found again.
     """
-    size = len(terms)
     known = list(known)
     usable = _usable(terms, rows)
     if len(usable) < 2 or len(rows) < enough_rows(len(usable)):
         return [], 0
-    inside = Span(size + 1)
-    for relation in known:
-        if set(relation.support) <= set(usable):
-            inside.add(vector_of(relation, size))
-    pool: dict[tuple[object, ...], Checked] = {}
-    found: list[Checked] = []
+    inside = span_of([one for one in known if set(one.support) <= set(usable)], len(terms))
+    pool: dict[tuple[object, ...], Found] = {}
+    found: list[Found] = []
     quiet = 0
     for draw in range(DRAWS):
         # many rows tell small coefficients, few rows leave out one that is wrong
@@ -116,7 +109,7 @@ def nearly_relations(
     return _shortened(found, terms, known), max(0, quiet - len(inside) - len(found))
 
 
-def _shortened(found: list[Checked], terms: Terms, known: list[Relation]) -> list[Checked]:
+def _shortened(found: list[Found], terms: Terms, known: list[Relation]) -> list[Found]:
     """Subtract what is known where that makes a relation shorter and rows obey it as well."""
     out = list(found)
     for i, one in enumerate(out):
@@ -127,7 +120,7 @@ def _shortened(found: list[Checked], terms: Terms, known: list[Relation]) -> lis
         if relation is one.relation:
             continue
         again = check(relation.scaled(), terms)
-        if again.rows - again.within <= one.rows - one.within:
+        if again.missed <= one.missed:
             out[i] = again
     return out
 
@@ -151,13 +144,7 @@ def _shorter(relation: Relation, other: Relation) -> Relation:
 
 
 def enough_rows(terms: int) -> int:
-    """Return how many rows a search for rounded relations needs.
-
-    Parameters
-    ----------
-    terms : int
-        Number of terms.
-    """
+    """Return how many rows a search for rounded relations between so many terms needs."""
     return ROWS_PER_TERM * terms + 20
 
 
@@ -313,13 +300,13 @@ def _least_squares(matrix: FloatArray, y: FloatArray) -> tuple[FloatArray, Float
     return coefficients / scale[:, None], np.outer(inverse / scale, spread), spread
 
 
-def _independent(found: Iterable[Checked], terms: Terms, known: list[Relation]) -> list[Checked]:
+def _independent(found: Iterable[Found], terms: Terms, known: list[Relation]) -> list[Found]:
     """The shortest independent relations, those that no row breaks beyond rounding first."""
     apart = _Apart([terms.resolution(j) for j in range(len(terms))])
     for relation in known:
         apart.add(relation)
-    few = [one for one in found if one.rows - one.within <= max(1, MOST_MISSES * one.rows)]
-    few.sort(key=lambda one: (one.rows - one.within, one.relation.complexity))
+    few = [one for one in found if one.missed <= max(1, MOST_MISSES * one.rows)]
+    few.sort(key=lambda one: (one.missed, one.relation.complexity))
     return [one for one in few if apart.add(one.relation)]
 
 

@@ -75,13 +75,7 @@ class Numbers:
         return self.whole_at(slice(None))
 
     def whole_at(self, rows: Any) -> Whole:
-        """Return the whole numbers of some rows.
-
-        Parameters
-        ----------
-        rows : array of int or slice
-            Which rows.
-        """
+        """Return the whole numbers of some rows."""
         if self.source.dtype.kind != "f":
             return np.asarray(self.source[rows])
         if isinstance(rows, slice) and rows == slice(None) and "whole" in self.__dict__:
@@ -94,13 +88,7 @@ class Numbers:
         )
 
     def take(self, rows: NDArray[np.intp]) -> Numbers:
-        """Return the numbers of some rows, in the same unit.
-
-        Parameters
-        ----------
-        rows : array of int
-            Which rows.
-        """
+        """Return the numbers of some rows, in the same unit."""
         return replace(self, missing=self.missing[rows], source=self.source[rows])
 
     @cached_property
@@ -137,18 +125,7 @@ class Numbers:
 
 
 def read_numbers(values: Any, missing: NDArray[np.bool_] | None = None) -> Numbers | str:
-    """Read one column, or say in a few words why it holds no numbers.
-
-    Parameters
-    ----------
-    values : array
-        Of any dtype; objects may be integers, Fractions, Decimals, floats, texts and None.
-    missing : bool array, optional
-        Where there is no value, whatever stands there.
-
-    Returns
-    -------
-    Numbers or str
+    """Read one column of any dtype, or say in a few words why it holds no numbers.
 
     Examples
     --------
@@ -335,11 +312,6 @@ def _from_objects(array: NDArray[Any], missing: NDArray[np.bool_]) -> Numbers | 
 
 def text_number(text: str) -> Fraction | bool | None:
     """Read a number that was written as text; None if missing, False if it is no number.
-
-    Parameters
-    ----------
-    text : str
-        Such as ``"1,234.5"`` or ``"12 %"``.  Codes such as ``"007"`` are no numbers.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,19 +14,17 @@ from numpy.typing import NDArray
 from affinedp.relations.numbers import Numbers, Whole
 
 FITS = 2**62
+# Rows beyond rounding that are kept.
+SHOWN = 5
+# Rounding breaks more rows than this share of them: so few were mistyped.
+MISTYPED = 0.02
+# Rows that may break a relation which is still told.
+MOST_MISSES = 0.05
 
 
 @dataclass(frozen=True)
 class Relation:
-    """``Σ coefficients[j] x[j] + offset = 0``.
-
-    Attributes
-    ----------
-    coefficients : mapping of int to Fraction
-        By term; none is zero.
-    offset : Fraction
-        The constant.
-    """
+    """``Σ coefficients[j] x[j] + offset = 0``; no coefficient is zero."""
 
     coefficients: Mapping[int, Fraction]
     offset: Fraction = Fraction(0)
@@ -45,29 +43,32 @@ class Relation:
     def digits(self) -> float:
         """Binary digits of the coefficients beyond ±1, scaled to be the least."""
         values = [*self.coefficients.values()]
-        best = min(
-            sum(bits(value / unit) for value in values) for unit in {abs(value) for value in values}
-        )
+        best = min(self._bits_over(unit) for unit in {abs(value) for value in values})
         return best + (bits(self.offset / max(map(abs, values))) if self.offset else 0.0)
 
     def scaled(self) -> Relation:
         """Return the same relation with the coefficients that are shortest to write."""
-        values = [*self.coefficients.values()]
         unit = min(
-            sorted({abs(value) for value in values}),
-            key=lambda u: sum(bits(value / u) for value in values),
+            sorted({abs(value) for value in self.coefficients.values()}), key=self._bits_over
         )
         return Relation({j: c / unit for j, c in self.coefficients.items()}, self.offset / unit)
 
+    def _bits_over(self, unit: Fraction) -> float:
+        return sum(bits(value / unit) for value in self.coefficients.values())
+
+    def moved(self, place: Mapping[int, int]) -> Relation:
+        """Return the same relation where every term has another place."""
+        return Relation({place[j]: c for j, c in self.coefficients.items()}, self.offset)
+
+
+def inside(known: Iterable[Relation], chosen: Sequence[int]) -> list[Relation]:
+    """Return the relations between chosen terms alone, in their own counting."""
+    place = {j: i for i, j in enumerate(chosen)}
+    return [one.moved(place) for one in known if set(one.coefficients) <= set(place)]
+
 
 def bits(value: Fraction) -> float:
-    """Return binary digits beyond those of ±1, in a decimal or a quotient, whichever is shorter.
-
-    Parameters
-    ----------
-    value : Fraction
-        A coefficient; not 0.
-    """
+    """Return binary digits beyond those of ±1, in a decimal or a quotient, whichever is shorter."""
     numerator, denominator = abs(value.numerator), value.denominator
     quotient = math.log2(numerator) + math.log2(denominator)
     rest, tens = denominator, 0
@@ -84,14 +85,7 @@ def bits(value: Fraction) -> float:
 class Terms:
     """What a relation may be about: columns, or columns a row earlier, or sums of groups.
 
-    Attributes
-    ----------
-    names : tuple of str
-        One per term.
-    columns : tuple of Numbers
-        One per term, all of the same length.
-    constant : bool
-        Whether a relation may have a constant.
+    ``constant`` says whether a relation may have one.
     """
 
     names: tuple[str, ...]
@@ -106,19 +100,12 @@ class Terms:
     def __len__(self) -> int:
         return len(self.columns)
 
-    @cached_property
-    def missing(self) -> NDArray[np.bool_]:
-        """Where a number is missing, rows by terms."""
-        return np.stack([column.missing for column in self.columns], axis=1)
+    def complete(self, chosen: Iterable[int]) -> NDArray[np.intp]:
+        """Return the rows in which none of the chosen terms is missing."""
+        return np.flatnonzero(~np.any([self.columns[j].missing for j in chosen], axis=0))
 
     def subset(self, chosen: Sequence[int]) -> Terms:
-        """Return some of the terms.
-
-        Parameters
-        ----------
-        chosen : sequence of int
-            Which, in this order.
-        """
+        """Return some of the terms, in this order."""
         return Terms(
             tuple(self.names[j] for j in chosen),
             tuple(self.columns[j] for j in chosen),
@@ -126,13 +113,7 @@ class Terms:
         )
 
     def resolution(self, j: int) -> Fraction:
-        """Return how finely the numbers of a term are given.
-
-        Parameters
-        ----------
-        j : int
-            The term.
-        """
+        """Return how finely the numbers of a term are given."""
         column = self.columns[j]
         if column.written:
             return column.unit
@@ -140,8 +121,8 @@ class Terms:
 
 
 @dataclass(frozen=True, eq=False)
-class Checked:
-    """A relation and how the rows obey it.
+class Found:
+    """A relation, how the rows obey it, and how likely that is by chance.
 
     Attributes
     ----------
@@ -149,51 +130,40 @@ class Checked:
         The relation.
     rows : int
         The rows that could be checked: all of its terms are there.
-    zero : int
-        The rows that obey it exactly.
-    within : int
-        The rows that obey it up to the rounding of the numbers.
-    largest_miss : Fraction
-        The largest miss, in the units of the relation.
-    rounding : Fraction
-        What rounding alone can explain.
+    zero, within : int
+        The rows that obey it exactly, and up to the rounding of the numbers.
+    largest_miss, rounding : Fraction
+        The largest miss, in the units of the relation, and what rounding alone can explain.
     worst : tuple of (int, Fraction)
         Rows beyond rounding and their misses, the largest first.
+    log10_chance : float
+        Decimal logarithm of how many such relations chance gives: an upper bound.
     """
 
     relation: Relation
     rows: int
     zero: int
     within: int
-    largest_miss: Fraction
-    rounding: Fraction
-    worst: tuple[tuple[int, Fraction], ...]
+    largest_miss: Fraction = Fraction(0)
+    rounding: Fraction = Fraction(0)
+    worst: tuple[tuple[int, Fraction], ...] = ()
+    log10_chance: float = 0.0
 
     @property
     def exact(self) -> bool:
         """Whether every row obeys the relation exactly."""
         return self.zero == self.rows
 
-
-SHOWN = 5
-# Rounding breaks more rows than this share of them: so few were mistyped.
-MISTYPED = 0.02
+    @property
+    def missed(self) -> int:
+        """The rows that break the relation by more than rounding."""
+        return self.rows - self.within
 
 
 def residual(
     relation: Relation, terms: Terms, rows: NDArray[np.intp] | None = None
 ) -> tuple[Whole, int]:
-    """Return what is left of the relation in each row, as whole numbers over one denominator.
-
-    Parameters
-    ----------
-    relation : Relation
-        The relation.
-    terms : Terms
-        What it is about.
-    rows : array of int, optional
-        Only these rows.
-    """
+    """Return what is left of a relation in each row, as whole numbers over one denominator."""
     scaled = {j: c * terms.columns[j].unit for j, c in relation.coefficients.items()}
     common = math.lcm(*(c.denominator for c in scaled.values()), relation.offset.denominator)
     factors = {j: int(c * common) for j, c in scaled.items()}
@@ -208,29 +178,21 @@ def residual(
     return total, common
 
 
-def check(relation: Relation, terms: Terms) -> Checked:
-    """Verify a relation on every row, in whole numbers.
-
-    Parameters
-    ----------
-    relation : Relation
-        The relation.
-    terms : Terms
-        What it is about.
-    """
-    support = list(relation.support)
-    there = np.flatnonzero(~np.any([terms.columns[j].missing for j in support], axis=0))
+def check(relation: Relation, terms: Terms) -> Found:
+    """Verify a relation on every row, in whole numbers."""
+    there = terms.complete(relation.support)
     left, common = residual(relation, terms, None if len(there) == terms.rows else there)
     rounding = sum(
         (abs(c) * terms.resolution(j) / 2 for j, c in relation.coefficients.items()), Fraction(0)
     )
     size = np.abs(left)
     missed = int(np.count_nonzero(size))
-    if missed <= MISTYPED * len(there) and all(terms.columns[j].written for j in support):
+    written = all(terms.columns[j].written for j in relation.support)
+    if missed <= MISTYPED * len(there) and written:
         rounding = Fraction(0)
     beyond = np.flatnonzero(size > math.floor(rounding * common))
     order = beyond[np.argsort(-size[beyond], kind="stable")[:SHOWN]]
-    return Checked(
+    return Found(
         relation,
         len(there),
         len(there) - missed,

@@ -1,4 +1,4 @@
-"""What a column says beyond steady movement: trends, seasons and curves agree by habit.
+"""What a column says beyond steady movement: trends, waves and curves agree by habit.
 
 Two lines, rounded, obey an equation up to rounding whatever they are about, and rows of a table of
 trends are sums of one another.  So a row is evidence only by the part of its number that the rows
@@ -27,7 +27,6 @@ FEW_MOVE = 1.3
 # Weights of the rows before and after, which foretell lines, and cubic curves.
 AROUND = ((0.5,), (4 / 6, -1 / 6))
 POWERS = 4
-PERIODS = (4, 7, 12, 24, 52)
 # Rows for each number that is fitted.
 ROWS_PER_FIT = 3
 # Longer columns are looked at in part, and in full only where that says little.
@@ -42,16 +41,9 @@ def log10_beyond_steady(
 ) -> float:
     """Return log10 of how many numbers a row tells apart, of those that its neighbours leave.
 
-    Parameters
-    ----------
-    whole : array of int
-        A column, in units, in the order of its rows.
-    width : float
-        How many neighbouring numbers count as the same.
-    enough : float
-        More than this need not be known.
-    missed : int
-        So many rows, those that say most, count for nothing.
+    ``whole`` is a column in units, in the order of its rows; ``width`` neighbouring numbers count
+    as the same; more than ``enough`` need not be known; ``missed`` rows, those that say most, count
+    for nothing.
 
     Examples
     --------
@@ -107,13 +99,7 @@ def _told(left: FloatArray, width: float, missed: int) -> float:
 
 
 def remainders(values: FloatArray) -> list[FloatArray]:
-    """Return what several kinds of steady movement leave of a column, as large as noise would be.
-
-    Parameters
-    ----------
-    values : array
-        The column in the order of its rows.
-    """
+    """Return what kinds of steady movement leave of a column, as large as noise would be."""
     rows = len(values)
     out = [values - values.mean()]
     for weights in AROUND:
@@ -129,17 +115,12 @@ def remainders(values: FloatArray) -> list[FloatArray]:
 
 
 def _regressions(values: FloatArray, rows_per_fit: int) -> Iterator[tuple[slice, FloatArray]]:
-    """Rows, and what curves, seasons and waves leave of them."""
+    """Rows, and what curves and waves leave of them."""
     rows = len(values)
     time = np.linspace(-1.0, 1.0, rows)
-    fits = [np.vander(time, power + 1) for power in range(1, POWERS)]
-    for period in PERIODS:
-        if rows >= rows_per_fit * (period + 1):
-            season = np.equal.outer(np.arange(rows) % period, np.arange(period)).astype(float)
-            fits.append(np.column_stack([season, time]))
-    for fit in fits:
-        if rows >= rows_per_fit * fit.shape[1]:
-            yield slice(0, rows), _left(fit, values)
+    for power in range(1, POWERS):
+        if rows >= rows_per_fit * (power + 1):
+            yield slice(0, rows), _left(np.vander(time, power + 1), values)
     inner = slice(2, rows - 2)
     if rows - 4 >= rows_per_fit * 4:
         # one or two waves of any length
@@ -163,11 +144,6 @@ def _left(fit: FloatArray, values: FloatArray) -> FloatArray:
 
 def least_surprises(whole: NDArray[np.generic]) -> FloatArray:
     """Return how far each number is from what the numbers around it foretell, at least.
-
-    Parameters
-    ----------
-    whole : array of int
-        A column, in units, in the order of its rows.
 
     Examples
     --------

@@ -7,7 +7,7 @@ rows are complete; what was not looked at is said.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from affinedp.relations.chance import log10_chance
 from affinedp.relations.exact import (
     MARGIN,
-    MOST_MISSES,
     exact_relations,
     lift,
     residue_matrix,
+    span_of,
     vector_of,
 )
 from affinedp.relations.modular import PRIME, null_space
 from affinedp.relations.nearly import enough_rows, nearly_relations
-from affinedp.relations.relation import Checked, Relation, Terms, check
-from affinedp.relations.sparse import Span, inverse
+from affinedp.relations.relation import MOST_MISSES, Found, Relation, Terms, check, inside
+from affinedp.relations.sparse import inverse
 
 # Columns that are looked at together.
 BLOCK = 600
@@ -45,119 +45,81 @@ DOUBTFUL_DIGITS = 12.0
 
 @dataclass(eq=False)
 class Search:
-    """What was found between terms, and what was not looked at.
+    """Relations that were found, those that may be chance, and what was not looked at."""
 
-    Attributes
-    ----------
-    found : list of (Checked, float)
-        Relations, each with log10 of its chance.
-    doubtful : list of (Checked, float)
-        Relations that hold and may be chance.
-    notes : list of str
-        What was not looked at, and why.
-    """
-
-    found: list[tuple[Checked, float]] = field(default_factory=list)
-    doubtful: list[tuple[Checked, float]] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    doubtful: list[Found] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def relations(self) -> list[Relation]:
         """The relations that were found."""
-        return [one.relation for one, _ in self.found]
+        return [one.relation for one in self.found]
+
+    def note(self, text: str) -> None:
+        """Say once what was not looked at."""
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 def search_within(
-    terms: Terms,
-    rng: np.random.Generator,
-    limit: float,
-    known: Sequence[Relation] = (),
-    tried: int | None = None,
+    terms: Terms, rng: np.random.Generator, limit: float, known: Sequence[Relation] = ()
 ) -> Search:
-    """Return the relations between terms.
+    """Return the relations between terms; those likelier than ``10**limit`` are doubtful.
 
-    Parameters
-    ----------
-    terms : Terms
-        Columns, or columns of two times.
-    rng : Generator
-        Chooses rows and columns.
-    limit : float
-        log10 of the chance beyond which a relation is doubtful.
-    known : sequence of Relation
-        What need not be found again.
-    tried : int, optional
-        How many terms there were to choose from, for the chance.
+    What follows from known relations is not found again.
 
     Examples
     --------
-    >>> from affinedp.relations.columns import exact_table
+    >>> from affinedp.relations.exact_table import exact_table
     >>> rng = np.random.default_rng(0)
     >>> a, b = rng.integers(0, 100, (2, 40))
     >>> table = exact_table({"a": a, "b": b, "c": 3 * a - b, "d": np.full(40, 7)})
-    >>> found = search_within(Terms(table.names, table.columns), rng, -4.0)
-    >>> [dict(one.relation.coefficients) for one, _ in found.found]
+    >>> found = search_within(table.terms, rng, -4.0)
+    >>> [dict(one.coefficients) for one in found.relations]
     [{3: Fraction(1, 1)}, {0: Fraction(3, 1), 1: Fraction(-1, 1), 2: Fraction(-1, 1)}]
     """
     out = Search()
     size = len(terms)
-    candidates: list[Checked] = []
-    given = Span(size + 1)
-    for relation in known:
-        given.add(vector_of(relation, size))
+    span = span_of(known, size)
+    candidates: list[Found] = []
     left = list(range(size))
     if terms.constant:
         easy = [*_constants(terms), *_pairs(terms)]
-        easy = [one for one in easy if given.rest(vector_of(one.relation, size)).any()]
-        candidates += easy
-        done = {one.relation.support[-1] for one in easy}
+        candidates = [one for one in easy if span.rest(vector_of(one.relation, size)).any()]
+        done = {one.relation.support[-1] for one in candidates}
         left = [j for j in left if j not in done]
-    for columns, rows in _views(terms, left, out.notes):
-        for block in _blocks(columns, len(rows), out.notes):
-            part = terms.subset(block)
-            inside = _inside([*known, *_told(candidates)], block)
-            candidates += [
-                _outside(one, block) for one in _search_block(part, rows, rng, inside, out.notes)
-            ]
+
+    def look(chosen: list[int], rows: NDArray[np.intp], thorough: bool) -> None:
+        here = inside([*known, *(one.relation for one in candidates)], chosen)
+        part = terms.subset(chosen)
+        if thorough:
+            found = _search_block(part, rows, rng, here, out)
+        else:
+            exact = exact_relations(part, rows, rng, here)
+            found = [*exact.every, *exact.mostly]
+        place = dict(enumerate(chosen))
+        candidates.extend(replace(one, relation=one.relation.moved(place)) for one in found)
+
+    for columns, rows in _views(terms, left, out):
+        for block in _blocks(columns, len(rows), out):
+            look(block, rows, thorough=True)
         if 2 * WINDOW < len(columns) <= BLOCK:
-            candidates += _in_windows(terms, columns, rows, rng, [*known, *_told(candidates)])
-    span = given
-    for one in sorted(candidates, key=_rank):
+            # relations between neighbours that more rows break: few columns need few rows
+            for start in range(0, len(columns) - WINDOW // 2, WINDOW // 2):
+                look(columns[start : start + WINDOW], rows, thorough=False)
+    # exact ones first, then those that fewest rows break, then the shortest
+    candidates.sort(key=lambda one: (not one.exact, one.missed, one.relation.complexity))
+    for one in candidates:
         if not span.add(vector_of(one.relation, size)):
             continue
-        chance = log10_chance(one, terms, tried)
+        chance = log10_chance(one, terms)
         fixed = len(one.relation.coefficients) == 1 and one.rows >= ROWS_OF_A_CONSTANT
         if chance <= limit or fixed:
-            out.found.append((one, chance))
+            out.found.append(replace(one, log10_chance=chance))
         elif one.relation.digits <= DOUBTFUL_DIGITS:
-            out.doubtful.append((one, chance))
+            out.doubtful.append(replace(one, log10_chance=chance))
     return out
-
-
-def _told(candidates: Sequence[Checked]) -> list[Relation]:
-    return [one.relation for one in candidates]
-
-
-def _in_windows(
-    terms: Terms,
-    columns: list[int],
-    rows: NDArray[np.intp],
-    rng: np.random.Generator,
-    known: list[Relation],
-) -> list[Checked]:
-    """Relations between neighbours that more rows break: few columns need few rows to be seen."""
-    out: list[Checked] = []
-    for start in range(0, len(columns) - WINDOW // 2, WINDOW // 2):
-        window = columns[start : start + WINDOW]
-        inside = _inside([*known, *_told(out)], window)
-        found = exact_relations(terms.subset(window), rows, rng, inside)
-        out += [_outside(one, window) for one in [*found.exact, *found.mostly]]
-    return out
-
-
-def _rank(one: Checked) -> tuple[int, float, tuple[int, float]]:
-    """Exact ones first, then those that fewest rows break, then the shortest."""
-    return (0 if one.exact else 1, one.rows - max(one.zero, one.within), one.relation.complexity)
 
 
 def _search_block(
@@ -165,81 +127,44 @@ def _search_block(
     rows: NDArray[np.intp],
     rng: np.random.Generator,
     known: list[Relation],
-    notes: list[str],
-) -> list[Checked]:
-    found = exact_relations(terms, rows, rng, known)
-    out = [*found.exact, *found.mostly]
-    if found.seen and terms.constant:
-        seen = min(found.seen, MOST_MISSES)
-        note(notes, f"equations that more than {seen:.1%} of the rows break may have been missed")
-    if found.unread:
-        note(
-            notes,
-            f"{found.unread} more equation{'s' * (found.unread > 1)} between {_between(terms)} "
-            "hold, with coefficients too long to be read",
+    out: Search,
+) -> list[Found]:
+    """Exact relations, then rounded ones, between some columns."""
+    exact = exact_relations(terms, rows, rng, known)
+    found = [*exact.every, *exact.mostly]
+    between = f"between the {len(terms)} columns from {terms.names[0]} to {terms.names[-1]}"
+    if exact.seen and terms.constant:
+        seen = min(exact.seen, MOST_MISSES)
+        out.note(f"equations that more than {seen:.1%} of the rows break may have been missed")
+    if exact.unread:
+        out.note(
+            f"{_more(exact.unread)} {between} hold, with coefficients too long to be read",
         )
-    if len(rows) >= enough_rows(len(terms)):
-        nearly, unread = nearly_relations(
-            terms, rows, rng, [*known, *(one.relation for one in out)]
-        )
-        out += nearly
-        if unread > found.unread:
-            note(
-                notes,
-                f"{unread} more equation{'s' * (unread > 1)} between {_between(terms)} may hold "
-                "up to rounding, with coefficients that are not simple",
-            )
-    else:
-        note(
-            notes,
+    needed = enough_rows(len(terms))
+    if len(rows) < needed:
+        out.note(
             f"rounded relations: not looked for, {len(rows)} complete rows are too few for "
-            f"{len(terms)} columns ({enough_rows(len(terms))} are needed)",
+            f"{len(terms)} columns ({needed} are needed)",
         )
-    return out
+        return found
+    told = [*known, *(one.relation for one in found)]
+    nearly, unread = nearly_relations(terms, rows, rng, told)
+    if unread > exact.unread:
+        out.note(
+            f"{_more(unread)} {between} may hold up to rounding, with coefficients that are not "
+            "simple",
+        )
+    return [*found, *nearly]
 
 
-def _between(terms: Terms) -> str:
-    first, last = terms.names[0], terms.names[-1]
-    return f"the {len(terms)} columns from {first} to {last}"
-
-
-def note(notes: list[str], text: str) -> None:
-    """Add a note once.
-
-    Parameters
-    ----------
-    notes : list of str
-        The notes so far.
-    text : str
-        The note.
-    """
-    if text not in notes:
-        notes.append(text)
-
-
-def _inside(known: Sequence[Relation], block: Sequence[int]) -> list[Relation]:
-    """Known relations that lie in a block, in its own counting."""
-    place = {j: i for i, j in enumerate(block)}
-    return [
-        Relation({place[j]: value for j, value in one.coefficients.items()}, one.offset)
-        for one in known
-        if set(one.coefficients) <= set(place)
-    ]
-
-
-def _outside(one: Checked, block: Sequence[int]) -> Checked:
-    relation = Relation(
-        {block[j]: value for j, value in one.relation.coefficients.items()}, one.relation.offset
-    )
-    return Checked(
-        relation, one.rows, one.zero, one.within, one.largest_miss, one.rounding, one.worst
-    )
+def _more(count: int) -> str:
+    return f"{count} more equation{'s' * (count > 1)}"
 
 
 # ---------------------------------------------------------------------- what is easy to see
 
 
-def _constants(terms: Terms) -> Iterator[Checked]:
+def _constants(terms: Terms) -> Iterator[Found]:
     """Columns with one value."""
     for j, column in enumerate(terms.columns):
         there = np.flatnonzero(~column.missing)
@@ -249,7 +174,7 @@ def _constants(terms: Terms) -> Iterator[Checked]:
             yield check(Relation({j: Fraction(1)}, -value), terms)
 
 
-def _pairs(terms: Terms) -> Iterator[Checked]:
+def _pairs(terms: Terms) -> Iterator[Found]:
     """Columns that are copies of others, or others in another unit."""
     kinds: dict[bytes, list[int]] = {}
     for j, column in enumerate(terms.columns):
@@ -271,7 +196,7 @@ def _pairs(terms: Terms) -> Iterator[Checked]:
                 yield from _pair(terms, group[other], group[int(i)], sample)
 
 
-def _pair(terms: Terms, j: int, k: int, sample: NDArray[np.intp]) -> Iterator[Checked]:
+def _pair(terms: Terms, j: int, k: int, sample: NDArray[np.intp]) -> Iterator[Found]:
     """The relation between two columns that move alike, if all rows obey it."""
     both = terms.subset([j, k])
     space = null_space(residue_matrix(both, sample))
@@ -290,7 +215,7 @@ def _pair(terms: Terms, j: int, k: int, sample: NDArray[np.intp]) -> Iterator[Ch
 
 
 def _views(
-    terms: Terms, columns: list[int], notes: list[str]
+    terms: Terms, columns: list[int], out: Search
 ) -> Iterator[tuple[list[int], NDArray[np.intp]]]:
     """Sets of columns with enough rows in which none is missing; every column is in one."""
     missing = np.stack([terms.columns[j].missing for j in columns], axis=1) if columns else None
@@ -318,10 +243,10 @@ def _views(
             yield [columns[i] for i in sorted(chosen)], np.flatnonzero(complete)
     if waiting:
         names = ", ".join(terms.names[columns[i]] for i in sorted(waiting)[:5])
-        note(notes, f"{len(waiting)} columns with many gaps were not looked at: {names}, …")
+        out.note(f"{len(waiting)} columns with many gaps were not looked at: {names}, …")
 
 
-def _blocks(columns: list[int], rows: int, notes: list[str]) -> Iterator[list[int]]:
+def _blocks(columns: list[int], rows: int, out: Search) -> Iterator[list[int]]:
     """All columns at once, or neighbouring ones where there are too many, or too few rows."""
     room = rows - 1 - MARGIN
     if len(columns) <= min(BLOCK, max(room, 0)):
@@ -330,14 +255,12 @@ def _blocks(columns: list[int], rows: int, notes: list[str]) -> Iterator[list[in
     size = min(SMALL_BLOCK, max(room, 0)) if len(columns) > BLOCK else max(room, 0)
     if size < len(columns):
         if rows < len(columns) + 1 + MARGIN:
-            note(
-                notes,
+            out.note(
                 f"{rows} complete rows for {len(columns)} columns: chance cannot be told from law "
                 f"for equations between many columns ({len(columns) + 1 + MARGIN} rows are needed)",
             )
         if size >= 4:
-            note(
-                notes,
+            out.note(
                 f"{len(columns)} columns were looked at in blocks of {size} neighbours: equations "
                 "between columns that stand further apart are not found, unless between two",
             )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from affinedp.discovery.ask import discover
 from affinedp.discovery.costs import upward
+from affinedp.discovery.discover import discover
 from affinedp.discovery.equation import DiscoveredEquation
+from affinedp.domains.text import format_equation
 from affinedp.files.data import read_table
 from affinedp.progress import Progress
 from affinedp.studio.tied_rows import description
@@ -56,8 +57,8 @@ def discover_in(reading: Reading) -> dict[str, Any]:
     within = [one for one in found.equations if one.scope == "row" and len(one.columns) > 1]
     between = [one for one in found.equations if one.scope != "row"]
     return {
-        "equations": _shown(within),
-        "between": _shown(between),
+        "equations": [one | {"text": _without_total(found)} for one, found in _shown(within)],
+        "between": [one for one, _ in _shown(between)],
         "table": description(found, reading.epsilon, reading.delta),
         "doubtful": [one.text for one in found.doubtful[:8]],
         "together": found.cost_of_all,
@@ -68,16 +69,30 @@ def discover_in(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _shown(equations: Iterable[DiscoveredEquation]) -> list[dict[str, Any]]:
+def _without_total(one: DiscoveredEquation) -> str:
+    """The equation with all on one side: data does not say which number is a total of the others.
+
+    What the page reads as a total is what somebody wrote as one.
+    """
+    values = dict(enumerate(one.coefficients.values()))
+    return format_equation(values, one.offset, list(one.coefficients))
+
+
+def _shown(
+    equations: Iterable[DiscoveredEquation],
+) -> list[tuple[dict[str, Any], DiscoveredEquation]]:
     return [
-        {
-            "text": one.text,
-            "pattern": one.pattern,
-            "kind": one.kind,
-            "holds": one.holds,
-            "cost": one.cost,
-            "cost_text": "" if one.cost is None else upward(one.cost),
-            "note": one.cost_note,
-        }
+        (
+            {
+                "text": one.text,
+                "pattern": one.pattern,
+                "kind": one.kind,
+                "holds": one.holds,
+                "cost": one.cost,
+                "cost_text": "" if one.cost is None else upward(one.cost),
+                "note": one.cost_note,
+            },
+            one,
+        )
         for one in list(equations)[:MOST_FOUND]
     ]

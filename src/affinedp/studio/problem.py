@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,7 +159,7 @@ def known_of(question: Question) -> Known:
         adjacency = CircuitAdjacency(manifold, _mu(question, manifold))
         return Known(texts, manifold, adjacency, adjacency.words)
     description = TableDescription(
-        equations=texts,
+        **_said(texts),
         columns=manifold.names,
         epsilon=1.0,
         neighbours=question.hidden,
@@ -173,9 +174,32 @@ def known_of(question: Question) -> Known:
             raise
         raise AffineDPError(
             "these equations are no plain totals of counts, so they do not say in which numbers "
-            "one person is counted: choose Definition 4, or list the moves yourself"
+            "one person is counted: write sums as total = a + b, choose Definition 4, or list the "
+            "moves yourself"
         ) from None
     return Known(texts, manifold, found.adjacency, found.words, found.warnings)
+
+
+_NAME = r"(?:`(?:[^`]|``)*`|[^\W\d]\w*)"
+_SUM = rf"{_NAME}(?:\s*\+\s*{_NAME})+"
+_TOTAL = re.compile(rf"\s*(?:{_NAME}\s*=\s*{_SUM}|{_SUM}\s*=\s*{_NAME})\s*")
+
+
+def _said(texts: Sequence[str]) -> dict[str, Any]:
+    """Sums that are written as such, by the column that they make, and all other equations."""
+    totals: dict[str, list[list[str]]] = {}
+    others = []
+    for text in texts:
+        parsed = parse_equations([text])
+        signs = {name: parsed.coefficients[0].get(j, 0) for j, name in enumerate(parsed.names)}
+        plus = [name for name, value in signs.items() if value > 0]
+        minus = [name for name, value in signs.items() if value < 0]
+        if _TOTAL.fullmatch(text) and min(len(plus), len(minus)) == 1:
+            alone, parts = (plus, minus) if len(plus) == 1 else (minus, plus)
+            totals.setdefault(alone[0], []).append(parts)
+        else:
+            others.append(text)
+    return {"totals": totals, "equations": others}
 
 
 def levels_of(texts: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[bool]]:

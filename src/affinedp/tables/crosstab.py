@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from affinedp.errors import AffineDPError
+from affinedp.tables.description import choice
 from affinedp.tables.frames import TOTAL_WORDS, given_table
 from affinedp.tables.refusals import TableError, label_words, listed
 from affinedp.tables.row_groups import has_no_label
@@ -19,6 +20,7 @@ def from_crosstab(
     epsilon: float,
     delta: float = 0.0,
     margins: str = "private",
+    labels: Literal["public"] | None = None,
     ask: Callable[[str], str] | None = input,
     say: Callable[[str], object] = print,
     **others: Any,
@@ -29,14 +31,21 @@ def from_crosstab(
     others; levels of the index whose lower labels are empty are a hierarchy; without
     either, one person is in one cell and nothing adds up.
 
+    Labels are published as they are, and ``pd.crosstab``, pivot tables and grouped sums take them
+    from the rows of people: somebody in a ward of their own would be seen.  So begin with
+    categories that are public, and keep those without people.
+
     Parameters
     ----------
     table : DataFrame or Series
-        Such as ``pd.crosstab(…, margins=True)``, a pivot table or a grouped sum.
+        Such as ``pd.crosstab(…, margins=True, dropna=False)`` of columns with public categories.
     epsilon, delta : float
         The promise.
     margins : {"private", "public"}
         Whether totals get noise too, or are published as they are.
+    labels : "public", optional
+        Says that the labels of rows and columns would be the same for other people; without it
+        this is asked.
     ask : callable or None
         Gets a question and returns the answer; None takes the guess.
     say : callable
@@ -52,20 +61,30 @@ def from_crosstab(
     --------
     >>> import pandas as pd
     >>> people = pd.DataFrame({"sex": list("fmfm"), "age": ["old", "old", "young", "old"]})
-    >>> counts = pd.crosstab(people["sex"], people["age"], margins=True)
-    >>> release = from_crosstab(counts, epsilon=1.0, ask=None, say=lambda text: None)
+    >>> sex = pd.Categorical(people["sex"], ["f", "m", "x"])  # not those that occur
+    >>> age = pd.Categorical(people["age"], ["young", "old"])
+    >>> counts = pd.crosstab(sex, age, margins=True, dropna=False)
+    >>> release = from_crosstab(
+    ...     counts, epsilon=1.0, labels="public", ask=None, say=lambda text: None
+    ... )
     >>> release.totals, release.row_totals
-    ({'All': ['old', 'young']}, {'All': ['f', 'm']})
+    ({'All': ['young', 'old']}, {'All': ['f', 'm', 'x']})
     """
     if margins not in ("private", "public"):
         raise AffineDPError(f"margins must be 'private' or 'public', not {margins!r}")
+    choice(labels, "labels", (None, "public"))
+    if labels is None and ask is None:
+        raise TableError(
+            "the labels of rows and columns are published as they are: if they are the categories "
+            "that were declared, and not those that occur in the data, say labels='public'"
+        )
     found = {**_guess(table, margins == "public"), **others}
     release = TableRelease(epsilon=epsilon, delta=delta, **found)
     say(table_toml(release))
-    if ask is not None and ask("Is that how the table adds up? [y/N] ").strip().lower() not in (
-        "y",
-        "yes",
-    ):
+    question = "Is that how the table adds up"
+    if labels is None:
+        question += ", and would its labels be the same with other people in it"
+    if ask is not None and ask(f"{question}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise TableError(
             "the description was not confirmed: nothing was done. Correct the text and read it "
             "with read_table_release, or say it with TableRelease"

@@ -23,7 +23,7 @@ from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import Law
 from affinedp.tables.description import choice, counted_less_often, number
 from affinedp.tables.places import EVERYWHERE, Places, places_of
-from affinedp.tables.refusals import closest
+from affinedp.tables.refusals import closest, declared
 
 PUBLISHED = ("count", "lower", "upper")
 
@@ -52,6 +52,7 @@ class MarginDescription:
         if not isinstance(self.attributes, Mapping) or not self.attributes:
             raise AffineDPError("attributes must be given as a mapping from names to labels")
         for name, labels in self.attributes.items():
+            declared(labels, name)
             if isinstance(labels, str) or len(list(labels)) < 2:
                 raise AffineDPError(f"attribute {name!r} needs at least two labels: leave it out")
             if len(set(labels)) < len(list(labels)):

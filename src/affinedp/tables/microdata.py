@@ -10,7 +10,7 @@ from typing import Any
 from affinedp.release.engines import engine_of
 from affinedp.tables.engine_counts import counted_on_engine
 from affinedp.tables.frames import given_table
-from affinedp.tables.refusals import TableError, listed
+from affinedp.tables.refusals import TableError, declared, listed
 from affinedp.tables.table_release import TableRelease
 
 
@@ -25,8 +25,9 @@ def count_people(
 ) -> Any:
     """Count rows by labels, over cells that are public, and at most so many for one person.
 
-    Which cells there are is published, so it must not come from the data: give the labels, a
-    table of all cells, or categorical columns whose categories are public.
+    Which cells there are is published, so it must not come from the data: give the labels, or a
+    table of all cells.  The categories of a column are not taken for public: ``astype("category")``
+    and ``qcut`` make them of the data.  Only an Enum of polars, whose type names its labels, is.
 
     Parameters
     ----------
@@ -71,12 +72,12 @@ def count_people(
         raise TableError(f"at_most must be a whole number of at least 1, not {at_most!r}")
     known = {**_enums(people, labels), **(cells or {})} if _by_column(cells) else cells
     if engine_of(people) not in (None, "parts"):
-        every = _cells({}, labels, known)
+        every = _cells(labels, known)
         found = counted_on_engine(people, labels, person, at_most)
     else:
         frame = given_table(TableRelease(epsilon=1.0, equations=[]), people).frame
         found = _counted(frame, labels, person, at_most)
-        every = _cells(frame, labels, known)
+        every = _cells(labels, known)
     counts = dict.fromkeys(every, 0)
     for cell, count in found.items():
         if cell not in counts:
@@ -119,7 +120,7 @@ def _enums(people: Any, labels: list[str]) -> dict[str, list[Any]]:
     }
 
 
-def _cells(frame: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
+def _cells(labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
     """All cells, from public labels alone."""
     if cells is not None and not isinstance(cells, Mapping):
         given = given_table(TableRelease(epsilon=1.0, equations=[]), cells).frame
@@ -133,14 +134,12 @@ def _cells(frame: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
     every = []
     for label in labels:
         if cells is not None and label in cells:
-            every.append(list(dict.fromkeys(cells[label])))
-        elif label in frame and hasattr(frame[label].dtype, "categories"):
-            every.append(frame[label].dtype.categories.tolist())
+            every.append(list(dict.fromkeys(declared(cells[label], label))))
         else:
             raise TableError(
                 f"which labels {label!r} has is published, so it cannot come from the data: name "
-                "them in cells, or make the column categorical with public categories (in polars "
-                "an Enum: the categories of a Categorical come from the data)",
+                "them in cells (in polars an Enum names them too; categories, of pandas and "
+                "polars, may come from the data)",
                 "",
                 label,
             )

@@ -132,8 +132,8 @@ def neighbours_of(
     if moves is None:
         if replace:
             raise TableError(
-                "neighbours='replace' needs a table of counts whose equations are totals: use "
-                "neighbours='person' or 'circuits'"
+                "neighbours='replace' needs a table of counts whose equations are totals, and said "
+                "to be: give them as totals, or use neighbours='circuits'"
             )
         cells = _basic_cells(description, layout, manifold)
         words = f"{_who(description, 'one person')} more or less, in one number that is no total"
@@ -235,6 +235,15 @@ def _basic_cells(
     """Private entries that determine all others: what is no total, or the named columns."""
     width = len(layout.columns)
     chosen = description.cells
+    private = frozenset(layout.private.tolist())
+    unclear = [one.words for one in layout.relations if one.ambiguous(private)]
+    if chosen is None and unclear:
+        raise TableError(
+            "neighbours='person' needs to know in which numbers a person is counted, and the "
+            f"equation {unclear[0]} does not say it: each of its numbers may follow from the "
+            "others. Give sums as totals, name the columns in which a person is counted in cells, "
+            "or use neighbours='circuits', which covers every reading"
+        )
     for name in chosen or ():
         if name not in layout.roles.private:
             raise TableError(f"cells names {name!r}, which is no private column", "", name)

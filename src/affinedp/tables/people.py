@@ -87,11 +87,11 @@ def people_moves(layout: Layout, *, replace: bool) -> PeopleMoves | None:
     replace : bool
         Whether the number of people is public, so that nobody comes or goes.
     """
-    sums = [sum_of(relation, place) for place, relation in enumerate(layout.relations)]
+    private = frozenset(int(entry) for entry in layout.private)
+    sums = [sum_of(relation, place, private) for place, relation in enumerate(layout.relations)]
     if any(one is None for one in sums):
         return None
     known = [one for one in sums if one is not None]
-    private = frozenset(int(entry) for entry in layout.private)
     tables, leaves = [], []
     kinds = {"joins": False, "replaces": False, "swaps": False}
     for entries, own in _tables(layout, known):
@@ -121,7 +121,7 @@ def people_moves(layout: Layout, *, replace: bool) -> PeopleMoves | None:
 Sum = tuple[int, tuple[int, ...]]
 
 
-def sum_of(relation: Relation, place: int) -> Sum | None:
+def sum_of(relation: Relation, place: int, private: Person) -> Sum | None:
     """Return (total, parts) of an equation that says so, or None.
 
     Parts whose sum is a constant have a public total of their own, with a negative number.
@@ -132,7 +132,11 @@ def sum_of(relation: Relation, place: int) -> Sum | None:
         The equation.
     place : int
         Which of the equations it is.
+    private : frozenset of int
+        The private entries.
     """
+    if relation.ambiguous(private):
+        return None
     sides: dict[bool, list[int]] = {True: [], False: []}
     for entry, value in relation.coefficients.items():
         sides[value > 0].append(entry)

@@ -122,3 +122,21 @@ def closest(word: Any, known: Iterable[Any]) -> str:
 def same(name: str) -> str:
     """Return the one spelling of a name whose accents have two encodings."""
     return unicodedata.normalize("NFC", name)
+
+
+def declared(labels: Any, name: str) -> Any:
+    """Return labels that somebody wrote down, or refuse those that come out of a column.
+
+    ``unique()``, ``cat.categories`` and ``qcut`` give what occurs in the data, as arrays of NumPy,
+    pandas or polars; whoever writes a list says that it is public.
+    """
+    module = type(labels).__module__.split(".")[0]
+    if module in ("numpy", "pandas", "polars", "pyarrow"):
+        raise TableError(
+            f"the labels of {name!r} are published, so they must not come from the data, and this "
+            f"{type(labels).__name__} may: write them down as a list (list(...) says that they "
+            "are public)",
+            "",
+            name,
+        )
+    return labels

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -30,6 +30,9 @@ class Relation:
         Where it holds, if it holds in one place only.
     total : int or None
         The entry that is the sum of the others, where there is one.
+    counts : bool
+        Whether it says in which numbers a person is counted, as totals, margins and changes do.
+        An equation does not: ``net = inn - out`` is ``inn = net + out``.
     """
 
     coefficients: Mapping[int, Fraction]
@@ -37,6 +40,12 @@ class Relation:
     words: str
     place: str = ""
     total: int | None = None
+    counts: bool = True
+
+    def ambiguous(self, private: Container[int]) -> bool:
+        """Whether a person may be counted in different ways among the private entries."""
+        values = {value for entry, value in self.coefficients.items() if entry in private}
+        return not self.counts and len(values) > 1
 
 
 def column_relations(description: TableDescription, columns: Sequence[str]) -> Iterator[Relation]:
@@ -45,7 +54,8 @@ def column_relations(description: TableDescription, columns: Sequence[str]) -> I
     parsed = parse_equations(texts, columns)
     for text, coefficients, offset in zip(texts, parsed.coefficients, parsed.offsets):
         if coefficients or offset:
-            yield Relation(coefficients, offset, text.strip(), total=_clear_total(coefficients))
+            alone = _clear_total(coefficients)
+            yield Relation(coefficients, offset, text.strip(), total=alone, counts=False)
     place = {same(name): i for i, name in enumerate(columns)}
     for total, parts in split_totals(description.totals or {}):
         coefficients = {place[same(part)]: Fraction(-1) for part in parts}
@@ -87,12 +97,11 @@ def depths(relations: Sequence[Relation], count: int) -> list[int]:
 
 def shifted(relation: Relation, by: int, where: str) -> Relation:
     """Return the same equation in another row."""
-    return Relation(
-        {entry + by: value for entry, value in relation.coefficients.items()},
-        relation.offset,
-        relation.words,
-        where,
-        None if relation.total is None else relation.total + by,
+    return replace(
+        relation,
+        coefficients={entry + by: value for entry, value in relation.coefficients.items()},
+        place=where,
+        total=None if relation.total is None else relation.total + by,
     )
 
 

@@ -233,7 +233,8 @@ def with_total_rows(
     Parameters
     ----------
     frame : DataFrame or Series of pandas, DataFrame of polars
-        One row per cell, labelled by the level columns or the levels of the index.
+        One row per cell there is, with people or without, labelled by the level columns or the
+        levels of the index.  Labels are published: those of a group-by would come from the data.
     levels : sequence of str, optional
         From the top to the bottom, such as ``["state", "county", "tract"]``; the names of the
         index by default.
@@ -256,7 +257,7 @@ def with_total_rows(
     >>> cells = pd.DataFrame({"state": ["A", "A", "B"], "county": ["x", "y", "z"], "n": [1, 2, 3]})
     >>> with_total_rows(cells, ["state", "county"], ["n"])["n"].tolist()
     [6, 3, 3, 1, 2, 3]
-    >>> with_total_rows(cells.groupby(["state", "county"])["n"].sum())["n"].tolist()
+    >>> with_total_rows(cells.set_index(["state", "county"])["n"])["n"].tolist()
     [6, 3, 3, 1, 2, 3]
     """
     import pandas

@@ -57,7 +57,9 @@ class TableRelease(TableDescription):
     mu : float or mapping
         How much one person counts for: one number, or one per private column.
     equations : sequence of str, optional
-        Linear equations between the columns of a row, as in ``"total = a + b"``.
+        Linear equations between the columns of a row, as in ``"net = inn - out"``.  They do not
+        say in which of the numbers a person is counted: name those in ``cells``, or give sums as
+        ``totals``.
     totals : mapping, optional
         From a column to the columns that it is the sum of (or to several lists of them).
     hierarchy : str or sequence of str, optional

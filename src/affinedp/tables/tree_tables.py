@@ -90,8 +90,9 @@ def parents_of(layout: Layout) -> IntArray | None:
         The equations.
     """
     sums = []
+    private = frozenset(layout.private.tolist())
     for place, relation in enumerate(layout.relations):
-        one = sum_of(relation, place)
+        one = sum_of(relation, place, private)
         if one is None or one[0] < 0 or relation.offset:
             return None
         sums.append(one)

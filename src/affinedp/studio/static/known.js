@@ -145,8 +145,6 @@ function suggestions(changed) {
   if (!found.equations.length) return [el("p", {}, "No equation between columns was found. That there is none is not proved.")];
   const no = rejected;
   const change = (lines, refused) => {
-    // a table of totals is about people: whoever wants Definition 4 says so
-    if (state.equations === DEFAULTS.equations && state.hidden === DEFAULTS.hidden) state.hidden = "person";
     state.equations = lines.join("\n");
     rejected = refused;
     refresh();

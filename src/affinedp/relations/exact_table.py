@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from affinedp.errors import AffineDPError
 from affinedp.relations.numbers import MISSING_WORDS, Numbers, read_numbers
+from affinedp.relations.relation import Terms
 
 # Beyond these a sample tells as much.
 MOST_ROWS = 50_000_000
@@ -26,45 +28,16 @@ SHOWN_GAPS = 6
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """A column that says what a row is about.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    codes : int array
-        One number per row; equal labels have equal numbers, and -1 is no label.
-    values : tuple of str
-        The label of each number.
-    why : str
-        Why this is no column of numbers.
-    """
+    """A column that says what a row is about: a code by row, -1 for none, and what codes mean."""
 
     name: str
     codes: NDArray[np.int64]
     values: tuple[str, ...]
-    why: str
 
 
 @dataclass(frozen=True, eq=False)
 class ExactTable:
-    """Columns of exact numbers, label columns, and names for the rows.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The columns that hold numbers.
-    columns : tuple of Numbers
-        One per name.
-    labels : tuple of Labels
-        The other columns that could be read.
-    row_names : sequence or None
-        How the table itself labels its rows, if it does.
-    rows : int
-        How many rows there are.
-    notes : tuple of str
-        What was renamed, left out or read in a particular way.
-    """
+    """Columns of exact numbers, label columns, the table's own names for rows, and notes."""
 
     names: tuple[str, ...]
     columns: tuple[Numbers, ...]
@@ -73,14 +46,13 @@ class ExactTable:
     row_names: Sequence[Any] | None = None
     notes: tuple[str, ...] = field(default=())
 
-    def row_name(self, row: int) -> str:
-        """Return what a row is called.
+    @cached_property
+    def terms(self) -> Terms:
+        """The columns of numbers, as what relations are about."""
+        return Terms(self.names, self.columns)
 
-        Parameters
-        ----------
-        row : int
-            Counting from 0.
-        """
+    def row_name(self, row: int) -> str:
+        """Return what a row is called, counting from 0."""
         if self.row_names is not None:
             return f"{self.row_names[row]}"
         for label in self.labels:
@@ -91,13 +63,6 @@ class ExactTable:
 
 def exact_table(table: Any, names: Sequence[str] | None = None) -> ExactTable:
     """Read a table of any kind into exact columns.
-
-    Parameters
-    ----------
-    table : DataFrame, mapping of columns, or array, shape (rows, columns)
-        pandas, polars, a dict, a structured array, or numbers.
-    names : sequence of str, optional
-        Names of the columns of an array.
 
     Examples
     --------
@@ -122,7 +87,7 @@ def exact_table(table: Any, names: Sequence[str] | None = None) -> ExactTable:
             read.append((name, found))
             notes.extend(f"{name}: {note}" for note in found.notes)
         elif found in ("text", "dates or times"):
-            labels.append(_labels(name, values, missing, found))
+            labels.append(_labels(name, values, missing))
         else:
             notes.append(f"{name}: {found}; not looked at")
     gaps = [(name, int(column.missing.sum())) for name, column in read if column.missing.any()]
@@ -274,7 +239,7 @@ def _distinct(names: list[str], notes: list[str]) -> list[str]:
     return out
 
 
-def _labels(name: str, values: Any, missing: Any, why: str) -> Labels:
+def _labels(name: str, values: Any, missing: Any) -> Labels:
     gone = np.zeros(len(values), dtype=bool) if missing is None else missing
     known: dict[str, int] = {}
     codes = np.empty(len(values), dtype=np.int64)
@@ -282,4 +247,4 @@ def _labels(name: str, values: Any, missing: Any, why: str) -> Labels:
         text = "" if none or value is None else str(value).strip()
         nothing = text.lower() in MISSING_WORDS
         codes[i] = -1 if nothing else known.setdefault(text, len(known))
-    return Labels(name, codes, tuple(known), why)
+    return Labels(name, codes, tuple(known))
