@@ -242,3 +242,19 @@ def test_one_parameter_names_the_neighbours():
     for arguments in ((M, swap, 1.0), (M, "person"), (M, 3), (other, swap), (3, None)):
         with pytest.raises(AffineDPError):
             adjacency_of(*arguments)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace", "knorm"])
+def test_a_promise_is_about_the_moves_that_a_subclass_lists(law):
+    class Longer(adp.CircuitAdjacency):
+        words = "ten times as far as Definition 4"
+
+        def moves(self, limit=200_000):
+            for columns in super().moves(limit):
+                yield Columns.given(10 * columns.values)
+
+    one, ten = (
+        adp.verify(M, np.eye(6), law=law, adjacency=kind(M)).sensitivity
+        for kind in (adp.CircuitAdjacency, Longer)
+    )
+    assert ten == pytest.approx(10 * one)

@@ -157,7 +157,7 @@ class _Found:
 
 def _largest(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
     sums = [part for part in body.parts if isinstance(part, SumPart)]
-    if len(sums) == len(body.parts) and isinstance(adjacency, CircuitAdjacency):
+    if len(sums) == len(body.parts) and type(adjacency) is CircuitAdjacency:
         long = body.integers and any(part.width != 1 for part in sums)
         if not (long and body.size <= FEW_ENTRIES):  # a list gives a better curve
             return _largest_sum(adjacency, coordinates, sums)
