@@ -11,7 +11,7 @@ from collections.abc import Callable
 import mpmath as mp
 import numpy as np
 
-from affinedp.promise.calibration import gaussian_epsilon, gaussian_sigma
+from affinedp.laws.calibration import gaussian_epsilon, gaussian_sigma
 
 OUR_VALUES = 200_000
 PEER_VALUES = 200

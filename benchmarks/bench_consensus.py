@@ -52,7 +52,7 @@ def _seconds(*calls: Callable[[], object], repeats: int = 5) -> list[float]:
 
 def measure(kind: str, n: int) -> dict[str, float]:
     """Measure one network; called in a process of its own, for its peak of memory."""
-    import affinedp.consensus.network.schedule as schedule
+    import affinedp.consensus.schedule as schedule
     from affinedp.consensus import PrivateConsensus
 
     sources, targets = random_links(n) if kind == "random" else grid_links(n)

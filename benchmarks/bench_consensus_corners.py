@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from affinedp.consensus import PrivateConsensus
-from affinedp.consensus.network.spectrum import spectrum_of
-from affinedp.consensus.network.weights import network_from_edges
+from affinedp.consensus.spectrum import spectrum_of
+from affinedp.consensus.weights import network_from_edges
 
 
 def _ring(n: int) -> tuple[np.ndarray, np.ndarray]:

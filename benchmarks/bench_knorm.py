@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 import affinedp as adp
-from affinedp.release.sampler.one_sum import OneSumNoise
+from affinedp.laws.sampler.one_sum import OneSumNoise
 
 EPSILON = 1.0
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 import affinedp as adp
-from affinedp.bodies.polytope import Polytope
 from affinedp.designs.knorm_blocks import real_cell
 from affinedp.designs.metric_bound import least_metric_error
 from affinedp.designs.separate import checked_weights, split
 from affinedp.exact.numbers import readable
+from affinedp.laws.polytope import Polytope
 from affinedp.promise.least_error import least_sum_of_three, least_variance
 from affinedp.promise.verification import resolve_query
 from affinedp.promise.without_list import longest_move

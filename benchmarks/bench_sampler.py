@@ -8,10 +8,10 @@ import sys
 import time
 from fractions import Fraction
 
-from affinedp.release.sampler import IntegerNoise, draw_integers
-from affinedp.release.sampler.law import IntegerLaw
-from affinedp.release.sampler.reference import draw
-from affinedp.release.sampler.words import system_words
+from affinedp.laws.sampler import IntegerNoise, draw_integers
+from affinedp.laws.sampler.law import IntegerLaw
+from affinedp.laws.sampler.reference import draw
+from affinedp.laws.sampler.words import SYSTEM
 
 REPEATS = 5
 MANY = 100_000 * 22
@@ -92,7 +92,7 @@ def _few() -> list[str]:
                 lambda c=count, n=noise: n.draw(c),
                 lambda c=count, w=law: draw_integers(w, 2**56, c),
                 lambda c=count, e=exact: [
-                    draw(e, lambda: int(system_words(1)[0])) for _ in range(c)
+                    draw(e, lambda: int(SYSTEM.words(1)[0])) for _ in range(c)
                 ],
                 lambda s=sampler, z=zeros: s(z),
                 lambda c=count, w=law, z=zeros: _opendp(w, 2.0**56, c)(z),
@@ -105,9 +105,7 @@ def _few() -> list[str]:
 
 def _starting() -> list[str]:
     """In fresh processes: loading, and the first draw."""
-    ours = (
-        "from affinedp.release.sampler import draw_integers; draw_integers('gaussian', 2**56, 100)"
-    )
+    ours = "from affinedp.laws.sampler import draw_integers; draw_integers('gaussian', 2**56, 100)"
     theirs = (
         "from opendp.domains import atom_domain, vector_domain\n"
         "from opendp.measurements import make_gaussian\n"

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 
+HOST, TOKEN = "127.0.0.1:8642", "the-token-of-this-run"
+
 
 class Studio:
     """`affinedp studio --no-open` as a process."""

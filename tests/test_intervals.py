@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import affinedp as adp
-from affinedp.bodies.laplace_reach import chernoff_reach
 from affinedp.errors import AffineDPError
 from affinedp.intervals import half_widths, laplace_sum_reach
+from affinedp.laws.laplace_reach import chernoff_reach
 from affinedp.tables import TableRelease
 
 

@@ -19,6 +19,11 @@ from .discovery.discover import discover as discover
 from .domains.manifold import AffineManifold as AffineManifold
 from .errors import AffineDPError as AffineDPError
 from .feedback.steps import ReleaseInSteps as ReleaseInSteps
+from .laws.calibration import gaussian_delta as gaussian_delta
+from .laws.calibration import gaussian_epsilon as gaussian_epsilon
+from .laws.calibration import gaussian_sensitivity as gaussian_sensitivity
+from .laws.calibration import gaussian_sigma as gaussian_sigma
+from .laws.calibration import gaussian_sigma_bound as gaussian_sigma_bound
 from .mechanism import Mechanism as Mechanism
 from .neighbours.adjacency import Adjacency as Adjacency
 from .neighbours.adjacency import Sensitivity as Sensitivity
@@ -26,11 +31,6 @@ from .neighbours.circuit_adjacency import CircuitAdjacency as CircuitAdjacency
 from .neighbours.definition import NeighbourAnswer as NeighbourAnswer
 from .neighbours.free_sets import FreeSetAdjacency as FreeSetAdjacency
 from .neighbours.given_directions import DirectionAdjacency as DirectionAdjacency
-from .promise.calibration import gaussian_delta as gaussian_delta
-from .promise.calibration import gaussian_epsilon as gaussian_epsilon
-from .promise.calibration import gaussian_sensitivity as gaussian_sensitivity
-from .promise.calibration import gaussian_sigma as gaussian_sigma
-from .promise.calibration import gaussian_sigma_bound as gaussian_sigma_bound
 from .promise.guarantee import Guarantee as Guarantee
 from .promise.guarantee import compose as compose
 from .promise.pair import verify_pair as verify_pair

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense, is_sparse, real_matrix
-from affinedp.bodies.combination_reach import body_reach, independent_reach
-from affinedp.bodies.laplace_reach import laplace_reach, laplace_total_reach
-from affinedp.bodies.noise import BODY_LAWS, free_coordinates
-from affinedp.bodies.normal_reach import each_of, normal_reach
-from affinedp.bodies.ranks import DOUBT, safe_rank
 from affinedp.errors import AffineDPError
 from affinedp.exact.rounding import careful_product
-from affinedp.promise.verification import Law
+from affinedp.laws.combination_reach import body_reach, independent_reach
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.laplace_reach import laplace_reach, laplace_total_reach
+from affinedp.laws.named import LawName
+from affinedp.laws.normal_reach import each_of, normal_reach
+from affinedp.laws.ranks import DOUBT, safe_rank
+from affinedp.laws.staircase import Staircase
 from affinedp.record import MechanismRecord
 
 # Laplace scales are put on a grid, so that outputs with the same mixture need one computation.
@@ -209,7 +210,7 @@ def _noise_rows(mechanism: MechanismRecord, matrix: Any) -> Any:
     Digits that cancel against a public equation are kept, so that what is left of the noise is
     not taken for a rounding.
     """
-    body = mechanism.law in BODY_LAWS
+    body = mechanism.noise.size is not None
     if matrix is None:
         return mechanism.noise_range if body else dense(mechanism.noise_matrix)
     if body:
@@ -246,11 +247,12 @@ def _law_reach(
 ) -> tuple[FloatArray, str] | None:
     """The same from the law of noise in coordinates, where it can be computed."""
     sparse_rows = _sparse(rows)
-    found = independent_reach(mechanism.knorm, sparse_rows, outside)
+    law = mechanism.noise
+    assert isinstance(law, KNorm | Staircase)
+    found = independent_reach(law, sparse_rows, outside)
     if found is not None:
         return found * END, "from the law of sums of independent noise; never too short"
-    free = free_coordinates(mechanism.root)
-    found = body_reach(mechanism.knorm, free, sparse_rows, outside)
+    found = body_reach(law, sparse_rows, outside)
     if found is not None:
         return found * END, "from the law of the noise, cone by cone; never too short"
     return None
@@ -274,9 +276,9 @@ def _joint_reach(mechanism: MechanismRecord, rows: Any, outside: float) -> tuple
     if mechanism.law == "gaussian":
         reach = normal_reach(each_of(outside, noisy)) * _norms(rows)
         return reach, "Šidák: holds for any correlation"
-    if mechanism.law in BODY_LAWS:
+    if isinstance(mechanism.noise, KNorm | Staircase):
         each = each_of(outside, noisy)
-        alone = independent_reach(mechanism.knorm, _sparse(rows), each, apart=True)
+        alone = independent_reach(mechanism.noise, _sparse(rows), each, apart=True)
         if alone is not None:
             return alone * END, "exact: independent noise on every number; never too short"
     releases = _releases(rows, outside)
@@ -341,37 +343,36 @@ def _simulated(mechanism: MechanismRecord, rows: Any, releases: int) -> Iterator
     """The sizes of errors of simulated releases, some releases at a time."""
     generator = np.random.default_rng(0)
     size = max(1, int(BATCH / max(mechanism.root.shape[1], *rows.shape)))
-    free = free_coordinates(mechanism.root) if mechanism.law in BODY_LAWS else None
+    law, free = mechanism.noise, _free(mechanism)
     for start in range(0, releases, size):
         count = min(size, releases - start)
-        if free is None:
-            noise = generator.laplace(0.0, 1.0, (count, rows.shape[1]))
-        else:
-            noise = mechanism.knorm.sample(count, generator)[:, free]
+        noise = law.sample(generator, count, law.size or rows.shape[1])[:, free]
         yield np.abs(np.asarray((rows @ noise.T).T))
+
+
+def _free(mechanism: MechanismRecord) -> Any:
+    """The coordinates that rows of noise are about."""
+    return mechanism.noise.free if isinstance(mechanism.noise, KNorm) else slice(None)
 
 
 def _deviations(mechanism: MechanismRecord, rows: Any) -> FloatArray:
     """Standard deviations of the combinations, but for rounding; 1 where there is no noise."""
-    if mechanism.law in BODY_LAWS:
-        import scipy.sparse as sparse
+    import scipy.sparse as sparse
 
-        free = free_coordinates(mechanism.root)
-        place = sparse.csr_array(
-            (np.ones(len(free)), (np.arange(len(free)), free)),
-            shape=(len(free), mechanism.root.shape[0]),
-        )
-        whole = rows @ place
-        squares = mechanism.knorm.errors(whole if is_sparse(whole) else np.asarray(whole))
-    else:
-        squares = 2 * _norms(rows) ** 2
+    free = np.arange(rows.shape[1])[_free(mechanism)]
+    place = sparse.csr_array(
+        (np.ones(len(free)), (np.arange(len(free)), free)),
+        shape=(len(free), mechanism.noise.size or rows.shape[1]),
+    )
+    whole = rows @ place
+    squares = mechanism.noise.variances(whole if is_sparse(whole) else np.asarray(whole))
     found = np.sqrt(np.maximum(squares, 0.0))
     # they only say which numbers get how much of the room: any positive ones will do
     least = 1e-9 * float(found.max(initial=0.0))
     return np.asarray(np.where(_noisy(rows), np.maximum(found, least), 1.0))
 
 
-def half_widths(noise: FloatArray, law: Law, level: float) -> FloatArray:
+def half_widths(noise: FloatArray, law: LawName, level: float) -> FloatArray:
     """Return t with ``P(|Λ η|_i ≤ t_i) ≥ level`` for every output i.
 
     Exact for Gaussian noise and for a single Laplace noise.  A sum of Laplace noises has no

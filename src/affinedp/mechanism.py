@@ -9,23 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from affinedp.arrays import Matrix
-from affinedp.bodies.noise import BODY_LAWS, noise_of
 from affinedp.budget.charges import Rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.feedback.steps import ReleaseInSteps
 from affinedp.files.mechanisms import load_mechanism, save_mechanism
 from affinedp.intervals import Interval, interval_of
+from affinedp.laws.named import LawName, law_named
+from affinedp.laws.sampler import Sampler
+from affinedp.laws.staircase import Staircase
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.knorm import knorm_promise
-from affinedp.promise.verification import Law, promise_of
+from affinedp.promise.verification import promise_of
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement
 from affinedp.release.knorm_plan import KNormPlan, knorm_plan
 from affinedp.release.plan import Plan, checked_bound, plan_of
 from affinedp.release.publish import publish
-from affinedp.release.sampler import Sampler
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
@@ -47,7 +48,7 @@ class Mechanism(MechanismRecord):
         Independent vectors that span the noise; dense or sparse.
     root : matrix, shape (r, p)
         What makes noise of η; square, unless more noise is drawn and then projected.  For
-        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.bodies.noise`).
+        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.laws.knorm`).
     law : {"gaussian", "laplace", "knorm", "staircase"}
         Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
         noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K), or of independent stairs.
@@ -261,7 +262,7 @@ class Mechanism(MechanismRecord):
         """
         limit = checked_bound(bound)
         if limit not in self._plans:
-            make = knorm_plan if self.law in BODY_LAWS else plan_of
+            make = plan_of if self.noise.size is None else knorm_plan
             self._plans[limit] = make(self, limit)
         return self._plans[limit]
 
@@ -301,7 +302,7 @@ class Mechanism(MechanismRecord):
                     "only mechanisms with the same law and the same neighbours are stacked; use "
                     "compose for their guarantees"
                 )
-            if self.law == "staircase" and part.rate != self.rate:
+            if isinstance(self.noise, Staircase) and part.rate != self.rate:
                 raise AffineDPError("staircase noise is stacked with noise of the same ε only")
             if part.integers != self.integers:
                 raise AffineDPError("noise for whole numbers is stacked with its like only")
@@ -366,7 +367,7 @@ def build(
     query: Matrix,
     basis: Matrix,
     root: Matrix,
-    law: Law,
+    law: LawName,
     output_names: Sequence[str],
     **others: Any,
 ) -> Mechanism:
@@ -386,10 +387,9 @@ def build(
         Further fields of :class:`Mechanism`.
     """
     names = tuple(output_names)
-    if law in BODY_LAWS:
-        rate, integers = others.get("rate", 1.0), others.get("integers", False)
-        noise = noise_of(law, root, rate, integers)
-        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names, noise)
+    noise = law_named(law).of_root(root, others.get("rate", 1.0), others.get("integers", False))
+    if noise.size is not None:
+        guarantee = knorm_promise(adjacency, query, basis, noise, names)
     else:
         guarantee = promise_of(adjacency, basis @ root, query, law, names)
     return Mechanism(adjacency, query, basis, root, law, guarantee, names, **others)

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
-from affinedp.bodies.noise import BODY_LAWS, KNormNoise, body_points, noise_of, noise_span
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.outputs import output_equations
 from affinedp.errors import AffineDPError
+from affinedp.laws.base import Law
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.named import LawName, law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.least_possible import Alternative, LeastPossible, Objective
 from affinedp.promise.one_sum import exchange_gauge
 from affinedp.promise.shared import SharedPart, shared_combinations, shared_part
-from affinedp.promise.verification import Law
 
 # Numbers in a matrix that is still put together on demand.
 MOST_NUMBERS = 2e8
@@ -40,7 +41,7 @@ class MechanismRecord:
         Independent vectors that span the noise; dense or sparse.
     root : matrix, shape (r, p)
         What makes noise of η; square, unless more noise is drawn and then projected.  For
-        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.bodies.noise`).
+        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.laws.knorm`).
     law : {"gaussian", "laplace", "knorm", "staircase"}
         Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
         noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K), or of independent stairs.
@@ -70,7 +71,7 @@ class MechanismRecord:
     query: Matrix = field(repr=False)
     basis: Matrix = field(repr=False)
     root: Matrix = field(repr=False)
-    law: Law
+    law: LawName
     guarantee: Guarantee
     output_names: tuple[str, ...] = field(repr=False)
     gap: float | None = None
@@ -103,7 +104,8 @@ class MechanismRecord:
 
         For K-norm noise its columns are points of the body, in units in which the rate is 1.
         """
-        root = body_points(self.root) / self.rate if self.law in BODY_LAWS else self.root
+        noise = self.noise
+        root = noise.hull_points() / self.rate if isinstance(noise, KNorm) else self.root
         size = float(self.basis.shape[0]) * root.shape[1]
         if not is_sparse(self.basis) and size > MOST_NUMBERS:
             raise AffineDPError(
@@ -115,17 +117,18 @@ class MechanismRecord:
     @property
     def noise_range(self) -> Matrix:
         """Vectors that span the noise, as columns: Λ, or fewer."""
-        if self.law not in BODY_LAWS:
-            return self.noise_matrix
-        span = noise_span(self.root)
-        return self.basis if span is None else self.basis @ span
+        span = self.noise.span()
+        return self.loadings if span is None else self.loadings @ span
 
     @cached_property
-    def knorm(self) -> KNormNoise:
-        """The bodies of K-norm noise, or the steps of a staircase."""
-        if self.law not in BODY_LAWS:
-            raise AffineDPError(f"{self.law} noise has no body")
-        return noise_of(self.law, self.root, self.rate, self.integers)
+    def noise(self) -> Law:
+        """The law of the noise in coordinates."""
+        return law_named(self.law).of_root(self.root, self.rate, self.integers)
+
+    @property
+    def loadings(self) -> Matrix:
+        """What makes outputs of the coordinates of the noise, shape (m, p)."""
+        return self.noise_matrix if self.noise.size is None else self.basis
 
     @property
     def covariance(self) -> FloatArray:
@@ -146,28 +149,12 @@ class MechanismRecord:
                 f"the covariance would have {outputs:,} × {outputs:,} numbers; use basis and root, "
                 "or expected_squared_errors for the variances alone"
             )
-        if self.law in BODY_LAWS:
-            basis = self.basis[shown]
-            return dense(basis @ (self.knorm.moment @ basis.T))
-        noise = self.noise_matrix[shown]
-        return self.variance * dense(noise @ noise.T)
-
-    @property
-    def variance(self) -> float:
-        """Variance of one entry of η: 1 for Gaussian, 2 for Laplace noise.
-
-        In one dimension K-norm noise is Laplace noise.
-        """
-        return 1.0 if self.law == "gaussian" else 2.0
+        return self.noise.covariance(self.loadings[shown])
 
     @property
     def expected_squared_errors(self) -> FloatArray:
         """Expected squared error of every output."""
-        if self.law in BODY_LAWS:
-            return self.knorm.errors(self.basis)
-        noise = self.noise_matrix
-        squares = noise.multiply(noise) if is_sparse(noise) else noise * noise
-        return self.variance * np.asarray(squares.sum(axis=1)).ravel()
+        return self.noise.variances(self.loadings)
 
     @property
     def expected_squared_error(self) -> float:
@@ -193,7 +180,7 @@ class MechanismRecord:
 
         The noise lies in the range of F on the manifold, so releases obey what F x obeys.
         """
-        basis = self.noise_range if self.law in BODY_LAWS else self.basis
+        basis = self.basis if self.noise.size is None else self.noise_range
         return output_equations(self.manifold, self.query, basis, self.output_names)
 
     @cached_property
@@ -205,7 +192,7 @@ class MechanismRecord:
     @cached_property
     def shared_part(self) -> SharedPart | None:
         """What neighbours share and noise does not hide; None if noise hides everything."""
-        if self.law == "knorm" and self._is_one_sum:
+        if isinstance(self.noise, KNorm) and self._is_one_sum:
             return None
         return shared_part(self.adjacency, self.query, self.noise_range)
 
@@ -229,7 +216,8 @@ class MechanismRecord:
     def fingerprint(self) -> str:
         """A hash of everything that decides what is released: query, noise, law, neighbours."""
         digest = hashlib.sha256()
-        parts = (self.basis, self.root) if self.law in BODY_LAWS else (self.noise_matrix,)
+        bound = self.noise.size is not None
+        parts = (self.basis, self.root) if bound else (self.noise_matrix,)
         for matrix in (self.query, *parts):
             if is_sparse(matrix) and math.prod(matrix.shape) > MOST_NUMBERS:
                 whole = matrix.tocsr().sorted_indices()
@@ -239,7 +227,7 @@ class MechanismRecord:
             else:
                 digest.update(dense(matrix).tobytes() + repr(matrix.shape).encode())
         digest.update(f"{self.law} {self.adjacency.key}".encode())
-        if self.law in BODY_LAWS:
+        if bound:
             digest.update(f"{self.rate.hex()} {self.integers}".encode())
         digest.update(self.manifold.point.tobytes())
         return digest.hexdigest()
@@ -267,13 +255,10 @@ class MechanismRecord:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise AffineDPError(f"size must be a number of draws, not {size!r}")
         generator = np.random.default_rng(seed)
-        if self.law in BODY_LAWS:
-            return np.asarray((self.basis @ self.knorm.sample(int(size), generator).T).T)
-        shape = (int(size), self.root.shape[1])
-        if self.law == "gaussian":
-            drawn = generator.standard_normal(shape)
-        else:
-            drawn = generator.laplace(0.0, 1.0, shape)
+        law = self.noise
+        if law.size is not None:
+            return np.asarray((self.basis @ law.sample(generator, int(size), law.size).T).T)
+        drawn = law.sample(generator, int(size), self.root.shape[1])
         return np.asarray((self.basis @ (self.root @ drawn.T)).T)
 
 

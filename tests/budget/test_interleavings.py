@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerError, OtherUnitError
-from affinedp.promise.curves import GaussianCurve, LaplaceCurve
+from affinedp.laws.curves import GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 
 pytestmark = pytest.mark.slow

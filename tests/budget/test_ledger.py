@@ -27,7 +27,7 @@ import affinedp as adp
 from affinedp.budget import filters, ledger_file, state
 from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerError, LedgerWarning
 from affinedp.errors import AffineDPError
-from affinedp.promise.curves import EPS, GaussianCurve, LaplaceCurve, NoPromise
+from affinedp.laws.curves import EPS, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.guarantee import Guarantee
 
 CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}
@@ -81,7 +81,7 @@ def run(code, *arguments, timeout=60):
 
 PREAMBLE = """
 import os, random, signal, sys, time
-from affinedp.promise.curves import GaussianCurve, LaplaceCurve
+from affinedp.laws.curves import GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerError
 

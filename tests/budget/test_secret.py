@@ -21,8 +21,8 @@ from affinedp.budget.ledger import (
 from affinedp.consensus import AgentNoise, PrivateConsensus
 from affinedp.control import design_output_noise
 from affinedp.errors import AffineDPError
+from affinedp.laws.curves import LaplaceCurve
 from affinedp.neighbours.circuit_adjacency import DEFINITION_4
-from affinedp.promise.curves import LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 
 CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}
@@ -300,7 +300,7 @@ def test_whom_it_protects_does_not_change(path):
 RACE = """
 import os, sys
 from affinedp.budget.ledger import BudgetExceededError, Ledger, OtherUnitError
-from affinedp.promise.curves import LaplaceCurve
+from affinedp.laws.curves import LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 
 

@@ -1,8 +1,11 @@
 """``affinedp studio``: its first line is the link, and what cannot be is refused in one line."""
 
+import os
 import re
 import socket
 import sys
+import webbrowser
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,20 +14,36 @@ from affinedp.cli.app import app
 from affinedp.errors import AffineDPError, MissingExtraError, install_command
 
 
-def test_the_first_line_is_the_link(monkeypatch):
+@pytest.mark.skipif(os.name != "posix", reason="the browser is a shell script")
+def test_the_token_is_on_no_command_line(monkeypatch, tmp_path):
+    """Every user of a machine can read the words of every process."""
     serving = pytest.importorskip("affinedp.studio.serving", reason="needs the extra studio")
-    opened, ran = [], []
+    seen, words = tmp_path / "seen", tmp_path / "words"
+    browser = tmp_path / "browser"
+    stats = 'stat -c %a "$file" "$(dirname "$file")"; cat "$file"'
+    browser.write_text(
+        f'#!/bin/sh\necho "$@" >> {words}\nfile="${{1#file://}}"\n({stats}) > {seen}\n'
+    )
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    monkeypatch.setattr(webbrowser, "_tryorder", None)
+    monkeypatch.setattr(webbrowser, "_browsers", {})
     monkeypatch.setattr(serving, "warm", lambda jobs: None)
-    monkeypatch.setattr(serving.webbrowser, "open", opened.append)
+    ran = []
     monkeypatch.setattr(serving.uvicorn.Server, "run", lambda self, sockets: ran.append(sockets))
-    result = CliRunner().invoke(app, ["studio"])
-    first = result.stdout.splitlines()[0]
+    first = CliRunner().invoke(app, ["studio"]).stdout.splitlines()[0]
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#token=[\w-]{32}", first)
-    assert opened == [first]
-    assert len(ran) == 1
+    (opened,) = words.read_text().splitlines()
+    assert opened.startswith("file:///")
+    assert first.partition("=")[2] not in opened
+    file_mode, folder_mode, *page = seen.read_text().splitlines()
+    assert (file_mode, folder_mode) == ("600", "700")
+    assert f'content="0; url={first}"' in "".join(page)
+    assert not Path(opened.removeprefix("file://")).parent.exists(), "nothing is left"
     again = CliRunner().invoke(app, ["studio", "--no-open"]).stdout.splitlines()[0]
-    assert len(opened) == 1
+    assert len(words.read_text().splitlines()) == 1
     assert again.partition("#")[2] != first.partition("#")[2]
+    assert len(ran) == 2
 
 
 def test_a_port_that_is_taken_is_refused():

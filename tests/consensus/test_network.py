@@ -7,7 +7,7 @@ import scipy.sparse as sparse
 from numpy.testing import assert_allclose, assert_array_equal
 
 from affinedp.consensus import NetworkError, PrivateConsensus
-from affinedp.consensus.network.weights import network_from_edges, network_of
+from affinedp.consensus.weights import network_from_edges, network_of
 from affinedp.errors import AffineDPError
 
 RING = nx.cycle_graph(["a", "b", "c", "d", "e"])

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from affinedp.consensus import PrivateConsensus, UnsafeReadoutError
-from affinedp.consensus.network import schedule as schedule_module
-from affinedp.consensus.protocol import simulation as simulation_module
+from affinedp.consensus import PrivateConsensus
+from affinedp.consensus import schedule as schedule_module
+from affinedp.consensus import simulation as simulation_module
 from affinedp.errors import AffineDPError
 
 GRAPH = nx.karate_club_graph()
@@ -122,16 +122,14 @@ def test_nothing_of_a_simulation_is_published():
     run = made().run(X0, 3, 2, seed=0)
     assert run.overheard is run.messages
     for refused in (run.publish, run.release):
-        with pytest.raises(UnsafeReadoutError, match="simulated message must not") as error:
+        with pytest.raises(AffineDPError, match="simulated message must not"):
             refused()
-        assert error.value.readout == "message"
         with pytest.raises(AffineDPError, match="readout must be"):
             refused("states")
     for readout in ("state", "corrected"):
-        with pytest.raises(UnsafeReadoutError, match="reveals x_i") as error:
+        with pytest.raises(AffineDPError, match="reveals x_i"):
             run.publish(readout)
-        assert error.value.readout == readout
-        with pytest.raises(UnsafeReadoutError, match="Publish the message"):
+        with pytest.raises(AffineDPError, match="Publish the message"):
             run.release(readout)
 
 

@@ -5,15 +5,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from affinedp.consensus import NetworkError, PrivateConsensus
-from affinedp.consensus.network import spectrum as module
-from affinedp.consensus.network import thin
-from affinedp.consensus.network.spectrum import (
+from affinedp.consensus import NetworkError, PrivateConsensus, thin
+from affinedp.consensus import spectrum as module
+from affinedp.consensus.spectrum import (
     check_convergence,
     largest_eigenvalue_bound,
     spectrum_of,
 )
-from affinedp.consensus.network.weights import network_from_edges, network_of
+from affinedp.consensus.weights import network_from_edges, network_of
 from affinedp.errors import AffineDPError
 from networks import bridged, precise_second
 

@@ -44,7 +44,7 @@ def test_every_combination(rows):
 
 def test_parts_are_put_together_right(rows):
     """Mean and standard error do not depend on how the runs are split, but for the draws."""
-    from affinedp.consensus.protocol import sweeps
+    from affinedp.consensus import sweeps
 
     tasks, parts = [], []
     generator = np.random.default_rng(0)
@@ -71,6 +71,7 @@ def test_parts_are_put_together_right(rows):
     assert sweeps._shares(5, 2) == [3, 2]
 
 
+@pytest.mark.slow
 def test_the_same_on_processes(rows):
     with joblib.parallel_config(backend="loky", n_jobs=2):
         same(sweep(GRAPHS, **SETTINGS), rows)

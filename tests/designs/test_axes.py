@@ -10,9 +10,10 @@ import pytest
 from scipy import stats
 
 import affinedp as adp
-from affinedp.bodies.axes import AxesPart, geometric_variance
 from affinedp.designs.axes import best_axes
-from affinedp.promise.pure_pairs import ThreeAtoms
+from affinedp.laws.bodies import AxesPart
+from affinedp.laws.laplace import geometric_variance
+from affinedp.laws.pure_curves import ThreeAtoms
 
 
 def crosstab(rows, columns):
@@ -86,7 +87,7 @@ def test_the_ratio_bound_holds_exactly_over_a_box():
                 here, there = (
                     sum(
                         part.gauge([F(round(c)) for c in (back @ point)[part.rows]])
-                        for part in mechanism.knorm.parts
+                        for part in mechanism.noise.parts
                     )
                     for point in (np.array(z), np.array(z) + times * np.array(move))
                 )
@@ -99,7 +100,7 @@ def test_releases_have_the_exact_law():
     mechanism = adp.design_knorm(
         manifold, epsilon=1.0, adjacency=neighbours, integers=True, starts=0
     )
-    assert [type(part) for part in mechanism.knorm.parts] == [AxesPart]
+    assert [type(part) for part in mechanism.noise.parts] == [AxesPart]
     names = list(manifold.names)
     data = np.zeros((5000, len(names)))
     noise = mechanism.release(data)

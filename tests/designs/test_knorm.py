@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.bodies import hull as hulls
-from affinedp.bodies.polytope import Polytope
 from affinedp.designs import knorm as designs
 from affinedp.designs import knorm_bodies
 from affinedp.designs.body_search import Search, better_bodies
 from affinedp.designs.knorm_blocks import as_one_sum
+from affinedp.laws import hull as hulls
+from affinedp.laws.polytope import Polytope
 
 
 def one_sum(n):
@@ -174,7 +174,7 @@ def test_two_blocks_are_two_noises():
     mechanism = adp.design_knorm(manifold, epsilon=1.0, starts=0)
     assert mechanism.expected_squared_error == pytest.approx(20.0)
     assert mechanism.guarantee.epsilon() == 1.0
-    assert len(mechanism.knorm.parts) == 2
+    assert len(mechanism.noise.parts) == 2
 
 
 def test_large_bodies_become_laplace_noise_and_say_so(monkeypatch):

@@ -9,8 +9,8 @@ import affinedp as adp
 from affinedp.designs.separate import checked_weights
 from affinedp.designs.without_list import design_unlisted
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.promise.calibration import gaussian_sensitivity
 
 LIMIT = gaussian_sensitivity(1.0, 1e-6)
 GRAPHS = {

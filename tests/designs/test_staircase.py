@@ -10,8 +10,10 @@ from scipy import integrate, optimize, stats
 
 import affinedp as adp
 from affinedp.audit import audit
-from affinedp.bodies.noise import StairsNoise as Stairs
-from affinedp.bodies.stairs import (
+from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.laws.sampler.stairs import StairsNoise
+from affinedp.laws.staircase import (
+    Staircase,
     best_first,
     best_whole_first,
     real_top,
@@ -19,8 +21,6 @@ from affinedp.bodies.stairs import (
     whole_top,
     whole_variance,
 )
-from affinedp.promise.pure_pairs import ThreeAtoms
-from affinedp.release.sampler.stairs import StairsNoise
 
 PAIR = adp.AffineManifold([[1.0, -1.0]], names=["a", "b"])
 
@@ -113,9 +113,7 @@ def test_what_is_drawn_has_the_exact_law(width, first):
     counts.append(len(drawn) - sum(counts))
     expected.append(1 - math.fsum(expected))
     assert stats.chisquare(counts, np.array(expected) * len(drawn)).pvalue > 1e-6
-    simulated = Stairs(np.array([[float(width), float(first)]]), 0.8, True).sample(
-        20_000, np.random.default_rng(0)
-    )
+    simulated = Staircase([width], [first], 0.8, True).sample(np.random.default_rng(0), 20_000, 1)
     seen = Counter(simulated[:, 0].tolist())
     counts = [seen[float(z)] for z in sizes]
     counts.append(len(simulated) - sum(counts))
@@ -141,7 +139,7 @@ def test_one_real_number_has_the_least_noise_there_is(epsilon):
 
 def _cumulated(t, m):
     """P(|z| ≤ t) by adding up the steps."""
-    part = m.knorm.stairs
+    part = m.noise
     width, first, rate = part.widths[0], part.firsts[0], part.rate
     edges = np.concatenate([[0.0], first + width * np.arange(200)])
     mass = np.diff(edges) * np.exp(-rate * np.arange(200))
@@ -155,7 +153,7 @@ def test_the_grid_pays_for_rounding_in_exact_arithmetic():
     manifold, neighbours = alone([[0.7]])
     m = adp.design(manifold, epsilon=2.0, adjacency=neighbours, law="staircase")
     plan = m.release_plan()
-    ((width, first),) = plan.parts[0].sampler._steps
+    ((width, first),) = plan.noise.parts[0].sampler._steps
     unit = F(2) ** int(plan.exponents[0])
     scale = 1 / F(float(m.basis[0, 0])).limit_denominator(1000)
     rng = np.random.default_rng(1)
@@ -176,7 +174,7 @@ def test_the_curve_is_that_of_three_losses():
     m = adp.design(PAIR, epsilon=1.5)
     curve = m.guarantee.curve
     assert isinstance(curve, ThreeAtoms)
-    part = m.knorm.stairs
+    part = m.noise
     width, first = 1000, round(1000 * part.firsts[0] / part.widths[0])
     law = whole_law(width, first, 1.5, 40_000)
     values = np.array([law[z] for z in sorted(law)])

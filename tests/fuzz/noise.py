@@ -10,7 +10,7 @@ import numpy as np
 
 PUBLISH = "affinedp.release.publish.draw_integers"
 KNORM = "affinedp.release.knorm_plan.KNormPlan.draw"
-WORDS = "affinedp.release.sampler.noise.system_words"
+WORDS = "os.urandom"
 
 
 @dataclass
@@ -98,8 +98,5 @@ def seeded(seed):
     """The sampler's words come from a seed, so that what is found can be found again."""
     rng = np.random.default_rng(seed)
 
-    def words(count):
-        return rng.integers(0, 2**32, count, dtype=np.uint32)
-
-    with mock.patch(WORDS, words):
+    with mock.patch(WORDS, rng.bytes):
         yield

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from affinedp.arrays import dense
+from affinedp.laws.sampler import draw_integers
 from affinedp.release import plan as plan_module
 from affinedp.release import publish as publish_module
-from affinedp.release.sampler import draw_integers
 from fuzz.cases import by_statistics, exactly
 from fuzz.doors import frame, release
 from fuzz.exact import Equations, Move, is_double

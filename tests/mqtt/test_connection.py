@@ -131,7 +131,7 @@ def test_messages_that_nobody_takes_are_dropped_and_counted(broker, monkeypatch,
         monkeypatch.setattr(mqtt, "MOST_WAITING", 3)
         for n in range(5):
             writer.publish("flood", bytes([n]))
-        until(lambda: reader._lost_messages == 2)
+        until(lambda: reader.dropped.counts == {"too fast": 2})
         assert [reader.receive(1.0).payload for _ in range(3)] == [b"\0", b"\1", b"\2"]
     assert "faster than they are handled" in caplog.text
 
@@ -213,13 +213,13 @@ def test_wrong_password(tmp_path):
         assert "wants a username" in refused(Broker.parse(guarded.address))
 
 
-def test_access_is_denied(tmp_path, caplog):
+def test_access_is_denied(tmp_path):
     rules = "user plant\ntopic write plant/y\n"
     with Mosquitto(tmp_path, users={"plant": "right"}, acl=rules) as guarded:
         plant = Broker.parse(guarded.address, username="plant", password="right")
         with Connection(plant) as connection:
             assert connection.publish("cloud/u", b"forged")
-            until(lambda: "refused 1 of our messages" in caplog.text)
+            until(lambda: connection.dropped.counts == {"refused by the broker": 1})
 
 
 def test_subscription_is_denied(broker):

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
-from affinedp.mqtt.claim import Claim, ClaimedError
+from affinedp.mqtt.claim import Claim
 from affinedp.mqtt.connection import BrokerError, Connection, Will, is_older
 from affinedp.mqtt.local_broker import local_broker
 from affinedp.mqtt.process import Place
@@ -74,10 +75,11 @@ def test_what_is_kept(own):
             assert late.receive(0.3) is None
 
 
-def test_last_will(own):
+@pytest.mark.parametrize("retain", [True, False])
+def test_last_will(own, retain):
     _, broker = own
     with Connection(broker, ["will"]) as witness:
-        dying = Connection(broker, will=Will("will", b"", retain=True))
+        dying = Connection(broker, will=Will("will", b"", retain))
         dying.__enter__()
         dying._client.socket().shutdown(socket.SHUT_RDWR)  # no goodbye
         assert witness.receive(PATIENCE) == ("will", b"")
@@ -88,7 +90,7 @@ def test_one_publisher_at_a_time(own):
     _, broker = own
     place = Place(broker, "claimed")
     with Claim(place, "me"):
-        with pytest.raises(ClaimedError, match="another gateway"), Claim(place, "you"):
+        with pytest.raises(AffineDPError, match="another gateway"), Claim(place, "you"):
             pass
         # the claim that came second stands there until its owner has renewed the first
         with Connection(broker, ["claimed/claim"]) as witness:

@@ -11,7 +11,6 @@ import pytest
 from affinedp.control import ClosedLoop, Gateway, design_output_noise
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
-from affinedp.mqtt.claim import ClaimedError
 from affinedp.mqtt.cloud_process import run_cloud
 from affinedp.mqtt.connection import Connection
 from affinedp.mqtt.controller import Controller
@@ -494,7 +493,7 @@ def test_two_gateways_on_one_topic(tmp_path, broker, start, ready):
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(run_gateway, first, *words, stop)
             ready("gateway")
-            with pytest.raises(ClaimedError, match="two draws for one step"):
+            with pytest.raises(AffineDPError, match="two draws for one step"):
                 run_gateway(second, *words, threading.Event())
             # and the first is not disturbed
             spy.publish("plant/y", b'{"run": "r", "step": 0, "y": [1.0]}')

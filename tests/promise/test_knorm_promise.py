@@ -11,22 +11,23 @@ import pytest
 
 import affinedp as adp
 from affinedp.arrays import dense
-from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.noise import KNormNoise
-from affinedp.bodies.polytope import Polytope
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import readable
-from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.curves import ComposedCurve
-from affinedp.promise.exact_moves import whole_steps
-from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve, lattice_delta
-from affinedp.promise.pure_pairs import (
+from affinedp.laws.cones import LatticeCones
+from affinedp.laws.curves import ComposedCurve, LaplaceCurve
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.polytope import Polytope
+from affinedp.laws.pure_curves import (
     RANDOMISED_RESPONSE,
+    LatticeCurve,
     ThreeAtoms,
     dominating_gaussian,
     is_pure,
+    lattice_delta,
     pair_of,
 )
+from affinedp.promise.coordinates import Coordinates
+from affinedp.promise.exact_moves import whole_steps
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 HEXAGON = [[1.0, 0, 1], [0, 1, -1], [1, 1, 0]]
@@ -50,7 +51,7 @@ def test_a_square_strategy_is_a_body():
 
 def test_coordinates_are_solved_together():
     """An output that shows one coordinate alone does not hide it in the others."""
-    body = KNormNoise(np.array([[1.0, 0.5], [0.0, 1.0]]))
+    body = KNorm(np.array([[1.0, 0.5], [0.0, 1.0]]))
     basis = np.array([[1.0, 0.0], [1.0, 0.25], [1.0, 0.5]])
     coordinates = Coordinates.of(np.eye(3), basis, body)
     z = np.array([3.0, -2.0])
@@ -85,7 +86,7 @@ def continuous_delta(epsilon, at, points=700):
 
 
 def test_the_curve_on_reals_is_between_the_truth_and_laplace():
-    curve = KNormCurve(1.0)
+    curve = LaplaceCurve(1.0)
     for at in (0.0, 0.25, 0.5, 0.9):
         assert continuous_delta(1.0, at) <= curve.delta(at) <= 1 - math.exp((at - 1) / 2) + 1e-12
     assert curve.delta(1.0) == 0.0
@@ -160,7 +161,7 @@ def test_the_laplace_curve_would_break_the_promise_on_a_lattice():
     assert true == pytest.approx((1 + q) / (1 + 4 * q + q * q) * (1 - math.exp(-0.5)), rel=1e-8)
     response = ThreeAtoms(1.0)
     assert true < response.delta(0.5)
-    assert response.delta(0.0) > KNormCurve(1.0).delta(0.0)
+    assert response.delta(0.0) > LaplaceCurve(1.0).delta(0.0)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 20.0, 50.0, 300.0])
@@ -315,13 +316,13 @@ def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkey
     turned = np.array([[1.0, 1.0, 0.1, 0], [1, 1 + 10.0**-nearly, 0, 0.3]]) / units
     grids = []
     monkeypatch.setattr(
-        "affinedp.release.knorm_grid.Polytope", lambda v: (grids.append(v), Polytope(v))[1]
+        "affinedp.laws.bodies.Polytope", lambda v: (grids.append(v), Polytope(v))[1]
     )
     moves, checked = _exact_moves(rows, sets, F(1)), 0
     for query in (None, turned):
         with contextlib.suppress(AffineDPError):  # what is refused is not wrong
             mechanism = adp.design_knorm(M, epsilon=1.0, adjacency=adjacency, starts=0, query=query)
-            coordinates = Coordinates.of(mechanism.query, mechanism.basis, mechanism.knorm)
+            coordinates = Coordinates.of(mechanism.query, mechanism.basis, mechanism.noise)
             points = [[readable(c) for c in point] for point in dense(mechanism.root).T.tolist()]
             worst = max(_polygon_gauge(points, coordinates.exact(move)) for move in moves)
             promised = F(mechanism.guarantee.sensitivity)
@@ -339,7 +340,7 @@ def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkey
                     _polygon_gauge(grid, z)
                     if len(part.rows) == 2
                     else abs(z[part.rows[0]]) / abs(grid[0][0])
-                    for part, grid in zip(plan.parts, grids)
+                    for part, grid in zip(plan.noise.parts, grids)
                 )
                 assert total * plan.rate <= promised
     assert checked or abs(power) == 12 or nearly == 8

@@ -11,14 +11,14 @@ import pytest
 
 import affinedp as adp
 from affinedp.audit import audit, low_bits_attack
-from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.polytope import Polytope
+from affinedp.laws import bodies as grids
+from affinedp.laws.cones import LatticeCones
+from affinedp.laws.polytope import Polytope
+from affinedp.laws.sampler.cone import ConeNoise
 from affinedp.release import body_grid as plans
-from affinedp.release import knorm_grid as grids
 from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
 from affinedp.release.publish import MechanismRows
-from affinedp.release.sampler.cone import ConeNoise
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 
@@ -131,7 +131,9 @@ def test_noise_is_drawn_in_batches(monkeypatch):
     mechanism = weighted()
     counts = []
     draw = ConeNoise.draw
-    monkeypatch.setattr(ConeNoise, "draw", lambda self, n: (counts.append(n), draw(self, n))[1])
+    monkeypatch.setattr(
+        ConeNoise, "draw", lambda self, n, s: (counts.append(n), draw(self, n, s))[1]
+    )
     mechanism.release([1.0, 2.0, 3.0])
     mechanism.release(np.tile([1.0, 2.0, 3.0], (500, 1)))
     assert counts == [64, 500]

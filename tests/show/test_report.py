@@ -15,8 +15,8 @@ from rich.cells import cell_len
 
 import affinedp as adp
 from affinedp.errors import MissingExtraError
+from affinedp.laws.curves import GaussianCurve
 from affinedp.mechanism import build
-from affinedp.promise.curves import GaussianCurve
 from affinedp.show.baseline import Baseline
 from affinedp.show.levels import groups_of
 from affinedp.show.opening import allowed_guess, best_guess, percent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from studios import Studio
+from studios import HOST, TOKEN, Studio
 
 FLAGS = (
     "--headless=new",
@@ -30,6 +30,29 @@ def studio() -> Iterator[Studio]:
     running = Studio()
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[object]:
+    """Computations without a server."""
+    pytest.importorskip("fastapi", reason="needs the extra studio")
+    from affinedp.studio.jobs import Jobs
+
+    made = Jobs(preload="affinedp.studio.tasks")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def client(running: object) -> Iterator[object]:
+    """A page that asks a server of its own, without a network."""
+    from fastapi.testclient import TestClient
+
+    from affinedp.studio.server import create_app
+
+    app = create_app(TOKEN, (HOST,), running)
+    with TestClient(app, base_url=f"http://{HOST}", headers={"x-studio-token": TOKEN}) as made:
+        yield made
 
 
 def no_browser() -> str:

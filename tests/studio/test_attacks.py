@@ -19,30 +19,18 @@ from fastapi.testclient import TestClient
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.studio import (
-    checking,
-    connections,
     guard,
     jobs,
-    limits,
     looking,
+    problem,
     publishing,
-    releasing,
     server,
     uploads,
 )
 from affinedp.studio.question import Publication, Question
+from studios import HOST, TOKEN
 
-HOST, TOKEN = "127.0.0.1:8642", "the-token-of-this-run"
 OWN = [(b"host", HOST.encode()), (b"x-studio-token", TOKEN.encode())]
-
-
-@pytest.fixture(scope="module")
-def client():
-    running = jobs.Jobs(preload="affinedp.studio.tasks")
-    app = server.create_app(TOKEN, (HOST,), running)
-    with TestClient(app, base_url=f"http://{HOST}", headers={"x-studio-token": TOKEN}) as made:
-        yield made
-    running.close()
 
 
 def answered(app, path, receive, headers=()):
@@ -98,15 +86,15 @@ def test_few_files_come_in_at_once():
 @pytest.fixture
 def impatient(monkeypatch):
     """A server that takes three connections, and waits for a moment."""
-    monkeypatch.setattr(connections, "LONGEST_SILENCE", 0.5)
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(guard, "LONGEST_SILENCE", 0.5)
+    monkeypatch.setattr(guard, "MOST_CONNECTIONS", 3)
 
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
     config = uvicorn.Config(
-        app, http=connections.Impatient, log_config=None, lifespan="off", timeout_keep_alive=60
+        app, http=guard.Impatient, log_config=None, lifespan="off", timeout_keep_alive=60
     )
     running = uvicorn.Server(config)
     with socket.socket() as listener:
@@ -154,7 +142,7 @@ def bomb():
 
 def limited(connection, task, question):
     """A computation as the studio starts it, on a machine with little memory."""
-    limits.SHARE, limits.LEAST_BYTES = 0.0, 1_200_000_000
+    jobs.SHARE, jobs.LEAST_BYTES = 0.0, 1_200_000_000
     jobs.work(connection, task, question)
 
 
@@ -220,7 +208,7 @@ def test_a_slow_outline_keeps_its_name():
 
 
 def test_all_lines_that_are_wrong_are_counted():
-    told = checking.check(Question(equations="a + b = = c\nx + 1\na = b"))
+    told = problem.check(Question(equations="a + b = = c\nx + 1\na = b"))
     assert told["message"] == "2 lines are not equations yet."
 
 
@@ -252,7 +240,7 @@ def test_a_preview_that_finds_no_room_can_be_used_again():
         def start(self, number, task, question):
             raise jobs.Busy
 
-    releases = releasing.Releases(Full(), uploads.Shelf())
+    releases = server.Releases(Full(), uploads.Shelf())
     wanted = Publication(question={}, file="f", ledger="b.db")
     offer = publishing.Offer(
         wanted, b"{}", uploads.Held("t.csv", b""), "ticket", time.monotonic() + 60

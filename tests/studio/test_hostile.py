@@ -13,24 +13,14 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra studio")
-from fastapi.testclient import TestClient
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.files import data
-from affinedp.studio import jobs, releasing, server, tasks, uploads
+from affinedp.studio import server, tasks, uploads
+from affinedp.studio.question import Publication
 
-HOST, TOKEN = "127.0.0.1:8642", "the-token-of-this-run"
 JOB = {"x-studio-job": "hostile-1"}
-
-
-@pytest.fixture(scope="module")
-def client():
-    running = jobs.Jobs(preload="affinedp.studio.tasks")
-    app = server.create_app(TOKEN, (HOST,), running)
-    with TestClient(app, base_url=f"http://{HOST}", headers={"x-studio-token": TOKEN}) as made:
-        yield made
-    running.close()
 
 
 @pytest.mark.parametrize(
@@ -108,12 +98,10 @@ def test_old_previews_are_forgotten_with_their_tables(tmp_path):
     file = shelf.put("t.csv", b"a,b,c\n1,2,3\n")
     with adp.Ledger(tmp_path / "budget.db", epsilon=100.0, protects="one person"):
         pass
-    releases = releasing.Releases(AtOnce(), shelf)
-    wanted = releasing.Publication(
-        question={}, file=file, ledger=str(tmp_path / "budget.db"), label="x"
-    )
-    tickets = [releases.preview(wanted, "job")["ticket"] for _ in range(releasing.MOST_OFFERS + 1)]
-    assert len(releases._offers) == releasing.MOST_OFFERS
+    releases = server.Releases(AtOnce(), shelf)
+    wanted = Publication(question={}, file=file, ledger=str(tmp_path / "budget.db"), label="x")
+    tickets = [releases.preview(wanted, "job")["ticket"] for _ in range(server.MOST_OFFERS + 1)]
+    assert len(releases._offers) == server.MOST_OFFERS
     with pytest.raises(AffineDPError, match="look at a new one"):
         releases.publish(tickets[0], "job")
     assert "a,b,c" in releases.publish(tickets[-1], "job")["csv"]

@@ -8,30 +8,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra studio")
-from fastapi.testclient import TestClient
 
 from affinedp.studio import guard, jobs, server, uploads
 from affinedp.studio.question import Question
+from studios import HOST, TOKEN
 
-HOST = "127.0.0.1:8642"
-TOKEN = "the-token-of-this-run"
 # a design that takes minutes
 LONG = "\n".join(f"a{i} + b{i} + c{i} = d{i % 3}" for i in range(9))
 numbers = itertools.count(10_000_000)
-
-
-@pytest.fixture(scope="module")
-def running():
-    made = jobs.Jobs(preload="affinedp.studio.tasks")
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def client(running):
-    app = server.create_app(TOKEN, (HOST,), running)
-    with TestClient(app, base_url=f"http://{HOST}", headers={"x-studio-token": TOKEN}) as made:
-        yield made
 
 
 def asked(client, path, question, **headers):
@@ -87,6 +71,16 @@ def test_another_site_may_not_ask(client, headers, path):
     answer = client.get(path, headers=headers)
     assert answer.status_code == 403
     assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_browser_may_come_to_the_empty_page_from_a_file(client):
+    """That is how the studio opens it; nothing is asked, and nothing else is reached so."""
+    from_file = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    document = {**from_file, "sec-fetch-dest": "document"}
+    assert client.get("/", headers=document).status_code == 200
+    assert client.get("/", headers={**from_file, "sec-fetch-dest": "iframe"}).status_code == 403
+    for path in ("/api/hello", "/static/main.js"):
+        assert client.get(path, headers=document).status_code == 403
 
 
 def test_the_page_itself_may_ask(client):

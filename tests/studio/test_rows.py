@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra studio")
 from affinedp.errors import AffineDPError
-from affinedp.studio import looking, tied_rows
+from affinedp.studio import looking
 from affinedp.studio.uploads import Held
 
 ROWS = {"north": (310, 127), "south": (95, 441), "east": (273, 268), "all": (678, 836)}
@@ -32,11 +32,11 @@ def test_equations_between_rows_are_told_apart_with_what_they_cost():
 def test_the_description_can_be_completed_and_looked_at():
     text = looking.discover_in(looking.Reading(HELD, (), 1.0, 0.0))["table"]
     with pytest.raises(AffineDPError, match="in which numbers a person is counted"):
-        tied_rows.table(tied_rows.Described(HELD, text))
+        looking.table(looking.Described(HELD, text))
     text = said(text)
-    apart = tied_rows.table(tied_rows.Described(HELD, text))
+    apart = looking.table(looking.Described(HELD, text))
     assert not apart["tied"]
-    whole = tied_rows.table(tied_rows.Described(HELD, f"{TIE}\n{text}"))
+    whole = looking.table(looking.Described(HELD, f"{TIE}\n{text}"))
     assert whole["tied"]
     assert sum(one["numbers"] for one in whole["levels"]) == 12
     assert "person" in whole["promise"]
@@ -49,7 +49,7 @@ def test_a_wrong_description_is_refused_in_words():
         ('index = "no"\nequations = []\n[privacy]\nmu = 1\nepsilon = 1.0', "no such column"),
     ):
         with pytest.raises(AffineDPError, match=words):
-            tied_rows.table(tied_rows.Described(HELD, text))
+            looking.table(looking.Described(HELD, text))
 
 
 def test_between_rows_in_the_page(studio, page, tmp_path):

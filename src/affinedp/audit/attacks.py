@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array
-from affinedp.bodies.noise import BODY_LAWS, KNormNoise
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.lattice import whole_kernel
+from affinedp.laws.base import Law
+from affinedp.laws.curves import laplace_delta
+from affinedp.laws.laplace import Laplace
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.curves import laplace_delta
 from affinedp.promise.whitening import whiten
 
 if TYPE_CHECKING:
@@ -105,10 +106,10 @@ class Target:
                 "that is to be attacked"
             )
         identity = sparse.csr_array(sparse.eye_array(mechanism.query.shape[0]))
-        if mechanism.law in BODY_LAWS:
-            inverse = Coordinates.of(identity, mechanism.basis, mechanism.knorm).matrix
-        else:
+        if mechanism.noise.size is None:
             inverse = whiten(mechanism.noise_matrix, identity).query
+        else:
+            inverse = Coordinates.of(identity, mechanism.basis, mechanism.noise).matrix
         return cls(mechanism, release or mechanism.release, neighbours, inverse)
 
     @property
@@ -162,23 +163,15 @@ def releases(release: Release, points: FloatArray, outputs: int) -> FloatArray:
 class _LikelihoodRatio:
     """Log-likelihood ratio of the noise, in units of what the neighbours differ by."""
 
-    law: str
+    law: Law
     inverse: Matrix
     origin: FloatArray
     shift: FloatArray
-    body: KNormNoise | None = None
 
     def __call__(self, published: FloatArray) -> FloatArray:
-        a = self.shift
-        if self.body is not None:
-            z = np.asarray((published - self.origin) @ self.inverse.T).T
-            ahead = self.body.depths(z - a[:, None])
-            score = (self.body.depths(z) - ahead) / self.body.gauges(a[:, None])[0]
-        elif self.law == "gaussian":
-            score = (published - self.origin) @ (self.inverse.T @ a) / (a @ a)
-        else:
-            z = (published - self.origin) @ self.inverse.T
-            score = (np.abs(z) - np.abs(z - a)).sum(axis=1) / np.abs(a).sum()
+        a = self.shift[:, None]
+        z = np.asarray((published - self.origin) @ self.inverse.T).T
+        score = (self.law.depths(z) - self.law.depths(z - a)) / self.law.gauges(a).upper[0]
         # beyond the shift the Laplace ratio is constant: rounding must not split that tie
         return np.round(np.asarray(score), 9)[:, None]
 
@@ -196,22 +189,21 @@ def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
     mechanism = target.mechanism
     whitened = target.inverse @ mechanism.query
     direction = None
-    if mechanism.law == "laplace" and delta > 0:
+    if isinstance(mechanism.noise, Laplace) and delta > 0:
         direction = _worst_for_laplace(target.neighbours, whitened, epsilon)
     elif target.neighbours is mechanism.adjacency:
         direction = mechanism.guarantee.worst_direction
-    if direction is None and mechanism.law in BODY_LAWS:
+    norm = mechanism.noise.norm
+    if direction is None and norm is None:
         direction = _worst_for_body(target, whitened)
     if direction is None:
-        direction = target.worst_direction(whitened, 1 if mechanism.law == "laplace" else 2)
+        direction = target.worst_direction(whitened, norm or 2)
     shift = dense(whitened @ direction).ravel()
     if not shift.any():
         raise AffineDPError("neighbours do not differ in the outputs: there is nothing to attack")
     origin = dense(mechanism.query @ target.start).ravel()
-    body = mechanism.knorm if mechanism.law in BODY_LAWS else None
-    score = _LikelihoodRatio(mechanism.law, target.inverse, origin, shift, body)
-    law = "K-norm" if mechanism.law == "knorm" else mechanism.law.capitalize()
-    words = f"the likelihood ratio of {law} noise"
+    score = _LikelihoodRatio(mechanism.noise, target.inverse, origin, shift)
+    words = f"the likelihood ratio of {mechanism.noise.words} noise"
     return Attack(target.start, direction, score, words)
 
 
@@ -221,7 +213,7 @@ def _worst_for_body(target: Target, whitened: Matrix) -> FloatArray | None:
         directions = target.neighbours.directions(LISTED_DIRECTIONS)
     except TooManyCircuitsError:
         return None
-    gauges = target.mechanism.knorm.gauges(dense(whitened @ directions))
+    gauges = target.mechanism.noise.gauges(dense(whitened @ directions)).upper
     return directions[:, int(np.argmax(gauges))]
 
 

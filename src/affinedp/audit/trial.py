@@ -27,7 +27,6 @@ from affinedp.audit.attacks import (
     releases,
 )
 from affinedp.audit.distinguish import distinguish
-from affinedp.bodies.noise import BODY_LAWS
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
@@ -229,10 +228,7 @@ def low_bits_attack(
     else:
         end = _on_manifold(mechanism, x1, "x1")
     apart = dense(target.inverse @ (mechanism.query @ (end - start)))
-    if mechanism.law in BODY_LAWS:
-        distance = mechanism.rate * float(mechanism.knorm.gauges(apart[:, None])[0])
-    else:
-        distance = float(np.linalg.norm(apart, 1 if mechanism.law == "laplace" else 2))
+    distance = float(mechanism.noise.gauges(apart[:, None]).lower[0])
     if distance > mechanism.guarantee.sensitivity * (1 + 1e-6):
         raise AffineDPError("x0 and x1 are further apart than neighbours are")
     return _run(target, low_bits(mechanism, start, end), trial)

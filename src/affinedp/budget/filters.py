@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon
-from affinedp.promise.curves import EPS, ComposedCurve
-from affinedp.promise.pure_pairs import dominating_gaussian, is_pure, pair_of
+from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon
+from affinedp.laws.curves import EPS, ComposedCurve
+from affinedp.laws.pure_curves import dominating_gaussian, is_pure, pair_of
 
 # Privacy-loss accounting takes seconds beyond these; the other bounds serve then.
 MOST_ACCOUNTED, MOST_ACCOUNTED_LOSS = 100, 20.0

@@ -50,7 +50,7 @@ def release(
     the equations is refused, and nothing is charged then.  A description of a table says by names
     of columns what must add up; its noise is designed here.
     """
-    from affinedp.release.sampler import checked_sampler
+    from affinedp.laws.sampler import checked_sampler
 
     draws = checked_sampler(sampler)
     kind = expect(mechanism, "mechanism", "table description")

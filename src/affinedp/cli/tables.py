@@ -12,7 +12,7 @@ from affinedp.cli.pending import budget_left, settled_in_the_end
 from affinedp.errors import AffineDPError
 from affinedp.files.data import check_writable, read_table, write_table
 from affinedp.files.writing import write_text
-from affinedp.release.sampler import Sampler
+from affinedp.laws.sampler import Sampler
 from affinedp.tables.margin_file import describes_margins, read_margin_release
 from affinedp.tables.released_margins import ReleasedMarginTables
 from affinedp.tables.released_table import ReleasedTable

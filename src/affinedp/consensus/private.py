@@ -1,20 +1,48 @@
-"""Private average consensus, from the simulation of a network to the agents that run it."""
+"""Private average consensus (section VI): the protocol on a network, what it promises and does.
+
+It is simulated, predicted and bounded here, and handed to the agents that run it for real.
+"""
 
 from __future__ import annotations
 
+import numbers
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any, Literal, Self
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray, IntArray, Matrix, real_array
 from affinedp.budget.ledger import Ledger
+from affinedp.consensus import bounds, error_curves
 from affinedp.consensus.agents.agent import Agent
 from affinedp.consensus.agents.message import checked_name
 from affinedp.consensus.agents.noise import AgentNoise
-from affinedp.consensus.network.network import NetworkError
-from affinedp.consensus.protocol.protocol import ConsensusProtocol
+from affinedp.consensus.network import NetworkError, listed, whole
+from affinedp.consensus.promise import NoisyNetwork, PerAgent, noise_for
+from affinedp.consensus.readouts import limit_factor, noise_share
+from affinedp.consensus.schedule import Mover, Schedule, Steady, schedule_of
+from affinedp.consensus.simulation import MOST_NUMBERS, Run, simulate
+from affinedp.consensus.spectrum import (
+    DENSE_AGENTS,
+    Modes,
+    Spectrum,
+    check_convergence,
+    modes_of,
+    spectrum_of,
+)
+from affinedp.consensus.weights import Weights, network_from_edges, network_of
+from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
+
+Seed = int | np.random.SeedSequence | np.random.Generator | None
+# Statements (i), (ii) and (iii) of Proposition 1.
+STATEMENTS = ("path", "mean", "mean-square")
 
 
-class PrivateConsensus(ConsensusProtocol):
+class PrivateConsensus(NoisyNetwork):
     """Agents that find the average of their values without showing them (section VI).
 
     Agent i sends y_i(t) = x_i(t) + γ_i, always with the same draw γ_i = σ_i η_i, and moves by
@@ -52,6 +80,391 @@ class PrivateConsensus(ConsensusProtocol):
     >>> round(float(consensus.mean_square_error(x0, 100)[-1]), 3)
     14.106
     """
+
+    notes: tuple[str, ...]
+
+    def __init__(
+        self,
+        graph: Any,
+        *,
+        law: LawName | Literal["auto"],
+        epsilon: PerAgent | None = None,
+        delta: float = 0.0,
+        mu: PerAgent = 1.0,
+        weights: Weights = None,
+        sigma: PerAgent | None = None,
+    ) -> None:
+        network = network_of(graph, weights)
+        network.check_connected()
+        notes = (*network.notes, *check_convergence(network))
+        noise = noise_for(network, law, epsilon, delta, mu, sigma)
+        bare = [network.names[int(i)] for i in np.flatnonzero(noise.sigma == 0)]
+        if bare:
+            notes = (*notes, f"{listed(bare)} send their values without noise")
+        vars(self).update(network=network, noise=noise, notes=notes)
+
+    @classmethod
+    def from_edges(
+        cls,
+        n: int,
+        sources: ArrayLike,
+        targets: ArrayLike,
+        *,
+        law: LawName | Literal["auto"],
+        epsilon: PerAgent | None = None,
+        delta: float = 0.0,
+        mu: PerAgent = 1.0,
+        weights: Weights = None,
+        sigma: PerAgent | None = None,
+        names: Sequence[Hashable] | None = None,
+    ) -> Self:
+        """Return the protocol on a list of links; a million agents take seconds.
+
+        Parameters
+        ----------
+        n : int
+            The number of agents.
+        sources, targets : array_like of int, shape (links,)
+            The two ends of every link, 0 to n − 1, each link once.
+        law, epsilon, delta, mu, sigma
+            As for the class.
+        weights : {"metropolis", "uniform"}, float or array_like, shape (links,), optional
+            "metropolis" by default.
+        names : sequence, optional
+            The agents; 0, 1, … by default.
+
+        Examples
+        --------
+        >>> from affinedp.consensus import PrivateConsensus
+        >>> pair = PrivateConsensus.from_edges(2, [0], [1], law="laplace", epsilon=0.5)
+        >>> pair.sigma.tolist(), pair.guarantee.epsilon()
+        ([2.0, 2.0], 0.5)
+        """
+        network = network_from_edges(n, sources, targets, weights, names)
+        return cls(network, law=law, epsilon=epsilon, delta=delta, mu=mu, sigma=sigma)
+
+    def with_noise(
+        self,
+        *,
+        law: LawName | Literal["auto"] | None = None,
+        epsilon: PerAgent | None = None,
+        delta: float = 0.0,
+        mu: PerAgent | None = None,
+        sigma: PerAgent | None = None,
+    ) -> Self:
+        """Return the protocol on the same network with other noise.
+
+        Parameters
+        ----------
+        law, epsilon, delta, mu, sigma
+            As for the class; law and mu stay as they are unless given.
+        """
+        law, mu = law or self.law, self.noise.mu if mu is None else mu
+        return type(self)(self.network, law=law, epsilon=epsilon, delta=delta, mu=mu, sigma=sigma)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a {type(self).__name__} does not change: {name!r} cannot be set")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(agents={self.n}, law={self.law!r})"
+
+    @property
+    def weights(self) -> Matrix:
+        """The weights w_ij, a sparse matrix."""
+        return self.network.weights
+
+    @property
+    def laplacian(self) -> Matrix:
+        """The Laplacian, positive semidefinite, a sparse matrix."""
+        return self.network.laplacian
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """λ₂, λ_n and α: how fast differences die out."""
+        return spectrum_of(self.network)
+
+    @cached_property
+    def _modes(self) -> Modes:
+        return modes_of(self.network)
+
+    @property
+    def alpha(self) -> float:
+        """The factor by which differences shrink in one step."""
+        return self.spectrum.alpha
+
+    def schedule(
+        self,
+        weights: Sequence[Any] | Callable[[int], Any] | None = None,
+        away: Mapping[Any, Iterable[int]] | ArrayLike | None = None,
+    ) -> Schedule:
+        """Return weights by step and absences, for :meth:`run` and the error curves.
+
+        Parameters
+        ----------
+        weights : sequence of matrices or graphs, or callable, optional
+            Weights of step 0, 1, …, or a function of the step alone.
+        away : mapping of agent to steps, or bool array, shape (steps, n), optional
+            Who is away at which step: it keeps its state and its draw, and has no links.
+        """
+        return Schedule(self.network, weights, away)
+
+    # ------------------------------------------------------------------ what happens
+
+    def run(
+        self,
+        x0: ArrayLike | Mapping[Any, float],
+        steps: int,
+        runs: int = 1,
+        seed: Seed = None,
+        *,
+        keep: str = "all",
+        schedule: Any = None,
+    ) -> Run:
+        """Simulate; never publish any of it.
+
+        Parameters
+        ----------
+        x0 : array_like, shape (n,), or mapping of agents
+            x(0).
+        steps : int
+            The number of steps; times 0 to ``steps`` are kept.
+        runs : int
+            How many independent runs.
+        seed : int, SeedSequence or Generator, optional
+            Where the draws come from.
+        keep : {"all", "last", "errors"}
+            All messages, those of the last step, or only squared errors.
+        schedule : Schedule, sequence or callable, optional
+            Weights by step and absences.
+
+        Returns
+        -------
+        Run
+        """
+        count, start = whole(steps, "steps", 0), self._start(x0)
+        repeats = whole(runs, "runs", 1)
+        mover = self._mover(schedule, count * repeats)
+        generator = _generator(seed)
+        return simulate(mover, start, self.noise, count, repeats, generator, keep)
+
+    def mean_error(
+        self,
+        x0: ArrayLike | Mapping[Any, float],
+        steps: int,
+        *,
+        keep: str = "all",
+        schedule: Any = None,
+    ) -> FloatArray:
+        """Return E[x_i(t)] − average, exactly; it is the same for every read-out.
+
+        Parameters
+        ----------
+        x0 : array_like, shape (n,), or mapping of agents
+            x(0).
+        steps : int
+            The number of steps.
+        keep : {"all", "last"}
+            All steps, or only the last.
+        schedule : Schedule, sequence or callable, optional
+            Weights by step and absences.
+
+        Returns
+        -------
+        array, shape (steps + 1, n) or (1, n)
+        """
+        count, start = whole(steps, "steps", 0), self._start(x0)
+        if keep not in ("all", "last"):
+            raise AffineDPError(f"keep must be 'all' or 'last', not {keep!r}")
+        if keep == "all" and float(count + 1) * self.n > MOST_NUMBERS:
+            raise AffineDPError(f"{count + 1:,} steps × {self.n:,} agents: use keep='last'")
+        times = np.arange(count + 1) if keep == "all" else np.array([count])
+        moved = error_curves.moved_to(self._mover(schedule, 1), start - start.mean(), times)
+        return np.array([deviation for _, deviation in moved])
+
+    def mean_square_error(
+        self,
+        x0: ArrayLike | Mapping[Any, float],
+        steps: int | Sequence[int] | IntArray,
+        readout: str = "state",
+        *,
+        method: str = "auto",
+        probes: int = 64,
+        confidence: float = 0.95,
+        seed: Seed = 0,
+        schedule: Any = None,
+    ) -> error_curves.ErrorCurve:
+        """Return E‖read-out(t) − average‖² over all agents, for t = 0, …, steps.
+
+        Exact up to 2000 agents.  Beyond, an estimate with an interval, marked as such.  However
+        many steps there are, only their errors are kept.
+
+        Parameters
+        ----------
+        x0 : array_like, shape (n,), or mapping of agents
+            x(0).
+        steps : int or sequence of int
+            The number of steps, or chosen steps, ascending.
+        readout : {"state", "message", "corrected"}
+            Which estimate of the average.
+        method : {"auto", "exact", "estimate"}
+            "exact" takes every draw through all steps, however long that takes.
+        probes : int
+            For an estimate: how many random vectors.
+        confidence : float
+            For an estimate: the interval at each step covers with at least this probability,
+            whatever the network.
+        seed : int, SeedSequence or Generator, optional
+            For an estimate.
+        schedule : Schedule, sequence or callable, optional
+            Weights by step and absences.
+
+        Returns
+        -------
+        ErrorCurve
+        """
+        times, start = _times(steps), self._start(x0)
+        share = noise_share(readout, self.n)
+        if method not in ("auto", "exact", "estimate"):
+            raise AffineDPError(f"method must be 'auto', 'exact' or 'estimate', not {method!r}")
+        small = self.n <= DENSE_AGENTS
+        last = int(times[-1])
+        if method == "estimate" or (method == "auto" and not small):
+            if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
+                raise AffineDPError(f"confidence must be between 0 and 1, not {confidence!r}")
+            vectors = whole(probes, "probes", 2)
+            mover = self._mover(schedule, last * vectors)
+            generator = _generator(seed)
+            return error_curves.estimated_curve(
+                mover, self.noise, start, times, share, vectors, float(confidence), generator
+            )
+        if schedule is None and small:
+            return error_curves.spectral_curve(self._modes, self.noise, start, times, share)
+        mover = self._mover(schedule, last * self.n)
+        return error_curves.column_curve(mover, self.noise, start, times, share)
+
+    # ------------------------------------------------------------------ what it comes to
+
+    def limit(self, readout: str = "state") -> float:
+        """Return the mean-square error over all agents as t grows, exactly.
+
+        Parameters
+        ----------
+        readout : {"state", "message", "corrected"}
+            Which estimate of the average.
+        """
+        return self.noise.total_variance * limit_factor(readout, self.n)
+
+    def bound(
+        self,
+        x0: ArrayLike | Mapping[Any, float] | None = None,
+        steps: int | None = None,
+        statement: str = "mean-square",
+        *,
+        noise: ArrayLike | None = None,
+    ) -> FloatArray | float:
+        """Return the bounds of Proposition 1 on the state, at every step or in the limit.
+
+        Parameters
+        ----------
+        x0 : array_like or mapping of agents, optional
+            x(0); without it the limit of the bound.
+        steps : int, optional
+            The number of steps.
+        statement : {"path", "mean", "mean-square"}
+            (i) on ‖x(t) − average‖ of runs with given draws, (ii) on ‖E x(t) − average‖, (iii) on
+            E‖x(t) − average‖².
+        noise : array_like, shape (n,) or (runs, n), optional
+            The draws γ, for "path".
+
+        Returns
+        -------
+        array, shape (steps + 1,) or (runs, steps + 1), or float
+        """
+        if statement not in STATEMENTS:
+            raise AffineDPError(f"statement must be one of {STATEMENTS}, not {statement!r}")
+        if (x0 is None) != (steps is None):
+            raise AffineDPError("give x0 and steps, or neither for the limit of the bound")
+        gamma = None
+        if statement == "path":
+            if noise is None:
+                raise AffineDPError("statement 'path' is about given draws: give noise")
+            gamma = real_array(noise, "noise")
+            if gamma.ndim not in (1, 2) or gamma.shape[-1] != self.n:
+                raise AffineDPError(f"noise must have one draw for each of {self.n} agents")
+        if x0 is None or steps is None:
+            if gamma is not None:
+                draws = gamma
+                limits = bounds.upwards(lambda: bounds.length(draws))
+                return np.asarray(limits) if gamma.ndim == 2 else float(limits)
+            total = self.noise.total_variance * bounds.ROUNDING_UP
+            return 0.0 if statement == "mean" else total
+        start, count, alpha = self._start(x0), whole(steps, "steps", 0), self.spectrum.alpha_bound
+        if gamma is not None:
+            return bounds.path_bound(alpha, start, gamma, count)
+        if statement == "mean":
+            return bounds.mean_bound(alpha, start, count)
+        return bounds.mean_square_bound(alpha, start, self.noise, count)
+
+    def steps_to(
+        self, tolerance: float, *, spread: float | None = None, readout: str = "state"
+    ) -> int:
+        """Return a number of steps that is proved to be enough.
+
+        Without ``spread``: differences between messages have shrunk to this share of what they
+        were, in every run.  With it: from this step on the mean-square error is within
+        ``tolerance`` of its limit.  Neither depends on the data, so the number may be public.
+
+        Parameters
+        ----------
+        tolerance : float
+            Positive.
+        spread : float, optional
+            A public bound on ‖x(0) − average‖.
+        readout : {"state", "message", "corrected"}
+            Which estimate, with ``spread``.
+        """
+        wanted = _positive(tolerance, "tolerance")
+        if spread is None:
+            return bounds.shrinking_steps(self.spectrum.alpha_bound, wanted)
+        if not (isinstance(spread, int | float | np.number) and 0 <= spread < np.inf):
+            raise AffineDPError(f"spread must be a finite number, at least 0, not {spread!r}")
+        alpha = self.spectrum.alpha_bound
+        return bounds.settling_steps(alpha, self.noise, readout, float(spread), wanted)
+
+    def optimal_epsilon(
+        self, zeta: float, readout: str = "paper", *, delta: float | None = None
+    ) -> float:
+        """Return the least ε with which the mean-square error ends at ζ or below.
+
+        Parameters
+        ----------
+        zeta : float
+            ζ, over all agents.
+        readout : {"paper", "state", "message", "corrected"}
+            "paper" is the paper's trade-off, from its bound; the others use the exact limits.
+        delta : float, optional
+            δ, for Gaussian noise; the one this was made with by default.
+
+        Returns
+        -------
+        float
+        """
+        allowed = delta if delta is not None else (self.noise.delta or None)
+        return bounds.optimal_epsilon(self.noise, _positive(zeta, "zeta"), readout, allowed)
+
+    # ------------------------------------------------------------------ inside
+
+    def _start(self, x0: ArrayLike | Mapping[Any, float]) -> FloatArray:
+        if not isinstance(x0, Mapping) and np.ndim(x0) != 1:
+            raise AffineDPError(f"x0 must hold one value for each of {self.n} agents")
+        return self.network.values(x0, "x0")
+
+    def _mover(self, schedule: Any, products: int) -> Mover:
+        if schedule is None:
+            return Steady(self.network, products)
+        return schedule_of(schedule, self.network)
+
+    # ------------------------------------------------------------------ agents as processes
 
     @cached_property
     def process_names(self) -> tuple[str, ...]:
@@ -167,3 +580,44 @@ class PrivateConsensus(ConsensusProtocol):
         # ε rather than σ: what is stated is then at most ε, whichever way σ is rounded
         delta = self.noise.delta if self.law == "gaussian" else None
         return AgentNoise(self.law, float(epsilon[place]), delta, mu, bound=bound)
+
+
+def _times(steps: int | Sequence[int] | IntArray) -> IntArray:
+    """All steps up to a number, or the chosen ones."""
+    if (
+        isinstance(steps, str)
+        or not isinstance(steps, Sequence | np.ndarray)
+        or np.ndim(steps) == 0
+    ):
+        count = whole(steps, "steps", 0)
+        if count >= MOST_NUMBERS:
+            raise AffineDPError(
+                f"{count:,} steps are too many errors to keep: choose some, such as "
+                "steps=[0, 10, 100, 1000]"
+            )
+        return np.arange(count + 1)
+    chosen = [whole(step, "each of the chosen steps", 0) for step in steps]
+    if max(chosen, default=0) > bounds.MOST_STEPS:
+        raise AffineDPError("a chosen step is beyond 2^53, which doubles cannot count")
+    found = np.array(chosen, dtype=np.int64)
+    if not len(found) or np.any(np.diff(found) <= 0):
+        raise AffineDPError("the chosen steps must be ascending, at least one, and none twice")
+    return found
+
+
+def _positive(value: float, what: str) -> float:
+    if isinstance(value, int | float | np.number) and 0 < value < np.inf:
+        return float(value)
+    raise AffineDPError(f"{what} must be a positive number, not {value!r}")
+
+
+def _generator(seed: Seed) -> np.random.Generator:
+    """A generator for draws; a number gives a stream of its own.
+
+    Values drawn with ``default_rng(seed)`` and the same number would otherwise be the draws.
+    """
+    if isinstance(seed, np.random.SeedSequence | np.random.Generator | None):
+        return np.random.default_rng(seed)
+    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool) and seed >= 0:
+        return np.random.default_rng(np.random.SeedSequence(int(seed), spawn_key=(0xD2A3,)))
+    raise AffineDPError(f"seed must be a whole number, at least 0, not {seed!r}")

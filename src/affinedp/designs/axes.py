@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray, rank_of
-from affinedp.bodies.axes import geometric_variance
+from affinedp.laws.laplace import geometric_variance
 
 # Moves times dimensions up to which every axis has a rate of its own.
 MOST_NUMBERS = 20_000

@@ -22,11 +22,11 @@ from affinedp.designs.separate import (
 )
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
-from affinedp.promise.calibration import gaussian_sensitivity
 from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.verification import resolve_query

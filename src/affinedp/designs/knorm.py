@@ -19,7 +19,6 @@ from affinedp.arrays import (
     within_range,
     yes_or_no,
 )
-from affinedp.bodies.hull import TooLargeBodyError
 from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.knorm_blocks import real_cell, whole_cells
 from affinedp.designs.knorm_bodies import AXES, HULL, SEARCHED, Chosen, best_bodies
@@ -28,6 +27,7 @@ from affinedp.designs.large_sum import MOST_LISTED_SUM, large_sum
 from affinedp.designs.separate import NOTHING_TO_HIDE, checked_weights, split
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.laws.hull import TooLargeBodyError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense
-from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.hull import TooLargeBodyError
-from affinedp.bodies.noise import KNormNoise
-from affinedp.bodies.polytope import Polytope
 from affinedp.designs.axes import best_axes
 from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
 from affinedp.designs.knorm_blocks import Cell, as_one_sum
 from affinedp.designs.separate import Block
 from affinedp.exact.numbers import readable
+from affinedp.laws.cones import LatticeCones
+from affinedp.laws.hull import TooLargeBodyError
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.polytope import Polytope
 from affinedp.progress import Progress
 from affinedp.record import MechanismRecord
 
@@ -137,7 +137,7 @@ def _hull_or_better(
         points = (one_sum.width * one_sum.signs)[:, None]
         exchanged = Chosen(cell.outputs, one_sum.spread(cell.basis), points, HULL)
         if cell.moves.shape[1] > MOST_SEARCHED:
-            noise = KNormNoise(points, limit, integers)
+            noise = KNorm(points, limit, integers)
             return _Best(exchanged, float((one_sum.spread_cost(cell.cost) * noise.moment).sum()))
     hull = _polytope(cell.moves)
     best, error = hull, _error(hull, cell, limit, integers)

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array, within_range
-from affinedp.bodies.hull import TooLargeBodyError
-from affinedp.bodies.polytope import Polytope
 from affinedp.designs.bounds import dual_value
 from affinedp.designs.knorm_blocks import real_cell
 from affinedp.designs.separate import Block, checked_weights, split
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import readable
+from affinedp.laws.hull import TooLargeBodyError
+from affinedp.laws.polytope import Polytope
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
 from affinedp.promise.least_error import least_metric_variance

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
-from affinedp.bodies.stairs import best_first, best_whole_first
 from affinedp.designs.axes import lattice_bases
 from affinedp.designs.knorm import at_the_rate, together
 from affinedp.designs.knorm_blocks import Cell, real_cell, whole_cells
 from affinedp.designs.separate import split
 from affinedp.errors import AffineDPError
+from affinedp.laws.staircase import best_first, best_whole_first
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 

@@ -15,8 +15,8 @@ from affinedp.designs.laplace import iid_noise
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.laws.calibration import gaussian_sigma
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.promise.calibration import gaussian_sigma
 from affinedp.promise.verification import verify
 from affinedp.record import MechanismRecord
 

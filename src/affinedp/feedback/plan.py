@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
-from affinedp.bodies.noise import BODY_LAWS
 from affinedp.errors import AffineDPError
 from affinedp.feedback.follow import Following, followings
 from affinedp.files.packing import packed, unpacked
+from affinedp.laws.gaussian import Gaussian
 from affinedp.record import MechanismRecord
 from affinedp.release.plan import BIAS, EPS, GRID_BITS, SHARE
 
@@ -143,8 +143,9 @@ def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | N
         A public bound on |x|, as for :meth:`affinedp.Mechanism.release`.
     """
     guarantee, law = mechanism.guarantee, mechanism.law
-    if law in BODY_LAWS:
-        name = "K-norm" if law == "knorm" else law
+    own = mechanism.noise
+    if own.norm is None:
+        name = own.words
         raise AffineDPError(
             f"{name} noise is not released in steps: later steps would depend on the noise of "
             "earlier ones. Use Gaussian or Laplace noise, or release all at once"
@@ -153,16 +154,16 @@ def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | N
         raise AffineDPError("this mechanism promises nothing; nothing is released with it")
     read, follow = _what_is_read(mechanism, order)
     noise = dense(mechanism.noise_matrix)[list(read)]
-    root = _triangular(noise) if law == "gaussian" else _triangular_as_it_is(noise)
+    root = _triangular(noise) if isinstance(own, Gaussian) else _triangular_as_it_is(noise)
     query = dense(mechanism.query)[list(read)]
     whitening = _solved(root, query)
-    found = mechanism.adjacency.sensitivity(whitening, 2 if law == "gaussian" else 1)
-    count = len(read) if law == "laplace" else math.sqrt(len(read))
+    found = mechanism.adjacency.sensitivity(whitening, own.norm)
+    count = own.box(len(read))
     # two roundings to the grid differ by at most one step
     total = found.upper + count * math.ldexp(1.0, -GRID_BITS)
     if bound is not None:
         rows = np.abs(whitening).sum(axis=1)
-        total += 2 * bound * EPS * float(np.linalg.norm(rows, ord=1 if law == "laplace" else 2))
+        total += 2 * bound * EPS * float(np.linalg.norm(rows, ord=own.norm))
     factor = max(1.0, total / guarantee.sensitivity) * (1 + SHARE)
     if not factor < 1 + MOST_GROWTH:
         raise AffineDPError(

@@ -13,12 +13,12 @@ from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.feedback.follow import followings
 from affinedp.feedback.plan import StepPlan, restored, step_plan
+from affinedp.laws.sampler import draw_integers
 from affinedp.once.draw import Drawn, Request, header_of, obtain
 from affinedp.once.owner import Owner
 from affinedp.once.record import Head
 from affinedp.once.state import DrawnState
 from affinedp.record import MechanismRecord
-from affinedp.release.sampler import draw_integers
 
 
 class StepsStateError(AffineDPError):

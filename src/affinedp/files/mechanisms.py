@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from affinedp.bodies.noise import BODY_LAWS, noise_of
 from affinedp.errors import AffineDPError
 from affinedp.files import documents, writing
 from affinedp.files.comparisons import checked_alternatives, checked_least, least_record
@@ -25,14 +24,14 @@ from affinedp.files.packing import product
 from affinedp.files.packing import unpacked as unpacked
 from affinedp.files.values import shown
 from affinedp.files.visible import check_names, check_texts
+from affinedp.laws.base import Law
+from affinedp.laws.named import law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError as StorageError
 from affinedp.parts import restored
 from affinedp.promise.asked import Asked
-from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.knorm import knorm_promise, neighbours_key_of, neighbours_of
-from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve
 from affinedp.promise.verification import promise_of
 from affinedp.promise.without_list import certified_promise
 from affinedp.record import MechanismRecord
@@ -86,7 +85,7 @@ def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
             "asked": asked_record(guarantee),
         },
     }
-    if mechanism.law in BODY_LAWS:
+    if mechanism.noise.size is not None:
         document |= {"rate": mechanism.rate, "integers": mechanism.integers}
     write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
 
@@ -133,9 +132,8 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
     most = max(len(names), manifold.n)
     query, basis, root = (unpacked(document[key], most) for key in ("query", "basis", "root"))
     law = document["law"]
-    if law not in ("gaussian", "laplace", *BODY_LAWS):
-        raise StorageError(f"the law {law!r} is not known")
-    rate, integers = _rate(document) if law in BODY_LAWS else (1.0, False)
+    stated_rate = law_named(law).norm is None
+    rate, integers = _rate(document) if stated_rate else (1.0, False)
     outputs = len(names)
     if query.shape != (outputs, manifold.n) or basis.shape[0] != outputs:
         raise StorageError("the query and the noise do not fit the names of the outputs")
@@ -143,17 +141,17 @@ def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> K
         raise StorageError("the noise matrices do not fit together")
     weights = document["certificate"]
     certificate = None if weights is None else unpacked(weights)
+    noise = law_named(law).of_root(root, rate, integers)
     stated = document["guarantee"]
     sensitivity = float(stated["sensitivity"])
     if not reverify:
-        guarantee = promise_on_trust(adjacency, law, names, stated, integers)
+        guarantee = promise_on_trust(adjacency, noise, names, stated)
     elif certificate is not None:
         if law != "gaussian":
             raise StorageError("a certificate proves Gaussian noise only")
         guarantee = certified_promise(adjacency, product(basis, root), query, names, certificate)
-    elif law in BODY_LAWS:
-        noise = noise_of(law, root, rate, integers)
-        guarantee = knorm_promise(adjacency, query, basis, root, rate, integers, names, noise)
+    elif noise.size is not None:
+        guarantee = knorm_promise(adjacency, query, basis, noise, names)
     else:
         guarantee = promise_of(adjacency, product(basis, root), query, law, names)
     check_stated(sensitivity, guarantee)
@@ -230,33 +228,25 @@ def checked_gap(gap: Any) -> float | None:
 
 def promise_on_trust(
     adjacency: Adjacency,
-    law: str,
+    law: Law,
     names: tuple[str, ...],
     stated: Mapping[str, Any],
-    integers: bool = False,
 ) -> Guarantee:
     """Return the guarantee that a file states, marked as not verified here."""
     sensitivity = float(stated["sensitivity"])
     if not sensitivity >= 0:
         raise StorageError("the stated sensitivity is not a number")
-    curve: Curve = GaussianCurve(sensitivity)
-    if law == "laplace":
-        curve = LaplaceCurve(sensitivity)
-    elif law == "knorm":
-        curve = LatticeCurve(sensitivity) if integers else KNormCurve(sensitivity)
-    elif law == "staircase":
-        curve = LatticeCurve(sensitivity)
     guarantee = Guarantee(
-        law=law,
+        law=law.kind,
         sensitivity=sensitivity,
         exact=False,
-        neighbours=neighbours_of(adjacency, integers),
+        neighbours=neighbours_of(adjacency, law.whole),
         basis=str(stated["basis"]),
-        curve=curve,
+        curve=law.curve(sensitivity),
         names=adjacency.manifold.names,
         output_names=names,
         method=str(stated["method"]),
-        neighbours_key=neighbours_key_of(adjacency, integers),
+        neighbours_key=neighbours_key_of(adjacency, law.whole),
         unit=adjacency.unit,
     )
     warning = "read from a file and NOT verified again: it is as good as the file"

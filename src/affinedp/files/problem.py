@@ -43,7 +43,7 @@ from affinedp.files.values import (
     texts,
 )
 from affinedp.files.visible import check_names
-from affinedp.promise.verification import Law
+from affinedp.laws.named import LawName
 
 Neighbours = Literal["circuits", "free_sets", "directions"]
 PublicEntries = Literal["refuse", "allow"]
@@ -134,7 +134,7 @@ class Problem:
     delta: float | None
     query: FloatArray | None
     output_names: tuple[str, ...]
-    law: Law | None
+    law: LawName | None
     noise_matrix: FloatArray | None
     covariance: FloatArray | None
     hull: float | None = None
@@ -307,7 +307,7 @@ def _query(told: Document, entries: _Entries) -> tuple[FloatArray | None, tuple[
 class _Noise:
     """What the noise section says."""
 
-    law: Law | None = None
+    law: LawName | None = None
     matrix: FloatArray | None = None
     covariance: FloatArray | None = None
     hull: float | None = None
@@ -315,7 +315,7 @@ class _Noise:
 
 def _noise(told: Document, outputs: tuple[str, ...]) -> _Noise:
     noise = told["noise"]
-    law: Law | None = noise["law"]
+    law: LawName | None = noise["law"]
     kinds = [key for key in ("scale", "matrix", "covariance", "hull") if noise[key] is not None]
     if law is None and not kinds:
         return _Noise()

@@ -14,10 +14,10 @@ from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.flows.flow_network import listed
 from affinedp.flows.manifold import FlowManifold
 from affinedp.flows.neighbours import InjectionAdjacency
+from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.promise.verification import Law
 
 # Neighbours that move some entry so many times as far as any μ deserve a remark.
 FAR = 30.0
@@ -31,7 +31,7 @@ def design_flow_noise(
     mu: float | ArrayLike | None = None,
     adjacency: Adjacency | None = None,
     publish: str | Sequence[str] = "all",
-    law: Law = "gaussian",
+    law: LawName = "gaussian",
     weights: ArrayLike | None = None,
     tol: float = 1e-8,
 ) -> Mechanism:

@@ -21,10 +21,6 @@ from affinedp.mqtt.process import Place
 WAIT = 10.0  # seconds for a claim to come back
 
 
-class ClaimedError(AffineDPError):
-    """A topic on which somebody else publishes."""
-
-
 class ClaimRules:
     """Whose a topic is, by the claims in the order of the broker; no network in it.
 
@@ -98,7 +94,7 @@ class Claim:
         self._connection.__enter__()
         try:
             if not self._settled.wait(WAIT):
-                raise ClaimedError(
+                raise AffineDPError(
                     f"{self._topic} at {self._place.broker.address} does not give our claim back: "
                     "let the broker's access control allow us to read and write it, or do without "
                     "the claim"
@@ -120,7 +116,7 @@ class Claim:
         """Raise if the topic is somebody else's."""
         self._connection.check()
         if self._rules.other:
-            raise ClaimedError(
+            raise AffineDPError(
                 f"another gateway ({printable(self._rules.other.encode())}) publishes on "
                 f"{self._place.topic} at {self._place.broker.address}: two draws for one step "
                 "would be two releases. End that one first, or, if it is gone for good, take over "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.mqtt.broker import Broker, check_filter, check_topic, tls_context
+from affinedp.mqtt.messages import Dropped
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
@@ -139,8 +140,7 @@ class Connection:
         self._closing = threading.Event()
         self._failure: BaseException | None = None
         self._pause = FIRST_PAUSE
-        self._refused_messages = 0
-        self._lost_messages = 0
+        self.dropped = Dropped(f"connection to {broker.address}")
         self._will = will
         self._speak_older = False
         self._client = self._new_client()
@@ -407,12 +407,7 @@ class Connection:
         elif self._inbox.qsize() < MOST_WAITING:
             self._inbox.put(arrived)
         else:
-            self._lost_messages += 1
-            if self._lost_messages.bit_count() == 1:  # the 1st, 2nd, 4th, 8th, ...
-                logger.warning(
-                    "%d messages dropped: they come faster than they are handled",
-                    self._lost_messages,
-                )
+            self.dropped.add("too fast", "they come faster than they are handled")
 
     def _is_wanted(self, message: MQTTMessage) -> bool:
         """Whether a message is what was subscribed to.
@@ -430,16 +425,8 @@ class Connection:
     def _on_publish(
         self, client: Client, data: Any, mid: int, code: ReasonCode, properties: Any
     ) -> None:
-        if not code.is_failure:
-            return
-        self._refused_messages += 1
-        if self._refused_messages.bit_count() == 1:
-            logger.warning(
-                "the broker at %s refused %d of our messages: %s",
-                self.broker.address,
-                self._refused_messages,
-                code,
-            )
+        if code.is_failure:
+            self.dropped.add("refused by the broker", str(code))
 
 
 def _connect(client: Client, broker: Broker) -> None:

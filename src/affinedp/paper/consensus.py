@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from affinedp.consensus.protocol.readouts import READOUTS
+from affinedp.consensus.readouts import READOUTS
+from affinedp.laws.calibration import gaussian_sigma_bound
 from affinedp.paper.claims import Claim, verdict_of
 from affinedp.paper.consensus_figures import draw_all
 from affinedp.paper.large_network import converging
@@ -27,7 +28,6 @@ from affinedp.paper.ten_agents import (
     experiments,
     ten_agents,
 )
-from affinedp.promise.calibration import gaussian_sigma_bound
 
 
 def claims(runs: int = RUNS, seed: int = 0) -> list[Claim]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affinedp.consensus.protocol.readouts import READOUTS
+from affinedp.consensus.readouts import READOUTS
 from affinedp.paper.drawing import (
     BLUE,
     GREEN,

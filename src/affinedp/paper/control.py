@@ -13,6 +13,7 @@ import numpy as np
 
 from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.given_noise import verify_trajectory_noise
+from affinedp.laws.calibration import gaussian_sigma_bound
 from affinedp.paper.claims import Claim, verdict_of
 from affinedp.paper.vehicle import (
     DELTA,
@@ -30,7 +31,6 @@ from affinedp.paper.vehicle import (
     vehicle_loop,
     vehicle_noise,
 )
-from affinedp.promise.calibration import gaussian_sigma_bound
 
 
 def claims(runs: int = 10_000, seed: int = 0) -> list[Claim]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
-from affinedp.consensus.protocol.readouts import READOUTS
+from affinedp.consensus.readouts import READOUTS
 from affinedp.errors import AffineDPError
 
 SNAPSHOTS = (0, 10, 100, 400, 5_000)

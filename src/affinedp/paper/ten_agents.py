@@ -8,8 +8,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
-from affinedp.consensus.protocol.simulation import Run
-from affinedp.promise.verification import Law
+from affinedp.consensus.simulation import Run
+from affinedp.laws.named import LawName
 
 # The figure with the graph has no list of links in the text; these are those of the example.
 LINKS = (
@@ -29,7 +29,7 @@ STEPS, RUNS = 30, 500
 class Setting:
     """One noise on the ten agents, simulated and exact."""
 
-    law: Law
+    law: LawName
     epsilon: float
     rule: str
     consensus: PrivateConsensus
@@ -46,7 +46,7 @@ class Setting:
 
 
 def ten_agents(
-    law: Law = "gaussian", epsilon: float = 1.0, rule: str = "least"
+    law: LawName = "gaussian", epsilon: float = 1.0, rule: str = "least"
 ) -> PrivateConsensus:
     """Return the paper's example: ten agents, each link with weight 1/4.
 
@@ -74,7 +74,7 @@ def ten_agents(
 def experiments(runs: int = RUNS, seed: int = 0) -> list[Setting]:
     """Return both experiments of section VI: Gaussian noise by both rules, and Laplace noise."""
     found = []
-    kinds: tuple[tuple[Law, str], ...] = (
+    kinds: tuple[tuple[LawName, str], ...] = (
         ("gaussian", "paper"), ("gaussian", "least"), ("laplace", "least"),
     )  # fmt: skip
     cases = [(law, rule, epsilon) for law, rule in kinds for epsilon in EPSILONS]

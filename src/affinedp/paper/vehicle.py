@@ -17,7 +17,7 @@ from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.design import independent_output_noise
 from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
-from affinedp.promise.calibration import gaussian_sigma, gaussian_sigma_bound
+from affinedp.laws.calibration import gaussian_sigma, gaussian_sigma_bound
 
 Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.noise import KNormNoise, SumPart, connected_parts
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import readable
 from affinedp.exact.rational import inverse
+from affinedp.laws.base import Law
+from affinedp.laws.knorm import KNorm, connected_parts
 from affinedp.neighbours.adjacency import Adjacency
 
 Piece = tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]
@@ -38,25 +39,26 @@ class Coordinates:
     pieces: list[Piece]
 
     @classmethod
-    def of(cls, query: Matrix, basis: Matrix, body: KNormNoise) -> Coordinates:
+    def of(cls, query: Matrix, basis: Matrix, law: Law) -> Coordinates:
         """Solve ``F v = basis z`` for z, from as many outputs as there are coordinates.
 
         Parameters
         ----------
         query, basis : matrices
             F, and what makes outputs of z.
-        body : KNormNoise
+        law : Law
             Says which coordinates are bound by a sum.
         """
         import scipy.sparse as sparse
 
-        bound = [part for part in body.parts if isinstance(part, SumPart)]
-        extra = sparse.csr_array((len(bound), body.size))
+        bound = law.bodies.sums if isinstance(law, KNorm) else ()
+        size = int(basis.shape[1])
+        extra = sparse.csr_array((len(bound), size))
         if bound:
             place = np.concatenate([np.full(len(p.rows), i) for i, p in enumerate(bound)])
             values = np.concatenate([part.signs for part in bound])
             rows = np.concatenate([part.rows for part in bound])
-            extra = sparse.csr_array((values, (place, rows)), shape=(len(bound), body.size))
+            extra = sparse.csr_array((values, (place, rows)), shape=(len(bound), size))
         left = sparse.csr_array(sparse.vstack([sparse.csr_array(basis), extra]))
         left.eliminate_zeros()
         empty = sparse.csr_array((len(bound), query.shape[1]))

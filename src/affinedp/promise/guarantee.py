@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, real_array
 from affinedp.errors import AffineDPError, DifferentNeighboursError
+from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
 from affinedp.promise.asked import Asked
-from affinedp.promise.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
 
 SHOWN_TERMS = 8
 # An ε that is exceeded by less than this share is kept, unless the caller is stricter.

@@ -15,74 +15,60 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
-from affinedp.bodies.axes import AxesPart
-from affinedp.bodies.noise import KNormNoise, StairsNoise, SumPart, noise_span
-from affinedp.bodies.one_sum import largest_loss_probability
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.laws.base import Law, Moves
+from affinedp.laws.bodies import AxesPart, SumPart
+from affinedp.laws.curves import EPS, NoPromise
+from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.whole import whole_steps
 from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.curves import EPS, Curve, NoPromise
 from affinedp.promise.exact_moves import exact_move, whole_part
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.knorm_curves import KNormCurve, LatticeCurve
-from affinedp.promise.largest_gauge import LISTED, gauge_of, largest_gauge
+from affinedp.promise.largest_gauge import LISTED, largest_gauge
 from affinedp.promise.one_sum import exchange_gauge
-from affinedp.promise.pure_pairs import ThreeAtoms
 from affinedp.promise.whitening import combination_without_noise
 
 MOST_WHOLE_MOVES = 200_000
 # Whole moves under sums of so many entries are listed.
 FEW_ENTRIES = 100
-# The law on a grid has this much more of the largest loss, at most; releases check it.
-ROUNDING = 1e-9
-STEPS = "every move crosses so many steps of the staircase at most, and some points cross them"
-BASIS = "the triangle inequality of the gauge, with equality on the cones over its facets"
 
 
 def knorm_promise(
     adjacency: Adjacency,
     query: Matrix,
     basis: Matrix,
-    root: Matrix,
-    rate: float,
-    integers: bool,
+    law: Law,
     output_names: tuple[str, ...],
-    noise: KNormNoise | None = None,
 ) -> Guarantee:
-    """Return the guarantee of ``F x + basis z`` with z of density e^(−rate ‖z‖_K).
+    """Return the guarantee of ``F x + basis z`` with z of a law that is bound to its coordinates.
 
     Parameters
     ----------
     adjacency : Adjacency
         Whom the promise is about; its directions can be listed, unless all noise is under
         public sums.
-    query, basis, root : matrices, shapes (m, n), (m, r) and (r, p)
-        F, independent vectors that span the noise, and points of K as columns, up to sign.
-    rate : float
-        The rate.
-    integers : bool
-        Whether data is whole, and z is drawn from whole coordinates.
+    query, basis : matrices, shapes (m, n) and (m, r)
+        F, and independent vectors that span the noise.
+    law : Law
+        Of z; if it is whole, so is data.
     output_names : tuple of str
         Names of the m outputs.
-    noise : KNormNoise, optional
-        The body of ``root``, if it is known already.
     """
     shared: dict[str, Any] = {
-        "law": "staircase" if isinstance(noise, StairsNoise) else "knorm",
-        "neighbours": neighbours_of(adjacency, integers),
-        "neighbours_key": neighbours_key_of(adjacency, integers),
+        "law": law.kind,
+        "neighbours": neighbours_of(adjacency, law.whole),
+        "neighbours_key": neighbours_key_of(adjacency, law.whole),
         "unit": adjacency.unit,
         "names": adjacency.manifold.names,
         "output_names": output_names,
     }
-    body = KNormNoise(root, rate, integers) if noise is None else noise
-    stairs = isinstance(body, StairsNoise)
-    exchange = None if stairs else exchange_gauge(adjacency, query, basis, root)
+    exchange = None
+    if isinstance(law, KNorm):
+        exchange = exchange_gauge(adjacency, query, basis, law.points)
     if exchange is None:
-        span = None if stairs else noise_span(root)
+        span = law.span()
         leak = combination_without_noise(adjacency, basis if span is None else basis @ span, query)
     else:
         leak = None  # noise on everything that the sum leaves open
@@ -92,17 +78,20 @@ def knorm_promise(
             basis="the noise does not cover the range of the query", **shared,
         )  # fmt: skip
     if exchange is None:
-        found = _largest(adjacency, Coordinates.of(query, basis, body), body)
+        found = _largest(adjacency, Coordinates.of(query, basis, law), law)
     else:
-        found = _exchanged(adjacency, exchange, body)
-    upper = _rounded_up(found.upper, rate)
-    lower = math.nextafter(float(found.lower) * rate, 0.0)
+        found = _exchanged(adjacency, exchange, law)
+    upper = _rounded_up(found.upper)
+    lower = math.nextafter(float(found.lower), 0.0)
+    moves = Moves(
+        steps=found.steps, on_axes=found.on_axes, one_step=found.one_step, largest=found.upper
+    )
     return Guarantee(
         sensitivity=upper,
         sensitivity_lower=max(0.0, min(lower, upper)),
         exact=True,
-        basis=STEPS if stairs else BASIS,
-        curve=_curve(body, upper, found, integers),
+        basis=law.theorem,
+        curve=law.curve(upper, moves),
         worst_direction=found.direction,
         method=found.method,
         **shared,
@@ -117,25 +106,6 @@ def neighbours_of(adjacency: Adjacency, integers: bool) -> str:
 def neighbours_key_of(adjacency: Adjacency, integers: bool) -> str:
     """Return a hash of whom a promise is about."""
     return adjacency.key + (" integers" if integers else "")
-
-
-def _curve(body: KNormNoise, upper: float, found: _Found, integers: bool) -> Curve:
-    """The curve below ε."""
-    if isinstance(body, StairsNoise):
-        # within one step the loss is ε, 0 or −ε; a move by all of a width is the worst
-        one = found.upper <= 1
-        return ThreeAtoms(upper, float(body.stairs.tops.max()) * (1 + ROUNDING) if one else None)
-    if not integers:
-        return KNormCurve(upper)
-    sums = [part for part in body.parts if isinstance(part, SumPart)]
-    if len(sums) == len(body.parts) and found.upper <= 1 and all(p.width == 1 for p in sums):
-        # a whole move of gauge 1 takes 1 from one entry and gives it to another
-        top = max(largest_loss_probability(len(part.rows), upper) for part in sums)
-        equal = len({len(part.rows) for part in sums}) == 1
-        return ThreeAtoms(upper, top, exact=equal)
-    if found.one_step:  # nothing purely ε-private is above it
-        return ThreeAtoms(upper, exact=True)
-    return LatticeCurve(upper, tuple(sorted(found.steps.items())), exact=found.on_axes)
 
 
 # ---------------------------------------------------------------------- the largest gauge
@@ -155,40 +125,44 @@ class _Found:
     one_step: bool = False
 
 
-def _largest(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
-    sums = [part for part in body.parts if isinstance(part, SumPart)]
-    if len(sums) == len(body.parts) and type(adjacency) is CircuitAdjacency:
-        long = body.integers and any(part.width != 1 for part in sums)
-        if not (long and body.size <= FEW_ENTRIES):  # a list gives a better curve
-            return _largest_sum(adjacency, coordinates, sums)
-    return _listed_moves(adjacency, coordinates, body)
+def _largest(adjacency: Adjacency, coordinates: Coordinates, law: Law) -> _Found:
+    if isinstance(law, KNorm) and type(adjacency) is CircuitAdjacency:
+        sums = law.bodies.sums
+        long = law.whole and any(part.width != 1 for part in sums)
+        # a list gives a better curve
+        if len(sums) == len(law.parts) and not (long and law.size <= FEW_ENTRIES):
+            return _largest_sum(adjacency, coordinates, law)
+    return _listed_moves(adjacency, coordinates, law)
 
 
-def _exchanged(adjacency: Adjacency, gauge: Fraction, body: KNormNoise) -> _Found:
+def _exchanged(adjacency: Adjacency, gauge: Fraction, law: Law) -> _Found:
     """One public sum: all moves are alike."""
+    assert isinstance(law, KNorm)
     signs = np.sign(np.array([adjacency.manifold.D[0, 0], adjacency.manifold.D[0, 1]]))
     direction = np.zeros(adjacency.manifold.n)
-    width = readable(body.parts[0].width) if isinstance(body.parts[0], SumPart) else Fraction(1)
-    length, steps = gauge * width, {}
-    if body.integers:
+    (part,) = law.bodies.sums
+    length, steps = gauge * part.width, {}
+    if law.whole:
         times = math.floor(length)
-        length, gauge = Fraction(times), times / width
-        steps = {times: _rounded_up(gauge, body.rate)} if times else {}
+        length, gauge = Fraction(times), times / part.width
+        steps = {times: _rounded_up(gauge * Fraction(law.rate))} if times else {}
     direction[:2] = float(length) * signs * [1, -1]
+    gauge = gauge * Fraction(law.rate)
     return _Found(gauge, gauge, direction, "one public sum, closed form", steps)
 
 
-def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumPart]) -> _Found:
+def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, law: KNorm) -> _Found:
     """Under public sums the gauge is a 1-norm, and nothing need be listed."""
     import scipy.sparse as sparse
 
-    widths = {readable(part.width) for part in sums}
+    sums, rate = law.bodies.sums, Fraction(law.rate)
+    widths = {part.width for part in sums}
     # half the 1-norm of a move, in units of the common width if there is one
     unit = 2 * next(iter(widths)) if len(widths) == 1 else Fraction(1)
     scale = np.ones(coordinates.matrix.shape[0])
     if len(widths) > 1:
         for part in sums:
-            scale[part.rows] = 1 / (2 * part.width)
+            scale[part.rows] = 1 / (2 * float(part.width))
     matrix = sparse.csr_array(sparse.diags_array(scale) @ coordinates.matrix)
     found = adjacency.sensitivity(matrix, 1)
     low, high = Fraction(found.value) / unit, Fraction(found.upper) / unit
@@ -201,7 +175,7 @@ def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumP
     z = coordinates.exact(move)
     if known:
         low = max(low, _gauge_of_sums(z, sums))
-    if sums[0].integers:
+    if law.whole:
         # half the 1-norm of a whole move is whole
         step, times = whole_steps(z)
         low = _gauge_of_sums([Fraction(times * c) for c in step], sums)
@@ -210,24 +184,25 @@ def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, sums: list[SumP
             high = Fraction(math.floor(high * width)) / width
         if known:
             direction = whole_part(move, found.direction)
-    return _Found(min(low, high), high, direction, found.method, {})
+    return _Found(min(low, high) * rate, high * rate, direction, found.method, {})
 
 
-def _gauge_of_sums(move: list[Fraction], sums: list[SumPart]) -> Fraction:
+def _gauge_of_sums(move: list[Fraction], sums: tuple[SumPart, ...]) -> Fraction:
     return sum((part.gauge([move[i] for i in part.rows.tolist()]) for part in sums), Fraction(0))
 
 
-def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
-    if body.integers:
-        return _whole_moves(adjacency, coordinates, body)
-    found = largest_gauge(adjacency, coordinates.matrix, body.parts, coordinates.exact)
+def _listed_moves(adjacency: Adjacency, coordinates: Coordinates, law: Law) -> _Found:
+    if law.whole:
+        return _whole_moves(adjacency, coordinates, law)
+    found = largest_gauge(adjacency, coordinates.matrix, law, coordinates.exact)
     method = f"listed {found.count:,} moves"
     return _Found(found.lower, found.upper, found.direction, method, {})
 
 
-def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNoise) -> _Found:
+def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, law: Law) -> _Found:
     """Whole multiples of lattice steps that are no longer than a move."""
-    axes = [part.rows.tolist() for part in body.parts if isinstance(part, AxesPart)]
+    parts = law.parts if isinstance(law, KNorm) else ()
+    axes = [part.rows.tolist() for part in parts if isinstance(part, AxesPart)]
     single = {row for rows in axes for row in rows}
     top, worst, on_axes, one_step, count = Fraction(0), None, True, False, 0
     steps: dict[int, float] = {}
@@ -248,8 +223,8 @@ def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNois
             if times == 0:
                 continue
             # of the whole multiple: a staircase's steps do not add up
-            gauge = gauge_of([Fraction(times * c) for c in step], body.parts)
-            steps[times] = max(steps.get(times, 0.0), _rounded_up(gauge, body.rate))
+            gauge = law.gauge([Fraction(times * c) for c in step])
+            steps[times] = max(steps.get(times, 0.0), _rounded_up(gauge))
             moved = [i for i, c in enumerate(step) if c]
             along = len(moved) == 1 and moved[0] in single
             on_axes = on_axes and along
@@ -260,7 +235,6 @@ def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, body: KNormNois
     return _Found(top, top, worst, method, steps, on_axes, one_step)
 
 
-def _rounded_up(gauge: float | Fraction, rate: float) -> float:
-    product = Fraction(gauge) * Fraction(rate)
-    near = float(product)
-    return near if Fraction(near) >= product else math.nextafter(near, math.inf)
+def _rounded_up(gauge: float | Fraction) -> float:
+    near = float(gauge)
+    return near if Fraction(near) >= gauge else math.nextafter(near, math.inf)

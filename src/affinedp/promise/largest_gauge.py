@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.polytope import Gauges
+from affinedp.arrays import FloatArray, Matrix, dense
+from affinedp.laws.base import Gauges
+from affinedp.laws.curves import EPS
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.promise.curves import EPS
 from affinedp.promise.exact_moves import exact_move
 
 LISTED = 2_000_000
@@ -23,16 +23,12 @@ Exact = Callable[[Mapping[int, Fraction]], list[Fraction]]
 
 
 class Body(Protocol):
-    """A part of the noise that can tell the gauge of its coordinates."""
+    """Noise that can tell the gauge of its coordinates: a law, or bodies on a grid."""
 
-    @property
-    def rows(self) -> IntArray:
-        """Its coordinates."""
-
-    def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+    def gauges(self, moves: FloatArray, doubt: FloatArray, /) -> Gauges:
         """Return bounds on the gauges of columns that may be off by ``doubt``."""
 
-    def gauge(self, move: list[Fraction]) -> Fraction:
+    def gauge(self, move: list[Fraction], /) -> Fraction:
         """Return the gauge exactly."""
 
 
@@ -59,11 +55,11 @@ class LargestGauge:
 def largest_gauge(
     adjacency: Adjacency,
     matrix: Matrix,
-    bodies: Sequence[Body],
+    body: Body,
     exact: Exact,
     enough: float = 0.0,
 ) -> LargestGauge:
-    """Return the largest sum of gauges over all moves.
+    """Return the largest gauge of all moves.
 
     Parameters
     ----------
@@ -71,8 +67,8 @@ def largest_gauge(
         Its directions can be listed.
     matrix : matrix, shape (r, n)
         Coordinates of a move, each number rounded once.
-    bodies : sequence of Body
-        The parts of the noise.
+    body : Body
+        The noise.
     exact : callable
         Returns the coordinates of a move in rational numbers.
     enough : float
@@ -86,14 +82,10 @@ def largest_gauge(
         count += block.shape[1]
         moves = dense(matrix @ block)
         doubt = dense(abs(matrix) @ (listed.off + rounding * np.abs(block)))
-        lower, upper = np.zeros(block.shape[1]), np.zeros(block.shape[1])
-        for body in bodies:
-            gauges = body.gauges(moves[body.rows], doubt[body.rows])
-            lower, upper = lower + gauges.lower, upper + gauges.upper
-        upper *= 1 + 4 * EPS * len(bodies)
-        best = max(best, float(lower.max(initial=0.0)) * (1 - 4 * EPS * len(bodies)))
-        chosen = upper >= best
-        near.append((block[:, chosen], upper[chosen]))
+        gauges = body.gauges(moves, doubt)
+        best = max(best, float(gauges.lower.max(initial=0.0)))
+        chosen = gauges.upper >= best
+        near.append((block[:, chosen], gauges.upper[chosen]))
     upper = np.concatenate([part for _, part in near]) if near else np.zeros(0)
     if not len(upper):
         return LargestGauge(0.0, 0.0, None, count)
@@ -103,7 +95,7 @@ def largest_gauge(
     if columns.shape[1] > MOST_EXACT or above <= best * (1 + enough):
         return LargestGauge(best, above, worst, count)
     read = [exact_move(adjacency, column) for column in columns.T]
-    values = [gauge_of(exact(move), bodies) for move, _ in read]
+    values = [body.gauge(exact(move)) for move, _ in read]
     top = max(values)
     worst = columns[:, values.index(top)]
     # doubles that are not the move itself are off by their rounding, and what they cancel to by
@@ -114,21 +106,3 @@ def largest_gauge(
     known = [value for value, (_, sure) in zip(values, read) if sure]
     highest = max([*known, Fraction(max(unknown))])
     return LargestGauge(max([*known, Fraction(best)]), highest, worst, count)
-
-
-def gauge_of(move: list[Fraction], bodies: Sequence[Body]) -> Fraction:
-    """Return the sum of the gauges of all parts, exactly.
-
-    Parameters
-    ----------
-    move : list of Fraction
-        Coordinates.
-    bodies : sequence of Body
-        The parts of the noise.
-    """
-    total = Fraction(0)
-    for body in bodies:
-        own = [move[i] for i in body.rows.tolist()]
-        if any(own):
-            total += body.gauge(own)
-    return total

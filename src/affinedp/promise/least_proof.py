@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
-from affinedp.bodies.noise import connected_parts
+from affinedp.laws.knorm import connected_parts
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency

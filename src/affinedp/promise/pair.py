@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import real_array
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law, verify
+from affinedp.promise.verification import verify
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -26,7 +27,7 @@ def verify_pair(
     noise_matrix: float | ArrayLike | sparse.sparray | None = None,
     *,
     covariance: ArrayLike | None = None,
-    law: Law = "gaussian",
+    law: LawName = "gaussian",
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
 ) -> Guarantee:
     """Return how well ``F x + Λ η`` hides which of two data sets it was given.

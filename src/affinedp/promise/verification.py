@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import (
     FloatArray,
     Matrix,
-    Norm,
     is_sparse,
     real_array,
     real_matrix,
@@ -20,11 +19,14 @@ from affinedp.arrays import (
 )
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.laws.base import Law, Moves
+from affinedp.laws.curves import EPS, NoPromise
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.named import LawName, law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.norms import column_norms
-from affinedp.promise.curves import EPS, Curve, GaussianCurve, LaplaceCurve, NoPromise
 from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.whitening import (
@@ -40,8 +42,6 @@ from affinedp.relations.forgotten import warn_of_forgotten
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-Law = Literal["gaussian", "laplace", "knorm", "staircase"]
-
 # Up to this many directions the Laplace curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000
 MOST_SIGN_VECTORS = 1e6
@@ -53,7 +53,7 @@ def verify(
     noise_matrix: float | ArrayLike | sparse.sparray | None = None,
     *,
     covariance: ArrayLike | None = None,
-    law: Law = "gaussian",
+    law: LawName | Law = "gaussian",
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
     adjacency: Adjacency | None = None,
@@ -74,8 +74,8 @@ def verify(
         points whose hull with their negatives is K, and the density is ∝ e^(−‖z‖_K).
     covariance : array_like, shape (m, m), optional
         Covariance of Gaussian noise, in place of ``noise_matrix``.
-    law : {"gaussian", "laplace", "knorm"}
-        The law of the noise.
+    law : {"gaussian", "laplace", "knorm"} or Law
+        The law of the noise, by name or a law of your own that states a norm.
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, optional
@@ -105,8 +105,6 @@ def verify(
     >>> adp.verify(M, [[1], [1]]).leak
     array([-1.,  1.])
     """
-    if law not in ("gaussian", "laplace", "knorm"):
-        raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'knorm', not {law!r}")
     neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, output_names = resolve_query(manifold, query)
     noise, error = _noise(noise_matrix, covariance, law, matrix.shape[0])
@@ -119,7 +117,7 @@ def promise_of(
     adjacency: Adjacency,
     noise: Matrix,
     query: Matrix,
-    law: Law,
+    law: LawName | Law,
     output_names: tuple[str, ...],
     noise_error: float = 0.0,
 ) -> Guarantee:
@@ -133,7 +131,7 @@ def promise_of(
         Whom the promise is about.
     noise, query : matrices, shapes (m, r) and (m, n)
         Λ and F.
-    law : {"gaussian", "laplace"}
+    law : {"gaussian", "laplace", "knorm"} or Law
         The law of η.
     output_names : tuple of str
         Names of the m outputs.
@@ -148,7 +146,12 @@ def promise_of(
         from affinedp.promise.knorm import knorm_promise
 
         basis, points = points_on_outputs(noise)
-        return knorm_promise(adjacency, query, basis, points, 1.0, False, output_names)
+        return knorm_promise(adjacency, query, basis, law_named(law).of_root(points), output_names)
+    own = law if isinstance(law, Law) else law_named(law).of_root(noise)
+    if own.norm is None or own.whole:
+        raise AffineDPError(
+            f"law must be 'gaussian', 'laplace' or 'knorm', or a law with a norm, not {law!r}"
+        )
     unit = output_units(query, adjacency)
     whitened = whiten(unit @ noise, unit @ query)
     leak = find_leak(whitened, unit @ query, adjacency)
@@ -156,9 +159,9 @@ def promise_of(
     everyone = type(adjacency) is CircuitAdjacency and bool(np.all(adjacency.mu > 0))
     if exact is not None and everyone and exact.bare is not None:
         leak = exact.bare @ _inverse(unit)
-    theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
+    theorem = own.theorem
     shared: dict[str, Any] = {
-        "law": law,
+        "law": own.kind,
         "neighbours": adjacency.words,
         "neighbours_key": adjacency.key,
         "unit": adjacency.unit,
@@ -174,7 +177,7 @@ def promise_of(
             leak=normalised(leak @ unit),
             **shared,
         )
-    norm: Norm = 2 if law == "gaussian" else 1
+    norm = own.norm
     rational = exact.query if exact is not None and exact.bare is None else None
     decided = adjacency.exact_sensitivity(rational, norm) if rational is not None else None
     if decided is not None:
@@ -189,20 +192,16 @@ def promise_of(
         upper = found.upper * (1 + relative) + spread
         lower = max(0.0, found.value * (1 - relative) - spread)
     exact_value = found.exact
-    curve: Curve
-    if law == "gaussian":
-        curve = GaussianCurve(upper)
-    else:
-        curve = LaplaceCurve(upper, _shifts(adjacency, whitened, upper))
-        if not whitened.full_column_rank:
-            exact_value = False
-            theorem += " on all the noise that is drawn; its projection promises at least that"
+    moves = Moves(shifts=_shifts(adjacency, whitened, upper) if norm == 1 else None)
+    if not whitened.full_column_rank and not isinstance(own, Gaussian):
+        exact_value = False
+        theorem += " on all the noise that is drawn; its projection promises at least that"
     return Guarantee(
         sensitivity=upper,
         sensitivity_lower=min(lower, upper),
         exact=exact_value,
         basis=theorem,
-        curve=curve,
+        curve=own.curve(upper, moves),
         worst_direction=found.direction,
         method=found.method,
         warnings=found.warnings,
@@ -235,7 +234,7 @@ def resolve_query(
 def _noise(
     noise_matrix: float | ArrayLike | sparse.sparray | None,
     covariance: ArrayLike | None,
-    law: Law,
+    law: LawName | Law,
     outputs: int,
 ) -> tuple[Matrix, float]:
     """Λ from what was given (diagonal noise stays sparse), and its relative error."""
@@ -244,7 +243,7 @@ def _noise(
     if (noise_matrix is None) == (covariance is None):
         raise AffineDPError("give either noise_matrix or covariance")
     if covariance is not None:
-        if law != "gaussian":
+        if (law.kind if isinstance(law, Law) else law) != Gaussian.kind:
             raise AffineDPError("covariance is for Gaussian noise: give noise_matrix")
         return _root(real_array(covariance, "covariance", 2), outputs)
     if np.ndim(noise_matrix) == 0 and not is_sparse(noise_matrix):  # type: ignore[arg-type]

@@ -9,9 +9,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, linked
 from affinedp.errors import AffineDPError
+from affinedp.laws.curves import EPS
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.norms import column_norms, first_largest
-from affinedp.promise.curves import EPS
 
 # What is left of F x outside the noise's range counts as a leak above this share.
 LEAK = 1e-12

@@ -19,10 +19,10 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.domains.network import Network, network_of
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.laws.curves import GaussianCurve
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.circuits.ask import WAYS_OUT
-from affinedp.promise.curves import GaussianCurve
 from affinedp.promise.domination import domination_factor, top_sum
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.whitening import find_leak, output_units, whiten

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from affinedp.arrays import IntArray, Matrix
 from affinedp.errors import AffineDPError
+from affinedp.laws.bodies import Bodies, PartsNoise, SumPart
+from affinedp.laws.knorm import KNorm
 from affinedp.promise.largest_gauge import largest_gauge
 from affinedp.record import MechanismRecord
-from affinedp.release.knorm_grid import Grid, GridBody, GridSum, exponents_of, on_grid
 
 Row = dict[int, Fraction]
 
@@ -23,6 +25,31 @@ NOTICED = Fraction(1, 10_000)
 # How exact the gauge of the longest move needs to be for the charge.
 NEARLY = 1e-9
 EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Grids of the coordinates, what draws noise on them, and the charge for reading on them.
+
+    Attributes
+    ----------
+    exponents : array of int
+        Coordinate i is read in steps of ``2**exponents[i]``.
+    noise : PartsNoise
+        The noise.
+    charge : Fraction
+        The largest gauge of a move between what is read of neighbours.
+    rate : Fraction
+        The rate of the noise that is drawn.
+    noise_factor : float
+        How much larger than stated the noise is.
+    """
+
+    exponents: IntArray
+    noise: PartsNoise
+    charge: Fraction
+    rate: Fraction
+    noise_factor: float
 
 
 def body_grid(
@@ -41,21 +68,19 @@ def body_grid(
     bound : float or None
         The public bound on the data.
     """
-    noise, sensitivity = mechanism.knorm, mechanism.guarantee.sensitivity
+    noise, sensitivity = mechanism.noise, mechanism.guarantee.sensitivity
+    assert isinstance(noise, KNorm)
     largest = sensitivity / mechanism.rate  # gauge of the longest move
-    exponents = np.zeros(noise.size, dtype=np.intp)
-    for part in noise.parts:
-        exponents[part.rows] = exponents_of(part, largest)
+    exponents = noise.bodies.exponents(largest)
     # how far every coordinate may be off, in steps: one for two roundings, and the data's own
     widths = [Fraction(1)] * len(rows)
     if bound is not None:  # a coordinate that follows from others has no row and needs none
         for i, row in enumerate(rows):
             off = sum((abs(c) for c in row.values()), Fraction(0)) * Fraction(2 * bound * EPS)
             widths[i] += off / Fraction(2) ** int(exponents[i])
-    bodies = [on_grid(part, exponents[part.rows]) for part in noise.parts]
+    bodies = noise.bodies.on_grid(exponents)
     moved = _moved(mechanism, rows, hidden, exponents, bodies)
-    cell = sum((b.box([widths[i] for i in b.rows.tolist()]) for b in bodies), Fraction(0))
-    half = sum((b.box([Fraction(1, 2)] * len(b.rows)) for b in bodies), Fraction(0))
+    cell, half = bodies.box(widths), bodies.box([Fraction(1, 2)] * len(rows))
     # one release needs the first two; the last makes the law on the grid a law that scalar
     # Laplace noise dominates, for compositions
     charge = moved + cell + 4 * half
@@ -74,7 +99,7 @@ def body_grid(
             "than others. Rescale the outputs, or release them apart"
         )
     factor = mechanism.rate / float(rate) * (1 + 2.0**-30)
-    return Grid(exponents, [body.sampler(rate) for body in bodies], charge, rate, factor)
+    return Grid(exponents, bodies.drawn(rate), charge, rate, factor)
 
 
 def _moved(
@@ -82,10 +107,10 @@ def _moved(
     rows: list[Row],
     hidden: IntArray,
     exponents: IntArray,
-    bodies: list[GridBody],
+    bodies: Bodies,
 ) -> Fraction:
     """The largest gauge of a move on the grid, or a little more."""
-    if all(isinstance(body, GridSum) for body in bodies):  # wider than the parts themselves
+    if all(isinstance(part, SumPart) for part in bodies.parts):  # wider than the parts themselves
         return Fraction(mechanism.guarantee.sensitivity) / Fraction(mechanism.rate)
     steps = [Fraction(2) ** -int(exponent) for exponent in exponents.tolist()]
     entries = hidden.tolist()

@@ -20,13 +20,13 @@ from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.domains.frames import pandas_of_polars
 from affinedp.errors import AffineDPError
+from affinedp.laws.sampler import Sampler
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.parts import PartError, ReleaseInParts, RowsToPublish
 from affinedp.release.plan import Plan
 from affinedp.release.publish import MechanismRows
 from affinedp.release.read_back import read_back, refuse_unreadable
-from affinedp.release.sampler import Sampler
 
 Task = Callable[[int, Any], Any]
 

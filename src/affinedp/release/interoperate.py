@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.laws.pure_curves import pair_of
 from affinedp.promise.knorm import neighbours_of
-from affinedp.promise.pure_pairs import pair_of
 from affinedp.record import MechanismRecord
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan

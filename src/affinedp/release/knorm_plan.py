@@ -12,28 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.bodies.axes import AxesPart
-from affinedp.bodies.noise import SumPart
-from affinedp.bodies.stairs import StairsPart
 from affinedp.errors import AffineDPError
 from affinedp.exact.lattice import whole_solution
-from affinedp.exact.numbers import readable
+from affinedp.laws.bodies import PartsNoise
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.staircase import Staircase
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
 from affinedp.release.body_grid import Row, body_grid
 from affinedp.release.fixed_point import BigIntegers
-from affinedp.release.knorm_grid import PartNoise
 from affinedp.release.rational_rows import RationalRow
-from affinedp.release.sampler.axes import AxesNoise
-from affinedp.release.sampler.cone import ConeNoise
-from affinedp.release.sampler.one_sum import OneSumNoise
-from affinedp.release.sampler.stairs import StairsNoise
 from affinedp.release.stairs_grid import stairs_grid
 
 NOTHING = Fraction(0)
@@ -51,7 +44,7 @@ class KNormPlan:
         Coordinates as exact combinations of the entries that are read.
     exponents : array of int
         Coordinate i is read in steps of ``2**exponents[i]``.
-    parts : list of PartNoise
+    noise : PartsNoise
         The noise.
     sums : list of (rows, signs)
         Coordinates of which the last follows from the others.
@@ -77,7 +70,7 @@ class KNormPlan:
     read: IntArray
     rows: list[Row]
     exponents: IntArray
-    parts: list[PartNoise]
+    noise: PartsNoise
     sums: list[tuple[IntArray, IntArray]]
     basis: Matrix
     offset: FloatArray
@@ -100,10 +93,7 @@ class KNormPlan:
         count : int
             How many rows of data.
         """
-        noise: BigIntegers = np.zeros((len(self.exponents), count), dtype=object)
-        for part in self.parts:
-            noise[part.rows] = part.draw(count)
-        return noise
+        return self.noise.draw(count)
 
     def grid_steps(self, points: FloatArray) -> BigIntegers:
         """Return the coordinates in steps, one column per row of ``points``.
@@ -241,7 +231,7 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
             "exactly; this is not possible with bound= nor for whole numbers. Protect these "
             "combinations too (see Mechanism.published_without_noise)"
         )
-    coordinates = Coordinates.of(mechanism.query, mechanism.basis, mechanism.knorm)
+    coordinates = Coordinates.of(mechanism.query, mechanism.basis, mechanism.noise)
     if mechanism.integers:
         return _whole_plan(mechanism, coordinates)
     free = manifold.canonical.free
@@ -253,7 +243,7 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
     rows = _rows_on_free(mechanism, given)
     if shared is not None:
         rows = _hidden_rows(rows, shared)
-    if mechanism.law == "staircase":
+    if isinstance(mechanism.noise, Staircase):
         if shared is not None:
             raise AffineDPError("staircase noise must hide all that the query reveals")
         grid = stairs_grid(mechanism, coordinates, rows, bound)
@@ -261,7 +251,7 @@ def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
         grid = body_grid(mechanism, rows, hidden, bound)
     finest = int(min(grid.exponents.tolist()))
     return KNormPlan(
-        read=hidden, rows=rows, exponents=grid.exponents, parts=grid.parts, sums=sums,
+        read=hidden, rows=rows, exponents=grid.exponents, noise=grid.noise, sums=sums,
         basis=mechanism.basis, offset=np.asarray(mechanism.query @ manifold.point).ravel(),
         shared=shared, free=free, kernel=dense(mechanism.query @ manifold.kernel)
         if shared is not None else np.zeros((0, 0)), start=None,
@@ -278,13 +268,12 @@ def _sums(mechanism: MechanismRecord, rows: list[Row]) -> list[tuple[IntArray, I
     """
     pivots = set(mechanism.manifold.canonical.pivots.tolist())
     found = []
-    for part in mechanism.knorm.parts:
-        if isinstance(part, SumPart):
-            last = len(part.rows) - 1
-            long = (i for i, row in enumerate(part.rows.tolist()) if pivots & rows[row].keys())
-            order, chosen = np.arange(last + 1), next(long, last)
-            order[[chosen, last]] = [last, chosen]
-            found.append((part.rows[order], part.signs[order].astype(int)))
+    for part in mechanism.noise.bodies.sums if isinstance(mechanism.noise, KNorm) else ():
+        last = len(part.rows) - 1
+        long = (i for i, row in enumerate(part.rows.tolist()) if pivots & rows[row].keys())
+        order, chosen = np.arange(last + 1), next(long, last)
+        order[[chosen, last]] = [last, chosen]
+        found.append((part.rows[order], part.signs[order].astype(int)))
     return found
 
 
@@ -307,23 +296,12 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
         for row in rows
     ]
     rate = Fraction(mechanism.rate)
-    parts = []
-    for part in mechanism.knorm.parts:
-        if isinstance(part, SumPart):
-            sampler: Any = OneSumNoise(len(part.rows), rate / readable(part.width))
-            parts.append(PartNoise(part.rows, sampler, part.signs.astype(int)))
-        elif isinstance(part, StairsPart):
-            steps = (part.widths.astype(int).tolist(), part.firsts.astype(int).tolist())
-            parts.append(PartNoise(part.rows, StairsNoise(*steps, rate)))
-        elif isinstance(part, AxesPart):
-            scales = [readable(width) / rate for width in part.widths.tolist()]
-            parts.append(PartNoise(part.rows, AxesNoise(scales)))
-        else:
-            parts.append(PartNoise(part.rows, ConeNoise(part.cones, rate)))
+    noise = mechanism.noise.sampler()
+    assert isinstance(noise, PartsNoise)
     point = np.array([float(c) for c in start])
     return KNormPlan(
         read=np.arange(manifold.n), rows=rows, exponents=np.zeros(len(rows), dtype=np.intp),
-        parts=parts, sums=sums, basis=mechanism.basis,
+        noise=noise, sums=sums, basis=mechanism.basis,
         offset=np.asarray(mechanism.query @ point).ravel(), shared=None,
         free=manifold.canonical.free, kernel=np.zeros((0, 0)), start=at_start,
         largest=2.0**53, bound=None, charge=Fraction(mechanism.guarantee.sensitivity) / rate,

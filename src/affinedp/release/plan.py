@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Norm, dense, real_array
+from affinedp.arrays import FloatArray, IntArray, dense, real_array
 from affinedp.errors import AffineDPError
 from affinedp.promise.shared import SharedPart, shared_part
 from affinedp.promise.whitening import output_units, whiten
@@ -217,7 +217,7 @@ def _with_grids(
     p, r = coordinates.shape
     back = _left_inverse(slope, noise)
     moves, certain = _longest_move(mechanism, coordinates, back, combinations, hidden)
-    one_per_noise = float(p) if law == "laplace" else math.sqrt(p)
+    one_per_noise = mechanism.noise.box(p)
     room = sensitivity * SHARE / 8
     fixed = FixedPoint.rounded(coordinates, _exponent_below(room / (one_per_noise * moves)))
     # what is drawn on differs from Λ⁺F by its own rounding and by that of Λ⁺F
@@ -232,7 +232,8 @@ def _with_grids(
             "outputs, or release them apart"
         )
     # a step of every coordinate moves z by at most this
-    gain = _norm(np.abs(fixed.values()).sum(axis=1), law) * (1 + r * EPS)
+    sums = np.abs(fixed.values()).sum(axis=1)
+    gain = float(mechanism.noise.gauges(sums[:, None]).upper[0]) * (1 + r * EPS)
     step_exponent = _exponent_below(room / gain)
     total += 2 * gain * math.ldexp(1.0, step_exponent)
     total += one_per_noise * math.ldexp(1.0, -GRID_BITS)
@@ -311,7 +312,7 @@ def _longest_move(
     off = np.abs(back @ coordinates - np.eye(r)) + terms
     departure = float(off.sum(axis=0).max(initial=0.0))
     if departure < 0.5:
-        if mechanism.law == "laplace":
+        if mechanism.noise.norm == 1:
             size = float(np.abs(back).sum(axis=0).max())
         else:
             size = float(np.linalg.norm(back, axis=1).sum())
@@ -334,7 +335,7 @@ def _drawn_sensitivity(
     """The sensitivity of the fixed-point coordinates themselves, where it can be searched for."""
     if mechanism.certificate is not None:
         return crude
-    norm: Norm = 1 if mechanism.law == "laplace" else 2
+    norm = mechanism.noise.norm or 2
     drawn = fixed.values() @ _selection(hidden, mechanism.manifold.n)
     return mechanism.adjacency.sensitivity(drawn, norm).upper * (1 + 4 * EPS)
 
@@ -364,11 +365,6 @@ def _largest(
     if not seen.any():
         return largest
     return min(largest, BIAS * float((deviation[seen] / off[seen].sum(axis=1)).min()))
-
-
-def _norm(vector: FloatArray, law: str) -> float:
-    order: Norm = 1 if law == "laplace" else 2
-    return float(np.linalg.norm(vector, ord=order)) * (1 + 8 * EPS)
 
 
 def _selection(entries: IntArray, n: int) -> FloatArray:

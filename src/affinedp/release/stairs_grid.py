@@ -12,15 +12,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.bodies.noise import StairsNoise as Stairs
-from affinedp.bodies.stairs import best_whole_first, whole_top, whole_variance
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import readable
+from affinedp.laws.bodies import PartNoise, PartsNoise, grid_exponents
+from affinedp.laws.sampler.stairs import StairsNoise
+from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whole_variance
 from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.exact_moves import exact_move
 from affinedp.record import MechanismRecord
-from affinedp.release.knorm_grid import Grid, PartNoise, exponents_of
-from affinedp.release.sampler.stairs import StairsNoise
+from affinedp.release.body_grid import Grid
 
 MOST_MOVES = 5_000
 # Rounding may make noise larger than it is said to be by this share, and no more.
@@ -47,10 +47,9 @@ def stairs_grid(
     bound : float or None
         If given, |x| is at most this, and neighbours may be off by rounding.
     """
-    noise = mechanism.knorm
-    assert isinstance(noise, Stairs)
-    part = noise.stairs
-    exponents = exponents_of(part, mechanism.guarantee.sensitivity / mechanism.rate)
+    law = mechanism.noise
+    assert isinstance(law, Staircase)
+    exponents = grid_exponents(1 / law.widths, mechanism.guarantee.sensitivity / mechanism.rate)
     units = [Fraction(2) ** int(e) for e in exponents.tolist()]
     spare = [Fraction(1)] * len(units)  # two roundings to the grid
     if bound is not None:
@@ -61,7 +60,7 @@ def stairs_grid(
             )
         off = sum((abs(c) for c in rows[0].values()), Fraction(0)) * Fraction(2 * bound * EPS)
         spare[0] += off / units[0]
-    stated = [readable(width) for width in part.widths.tolist()]
+    stated = [readable(width) for width in law.widths.tolist()]
     widths = [1] * len(units)
     for move in _moves(mechanism, coordinates):
         for i, moved in enumerate(map(abs, move)):
@@ -69,10 +68,10 @@ def stairs_grid(
                 farthest = math.floor(moved / units[i] + spare[i])
                 crossed = math.ceil(moved / stated[i])
                 widths[i] = max(widths[i], -(-farthest // crossed))
-    firsts = [_first(mechanism, part.firsts[i] / part.widths[i], w) for i, w in enumerate(widths)]
+    firsts = [_first(mechanism, law.firsts[i] / law.widths[i], w) for i, w in enumerate(widths)]
     factor = max(
         math.sqrt(whole_variance(width, first, mechanism.rate) / variance) * float(unit)
-        for width, first, unit, variance in zip(widths, firsts, units, part.variances.tolist())
+        for width, first, unit, variance in zip(widths, firsts, units, law.each.tolist())
     )
     if factor > 1 + NOTICED:
         raise AffineDPError(
@@ -81,10 +80,8 @@ def stairs_grid(
         )
     rate = Fraction(mechanism.rate)
     charge = Fraction(mechanism.guarantee.sensitivity) / rate
-    sampler = StairsNoise(widths, firsts, rate)
-    return Grid(
-        exponents, [PartNoise(part.rows, sampler)], charge, rate, max(1.0, factor) * (1 + 1e-9)
-    )
+    noise = PartsNoise((PartNoise(np.arange(law.size), StairsNoise(widths, firsts, rate)),))
+    return Grid(exponents, noise, charge, rate, max(1.0, factor) * (1 + 1e-9))
 
 
 def _moves(mechanism: MechanismRecord, coordinates: Coordinates) -> list[list[Fraction]]:

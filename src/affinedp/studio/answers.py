@@ -15,13 +15,12 @@ from affinedp.designs.choose import LAW_NAMES
 from affinedp.designs.choose import design as least_noise
 from affinedp.designs.laplace import iid_noise
 from affinedp.errors import AffineDPError
+from affinedp.laws.calibration import gaussian_sensitivity, gaussian_sigma
 from affinedp.mechanism import Mechanism, build
 from affinedp.progress import Progress
-from affinedp.promise.calibration import gaussian_sensitivity, gaussian_sigma
 from affinedp.promise.guarantee import Guarantee
-from affinedp.studio.checking import drawing_of
-from affinedp.studio.curves import pair_curve
-from affinedp.studio.problem import Known, known_of, levels_of, reach_of
+from affinedp.record import MechanismRecord
+from affinedp.studio.problem import Known, drawing_of, known_of, levels_of, reach_of
 from affinedp.studio.question import Question, Wish
 from affinedp.tables.never_worse import diagonal_noise
 
@@ -36,13 +35,6 @@ MOST_EXPONENT = 700.0
 def leak(question: Question) -> dict[str, Any]:
     """Return what independent noise promises that was meant for ε and forgot the equations.
 
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-
-    Examples
-    --------
     >>> answer = leak(Question())
     >>> answer["claimed"], answer["really"]
     (1.0, 2.0)
@@ -56,36 +48,38 @@ def leak(question: Question) -> dict[str, Any]:
     names = known.manifold.names
     really = guarantee.epsilon(question.delta)
     return {
+        **_promised(question, known, noise),
         "claimed": question.epsilon,
         "really": really if math.isfinite(really) else None,
-        "exact": guarantee.curve_exact if question.delta else guarantee.exact,
         "kept": guarantee.holds(question.epsilon, question.delta),
-        "delta": question.delta,
-        "law": noise.law,
-        "neighbours": known.words,
-        "basis": guarantee.basis,
-        "warnings": [*known.warnings, *guarantee.warnings],
         "worst": [{"name": names[i], "move": float(worst[i])} for i in moved[:12]]
         if worst is not None
         else [],
         "moved": moved[:200],
         "public": list(known.manifold.public_entries),
         "drawing": drawing_of(known.texts, known.manifold, moved),
-        "odds": odds(guarantee),
-        "curve": pair_curve(noise),
         "noise": [float(size) for size in np.sqrt(noise.expected_squared_errors)],
-        "error": error_of(noise),
+    }
+
+
+def _promised(question: Question, known: Known, mechanism: Mechanism) -> dict[str, Any]:
+    """What is shown about any noise: its promise, how well it can be told, and its error."""
+    guarantee = mechanism.guarantee
+    return {
+        "exact": guarantee.curve_exact if question.delta else guarantee.exact,
+        "delta": question.delta,
+        "law": mechanism.law,
+        "neighbours": known.words,
+        "basis": guarantee.basis,
+        "warnings": [*known.warnings, *guarantee.warnings],
+        "odds": odds(guarantee),
+        "curve": pair_curve(mechanism),
+        "error": error_of(mechanism),
     }
 
 
 def designed(question: Question) -> tuple[Known, Mechanism]:
-    """Return the least noise that keeps the promise: the call that the script makes.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    """
+    """Return the least noise that keeps the promise: the call that the script makes."""
     known = known_of(question)
     mechanism = least_noise(
         known.manifold,
@@ -97,38 +91,9 @@ def designed(question: Question) -> tuple[Known, Mechanism]:
     return known, mechanism
 
 
-def design(question: Question) -> dict[str, Any]:
-    """Return the least noise that keeps the promise, beside what others would add.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-
-    Examples
-    --------
-    >>> answer = design(Question(law="laplace"))
-    >>> round(answer["kept"], 9), answer["error"] < answer["independent"]["error"]
-    (1.0, True)
-    """
-    with Progress("the noise") as bar:
-        bar.update(0.05, "designing the least noise")
-        known, mechanism = designed(question)
-        bar.update(0.8, "comparing it with others")
-        return described(question, known, mechanism)
-
-
 def described(question: Question, known: Known, mechanism: Mechanism) -> dict[str, Any]:
-    """Return everything that step 3 shows about a mechanism.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    known, mechanism : Known, Mechanism
-        What was designed.
-    """
-    guarantee, names = mechanism.guarantee, mechanism.output_names
+    """Return everything that step 3 shows about a mechanism."""
+    names = mechanism.output_names
     interval = mechanism.interval(known.manifold.point, level=LEVEL)
     half = (np.asarray(interval.high) - np.asarray(interval.low)) / 2
     deviations = np.sqrt(mechanism.expected_squared_errors)
@@ -136,19 +101,12 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
     independent = _independent(known, question)
     added = _cells_added_up(known, question, np.array(cells))
     others = [one for one in (independent, added) if one is not None]
-    answer: dict[str, Any] = {
-        "kept": guarantee.epsilon(question.delta),
-        "delta": question.delta,
-        "exact": guarantee.curve_exact if question.delta else guarantee.exact,
-        "law": mechanism.law,
+    kept = mechanism.guarantee.epsilon(question.delta)
+    return {
+        **_promised(question, known, mechanism),
+        "kept": kept,
         "laws": dict(LAW_NAMES),
-        "neighbours": known.words,
-        "basis": guarantee.basis,
-        "warnings": [*known.warnings, *guarantee.warnings],
-        "error": error_of(mechanism),
-        "squared": mechanism.expected_squared_error,
         "lower_bound": mechanism.lower_bound,
-        "excess": mechanism.excess,
         "least_share": None if mechanism.excess is None else mechanism.excess**-0.5,
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
@@ -157,7 +115,6 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
                 "law": other.law,
                 "error": math.sqrt(other.error / len(names)),
                 "designed": other.designed,
-                "reason": other.reason,
             }
             for other in mechanism.alternatives
         ],
@@ -165,9 +122,7 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "unprotected": list(
             dict.fromkeys([*known.manifold.public_entries, *mechanism.published_without_noise])
         ),
-        "odds": odds(guarantee),
-        "factor": math.exp(min(guarantee.epsilon(question.delta), MOST_EXPONENT)),
-        "curve": pair_curve(mechanism),
+        "factor": math.exp(min(kept, MOST_EXPONENT)),
         "independent": _summary(independent),
         "added": _summary(added),
         "saved": 1 - mechanism.expected_squared_error / independent.expected_squared_error,
@@ -185,7 +140,6 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "levels": _by_level(levels, deviations, others),
         "interval": interval.how,
     }
-    return answer
 
 
 def solve(wish: Wish) -> dict[str, Any]:
@@ -193,13 +147,6 @@ def solve(wish: Wish) -> dict[str, Any]:
 
     Error falls as ε grows, for pure laws exactly as 1/ε; so that a few steps find it.
 
-    Parameters
-    ----------
-    wish : Wish
-        The error that is wished for.
-
-    Examples
-    --------
     >>> wanted = Wish(question=Question(law="laplace"), error=1.0, now=2.160246901)
     >>> found = solve(wanted)
     >>> round(found["epsilon"], 3), found["design"]["error"] <= 1.0
@@ -238,13 +185,6 @@ def odds(guarantee: Guarantee) -> float:
     Before, both are equally likely to them: half of the guesses are right.  The best test gains
     half the total variation, which is δ at ε = 0.
 
-    Parameters
-    ----------
-    guarantee : Guarantee
-        What they see.
-
-    Examples
-    --------
     >>> import affinedp as adp
     >>> round(odds(adp.verify(adp.AffineManifold([[1, -1]]), 2.0, law="laplace")), 4)
     0.6209
@@ -253,13 +193,7 @@ def odds(guarantee: Guarantee) -> float:
 
 
 def forgetful_noise(known: Known, question: Question) -> Mechanism:
-    """Return independent noise on every number that was meant for ε as if there were no equations.
-
-    Parameters
-    ----------
-    known, question : Known, Question
-        The data, and the promise that was meant.
-    """
+    """Return independent noise that was meant for ε, as if there were no equations."""
     law: Plain = "gaussian" if question.delta else "laplace"
     unit = gaussian_sigma(question.epsilon, question.delta) if question.delta else (
         1.0 / question.epsilon
@@ -270,13 +204,7 @@ def forgetful_noise(known: Known, question: Question) -> Mechanism:
 
 
 def error_of(mechanism: Mechanism) -> float:
-    """Return the root mean square error of a published number.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        Its noise.
-    """
+    """Return the root mean square error of a published number."""
     return math.sqrt(mechanism.expected_squared_error / len(mechanism.output_names))
 
 
@@ -336,3 +264,50 @@ def _by_level(
         }
         for level in np.unique(place)
     ]
+
+
+POINTS = 121
+REACH = 4.5
+DRAWS = 200_000
+MOST_NUMBERS = 8e6
+SMOOTH = np.array([1, 4, 6, 4, 1]) / 16
+
+
+def pair_curve(mechanism: MechanismRecord) -> dict[str, Any] | None:
+    """Return the density of the most telling combination of outputs, and how far it moves.
+
+    Of all linear combinations of the outputs it is the one that moves most between the worst
+    neighbours, in units of its noise.  For other laws than Gaussian its density is simulated.
+
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold.from_equations(["a + b = c"])
+    >>> m = adp.design_gaussian(M, epsilon=1.0, delta=0.01)
+    >>> round(pair_curve(m)["shift"] / m.guarantee.sensitivity, 6)
+    1.0
+    """
+    worst = mechanism.guarantee.worst_direction
+    if worst is None or mechanism.guarantee.leak is not None or len(worst) > 1000:
+        return None
+    move = np.asarray(mechanism.query @ worst).ravel()
+    telling = np.linalg.pinv(dense(mechanism.covariance), hermitian=True) @ move
+    shift = math.sqrt(max(float(telling @ move), 0.0))
+    if not shift > 0.0:
+        return None
+    x = np.linspace(-REACH, REACH, POINTS)
+    if mechanism.law == "gaussian":
+        density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    else:
+        density = _simulated(mechanism, telling / shift, x)
+    return {"x": x.tolist(), "density": density.tolist(), "shift": shift}
+
+
+def _simulated(mechanism: MechanismRecord, telling: FloatArray, x: FloatArray) -> FloatArray:
+    """A histogram of draws, which are as often positive as negative."""
+    draws = int(max(2_000, min(DRAWS, MOST_NUMBERS / len(telling))))
+    seen = mechanism.sample(draws, seed=0) @ telling
+    step = x[1] - x[0]
+    edges = np.append(x - step / 2, x[-1] + step / 2)
+    counts, _ = np.histogram(np.concatenate([seen, -seen]), edges)
+    density = np.asarray(counts / (2 * draws * step))
+    # chance of the draws, which would only unsettle the eye
+    return np.asarray(np.convolve(np.pad(density, 2, mode="edge"), SMOOTH, mode="valid"))

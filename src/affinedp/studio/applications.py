@@ -13,8 +13,8 @@ from affinedp.consensus.private import PrivateConsensus
 from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.design import independent_output_noise
 from affinedp.errors import AffineDPError
+from affinedp.laws.calibration import gaussian_epsilon
 from affinedp.progress import Progress
-from affinedp.promise.calibration import gaussian_epsilon
 from affinedp.studio.answers import odds
 from affinedp.studio.question import Meeting, Plant
 
@@ -27,13 +27,6 @@ READOUTS = ("state", "message", "corrected")
 def control(plant: Plant) -> dict[str, Any]:
     """Return what hides a trajectory: one draw for all steps, beside fresh noise at every step.
 
-    Parameters
-    ----------
-    plant : Plant
-        System and promise.
-
-    Examples
-    --------
     >>> answer = control(Plant(A="1", C="1", mu="1"))
     >>> round(answer["fresh"]["error"] / answer["error"])
     10
@@ -90,13 +83,6 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
     The agents' own values are secret and not asked for: the picture begins with values that lie
     evenly in a range.
 
-    Parameters
-    ----------
-    meeting : Meeting
-        Network and promise.
-
-    Examples
-    --------
     >>> answer = consensus(Meeting(links="1 2\\n2 3\\n3 1"))
     >>> answer["agents"], sorted(answer["errors"])
     (['1', '2', '3'], ['corrected', 'message', 'state'])
@@ -142,15 +128,6 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
 def matrix(text: str, name: str) -> FloatArray:
     """Read a matrix as people write it: numbers side by side, rows by lines or semicolons.
 
-    Parameters
-    ----------
-    text : str
-        Such as ``1 0.1; 0 1``.
-    name : str
-        For what is said about it.
-
-    Examples
-    --------
     >>> matrix("1 0.1; 0 1", "A").tolist()
     [[1.0, 0.1], [0.0, 1.0]]
     """
@@ -172,13 +149,6 @@ def matrix(text: str, name: str) -> FloatArray:
 def links(text: str) -> tuple[list[str], list[int], list[int], Any]:
     """Read links: two names per line, and a weight where there is one.
 
-    Parameters
-    ----------
-    text : str
-        Names are separated by spaces, commas or semicolons.
-
-    Examples
-    --------
     >>> links("ann bob\\nbob,carl")
     (['ann', 'bob', 'carl'], [0, 1], [1, 2], 'metropolis')
     """

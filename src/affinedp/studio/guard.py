@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -35,15 +37,7 @@ HEADERS = (
 
 
 class TooMuch(Exception):
-    """More bytes came than are taken, or they came too slowly.
-
-    Parameters
-    ----------
-    status : int
-        What HTTP calls it.
-    message : str
-        The same in words.
-    """
+    """More bytes came than are taken, or they came too slowly."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -51,20 +45,7 @@ class TooMuch(Exception):
 
 
 class Body:
-    """What comes with a request, until it is more than is taken, or takes too long.
-
-    Parameters
-    ----------
-    receive : callable
-        Where it comes from.
-    limit : int
-        Bytes that are taken.
-
-    Attributes
-    ----------
-    refusal : TooMuch or None
-        Why no more of it is taken.
-    """
+    """What comes with a request, until it is more than is taken, or takes too long."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive
@@ -94,19 +75,7 @@ class Body:
 
 
 class Guard:
-    """Let pass what comes from the page of this run, in sizes that can be handled.
-
-    Parameters
-    ----------
-    app : ASGI application
-        What is guarded.
-    token : str
-        The secret of this run, which the link carries.
-    hosts : tuple of str
-        The names under which this server is called; others may be another site's trick.
-    most_file : int
-        Bytes of the largest file that is taken.
-    """
+    """Let pass what comes from the page of this run, in sizes that can be handled."""
 
     def __init__(self, app: Any, token: str, hosts: tuple[str, ...], most_file: int) -> None:
         self.app = app
@@ -114,6 +83,7 @@ class Guard:
         self.hosts = tuple(host.encode() for host in hosts)
         self.origins = tuple(b"http://" + host for host in self.hosts)
         self.most_file = most_file
+        self.when_known: Callable[[], object] = _nothing  # called once the token was shown
         self._coming = 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -175,18 +145,34 @@ class Guard:
             return 403, "this is not the address of the studio"
         if b"origin" in headers and headers[b"origin"] not in self.origins:
             return 403, "another site may not ask the studio"
-        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        from_elsewhere = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+        if from_elsewhere and not _follows_a_link(scope, headers):
             return 403, "another site may not ask the studio"
         if not scope["path"].startswith("/api/"):
             return None
         given = headers.get(TOKEN_HEADER, b"")
         if not hmac.compare_digest(given, self.token):
             return 401, "this link belongs to another run: take the link that the terminal shows"
+        known, self.when_known = self.when_known, _nothing
+        known()
         limit = self._most(scope)
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 20 or int(length) > limit:
             return 413, _too_large(limit)
         return None
+
+
+def _nothing() -> None:
+    """What is done when nothing waits for the token."""
+
+
+def _follows_a_link(scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser goes to the empty page, as from the file that led it here.
+
+    That page holds nothing, and can ask nothing without the token, which stands after the #.
+    """
+    wanted = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest"))
+    return scope["path"] == "/" and wanted == (b"navigate", b"document")
 
 
 def _too_large(limit: int) -> str:
@@ -198,3 +184,31 @@ async def _refuse(send: Send, status: int, message: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+# A browser opens six.
+MOST_CONNECTIONS = 100
+# Seconds within which a connection asks something; guard.py is about what it asks.
+LONGEST_SILENCE = 15.0
+
+
+class Impatient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """HTTP as uvicorn speaks it, which would wait for ever for the first lines of a request."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Take a connection; where there are too many, one that has said nothing makes room."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            others = (one for one in self.connections if one is not self and one.cycle is None)
+            next(others, self).transport.close()
+        self._look_again_later()
+
+    def _look_again_later(self) -> None:
+        asyncio.get_running_loop().call_later(LONGEST_SILENCE, self._look_again, self.cycle)
+
+    def _look_again(self, before: Any) -> None:
+        """Close where nothing was asked since, and nothing is being answered."""
+        if self.cycle is before and (before is None or before.response_complete):
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self._look_again_later()

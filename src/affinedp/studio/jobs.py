@@ -15,13 +15,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 from affinedp.errors import AffineDPError
 from affinedp.progress import listening
-from affinedp.studio.limits import leave_no_dump, limit_memory
 
 MOST_RUNNING = 12
 MOST_KEPT = 64
@@ -40,17 +41,7 @@ class Busy(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a computation.
-
-    Attributes
-    ----------
-    kind : str
-        ``"answer"``, ``"refused"`` (bad input), ``"failed"`` or ``"stopped"``.
-    answer : bytes
-        What was computed, as JSON.
-    message : str
-        Why there is no answer.
-    """
+    """What became of a computation."""
 
     kind: str
     answer: bytes = b""
@@ -59,21 +50,7 @@ class Outcome:
 
 @dataclass(eq=False)
 class Job:
-    """A computation that runs, or has run.
-
-    Attributes
-    ----------
-    number : str
-        Its name, chosen by who asks.
-    done : Event
-        Set when there is an outcome.
-    progress : tuple
-        What is being done, the share that is done, a note.
-    outcome : Outcome or None
-        None while it runs.
-    more : dict
-        Texts that are told with the answer, however late it comes.
-    """
+    """A computation that runs, or has run."""
 
     number: str
     started: float = field(default_factory=time.monotonic)
@@ -84,38 +61,20 @@ class Job:
     more: dict[str, str] = field(default_factory=dict)
 
     def stop(self, message: str = "stopped") -> None:
-        """End the computation at once.
-
-        Parameters
-        ----------
-        message : str
-            Why.
-        """
+        """End the computation at once."""
         self.finish(Outcome("stopped", message=message))
         if self.process is not None and self.process.is_alive():
             self.process.kill()
 
     def finish(self, outcome: Outcome) -> None:
-        """Keep the first outcome.
-
-        Parameters
-        ----------
-        outcome : Outcome
-            What became of it.
-        """
+        """Keep the first outcome."""
         if self.outcome is None:
             self.outcome = outcome
         self.done.set()
 
 
 class Jobs:
-    """Computations that run, and answers that are known already.
-
-    Parameters
-    ----------
-    preload : str
-        A module that loads what computations need.
-    """
+    """Computations that run, and answers that are known already."""
 
     def __init__(self, preload: str = "affinedp.studio.warm") -> None:
         quick = "forkserver" in multiprocessing.get_all_start_methods()
@@ -127,19 +86,7 @@ class Jobs:
         self._lock = threading.Lock()
 
     def start(self, number: str, task: str, question: Any, key: str | None = None) -> Job:
-        """Begin a computation, or return at once what is known.
-
-        Parameters
-        ----------
-        number : str
-            What the job is called; one of that name is stopped.
-        task : str
-            Which computation (:mod:`affinedp.studio.tasks`).
-        question : object
-            What it takes.
-        key : str, optional
-            The question as text, where its answer may be kept.
-        """
+        """Begin a computation, or return at once what is known."""
         job = Job(number)
         with self._lock:
             old = self._jobs.pop(number, None)
@@ -161,24 +108,12 @@ class Jobs:
         return job
 
     def find(self, number: str) -> Job | None:
-        """Return a job by its name, if it is known.
-
-        Parameters
-        ----------
-        number : str
-            Its name.
-        """
+        """Return a job by its name, if it is known."""
         with self._lock:
             return self._jobs.get(number)
 
     def known(self, task: str, key: str) -> bytes | None:
-        """Return an answer that was computed before, as JSON, or None.
-
-        Parameters
-        ----------
-        task, key : str
-            Computation and question.
-        """
+        """Return an answer that was computed before, as JSON, or None."""
         with self._lock:
             return self._known.get((task, key))
 
@@ -242,15 +177,6 @@ class Jobs:
 def too_many(sizes: dict[Any, int], most: int) -> list[Any]:
     """Return what is to be forgotten; the newest one stays, however large.
 
-    Parameters
-    ----------
-    sizes : dict
-        Bytes of each, oldest first.
-    most : int
-        How many may stay.
-
-    Examples
-    --------
     >>> too_many({"a": 1, "b": 300_000_000, "c": 1, "d": 1}, 2)
     ['b', 'a']
     """
@@ -264,17 +190,7 @@ def too_many(sizes: dict[Any, int], most: int) -> list[Any]:
 
 
 def work(connection: Any, task: str, question: Any) -> None:
-    """Compute in a process of its own, and send what comes out.
-
-    Parameters
-    ----------
-    connection : Connection
-        Where to.
-    task : str
-        Which computation.
-    question : object
-        What it takes.
-    """
+    """Compute in a process of its own, and send what comes out."""
     from affinedp.studio.tasks import TASKS
 
     if multiprocessing.parent_process() is not None:
@@ -324,3 +240,45 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     return value
+
+
+# A page is not the place for more; the command line has no such limit.
+SHARE = 0.25
+LEAST_BYTES = 2_000_000_000
+
+
+def limit_memory() -> None:
+    """Keep this process to a share of the memory, and offer it first where memory runs out.
+
+    Beyond it comes a MemoryError.  Where a system has no such limits, nothing happens.
+    """
+    _limit("RLIMIT_DATA", _most_bytes())
+    with suppress(OSError):  # of Linux: the server and the browser stay
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def leave_no_dump() -> None:
+    """Write no memory to a disk when this process crashes: private numbers may be in it."""
+    _limit("RLIMIT_CORE", 0)
+
+
+def _most_bytes() -> int:
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return LEAST_BYTES
+    return max(LEAST_BYTES, int(SHARE * there))
+
+
+def _limit(kind: str, most: int) -> None:
+    try:
+        import resource
+    except ImportError:  # of POSIX only
+        return
+    number = getattr(resource, kind, None)
+    if number is None:
+        return
+    _, hard = resource.getrlimit(number)
+    allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(number, (allowed, hard))

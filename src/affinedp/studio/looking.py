@@ -1,7 +1,12 @@
-"""The equations that a file obeys, within its rows and between them, and what they cost."""
+"""The equations that a file obeys, within its rows and between them, and what they cost.
+
+The steps of the page publish every row by itself.  A table whose rows are tied is published as
+one data set, by its description: the file that ``affinedp tables`` and ``affinedp release`` take.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,28 +15,19 @@ from typing import Any
 from affinedp.discovery.costs import upward
 from affinedp.discovery.discover import discover
 from affinedp.discovery.equation import DiscoveredEquation
+from affinedp.discovery.found import Discovery
 from affinedp.domains.text import format_equation
 from affinedp.files.data import read_table
 from affinedp.progress import Progress
-from affinedp.studio.tied_rows import description
 from affinedp.studio.uploads import Held
+from affinedp.tables.table_file import labelled, read_table_release
 
 MOST_FOUND = 60
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A file to look for equations in.
-
-    Attributes
-    ----------
-    held : Held
-        The file.
-    known : tuple of str
-        Equations that are accepted already.
-    epsilon, delta : float
-        The promise whose loss is told.
-    """
+    """A file to look for equations in."""
 
     held: Held
     known: tuple[str, ...]
@@ -40,13 +36,7 @@ class Reading:
 
 
 def discover_in(reading: Reading) -> dict[str, Any]:
-    """Return the equations that a file obeys, with what each would cost.
-
-    Parameters
-    ----------
-    reading : Reading
-        The file, and what is known already.
-    """
+    """Return the equations that a file obeys, with what each would cost."""
     with Progress("looking for equations") as bar:
         bar.update(0.1, "reading the file")
         table = read_table(
@@ -96,3 +86,71 @@ def _shown(
         )
         for one in list(equations)[:MOST_FOUND]
     ]
+
+
+LEVEL = 0.95
+HOW = (
+    "# Equations between rows are written in one of these ways:",
+    '# hierarchy = ["country", "place"]  # rows are totals by these columns of labels',
+    '# row_totals = { "all" = ["north", "south"] }  # by the labels of rows in the index',
+    '# changes = { "growth" = "people" }  # a column that is the change since the row above',
+)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A file and the description of its table."""
+
+    held: Held
+    text: str
+
+
+def description(found: Discovery, epsilon: float, delta: float) -> str:
+    """Return a table file with everything that was found, to be corrected by who knows the table.
+
+    >>> text = description(Discovery((), columns=("women",), labels=("town",)), 1.0, 0.0)
+    >>> read_table_release("table.toml", f'equations = []\\n{text}').index
+    ('town',)
+    """
+    index = [name for name in found.labels if name not in found.hierarchy]
+    top, section, rest = found.toml().partition("\n\n[")
+    lines = [top]
+    if index:
+        lines.append(f"index = {_list(index)}  # labels the rows; published as it is")
+    lines.append(f"columns = {_list(found.columns)}  # get noise; list under public what does not")
+    if section:
+        lines.append(f"\n[{rest}")
+    elif not found.hierarchy:
+        lines += HOW
+    lines += ["", "[privacy]", "mu = 1  # how much one person counts for", f"epsilon = {epsilon!r}"]
+    if delta:
+        lines.append(f"delta = {delta!r}")
+    return "\n".join(lines) + "\n"
+
+
+def table(described: Described) -> dict[str, Any]:
+    """Return how accurate every level of a table would be; no private number is used."""
+    with Progress("the table") as bar:
+        bar.update(0.1, "reading the file")
+        read = read_table_release(Path("table.toml"), described.text)
+        frame = read_table(Path(described.held.name), content=described.held.content)
+        bar.update(0.3, "designing noise for the whole table")
+        design = read.release.design(labelled(frame, read.index, described.held.name))
+        levels = design.levels(LEVEL)
+        return {
+            "promise": str(design.guarantee),
+            "tied": read.release.ties_rows,
+            "levels": [
+                {
+                    "level": str(name),
+                    "numbers": int(row["numbers"]),
+                    "noise": float(row["noise"]),
+                    "half": float(row["half_width"]),
+                }
+                for name, row in levels.iterrows()
+            ],
+        }
+
+
+def _list(names: Iterable[str]) -> str:
+    return f"[{', '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"

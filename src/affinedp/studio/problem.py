@@ -1,4 +1,4 @@
-"""From the state of the page to equations and neighbours."""
+"""From the state of the page to equations (step 1) and neighbours (step 2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import parse_equations
-from affinedp.errors import AffineDPError, EquationError, MissingExtraError
+from affinedp.errors import (
+    AffineDPError,
+    EquationError,
+    InconsistentEquationsError,
+    MissingExtraError,
+)
 from affinedp.files.visible import check_names
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
@@ -31,17 +36,7 @@ SHOWN_MOVES = 4
 
 @dataclass(frozen=True)
 class Line:
-    """One equation and the line of the text on which it stands.
-
-    Attributes
-    ----------
-    number : int
-        The line, counted from 0.
-    text : str
-        The equation.
-    start : int
-        Where it begins in its line.
-    """
+    """One equation and the line of the text on which it stands."""
 
     number: int
     text: str
@@ -50,21 +45,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What everyone knows, and who must stay hidden.
-
-    Attributes
-    ----------
-    texts : tuple of str
-        The equations.
-    manifold : AffineManifold
-        What they leave open.
-    adjacency : Adjacency
-        Neighbours.
-    words : str
-        Who they are, as a person says it.
-    warnings : tuple of str
-        What is not covered.
-    """
+    """What everyone knows, and who must stay hidden."""
 
     texts: tuple[str, ...]
     manifold: AffineManifold
@@ -76,13 +57,6 @@ class Known:
 def lines_of(text: str) -> list[Line]:
     """Return the equations of a text, one per line, without remarks.
 
-    Parameters
-    ----------
-    text : str
-        As it was typed.
-
-    Examples
-    --------
     >>> lines_of("# totals\\n  a + b = c\\n")
     [Line(number=1, text='a + b = c', start=2)]
     """
@@ -95,15 +69,7 @@ def lines_of(text: str) -> list[Line]:
 
 
 def names_of(question: Question, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the entries in the order in which they appear, or refuse too many of them.
-
-    Parameters
-    ----------
-    question : Question
-        Names those that no equation mentions.
-    texts : sequence of str
-        The equations.
-    """
+    """Return the entries in the order in which they appear, or refuse too many of them."""
     names = dict.fromkeys((*parse_equations(texts).names, *question.also))
     if not names:
         raise AffineDPError("write an equation that everyone knows, such as a + b = c")
@@ -120,13 +86,7 @@ def names_of(question: Question, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def manifold_of(question: Question) -> tuple[tuple[str, ...], AffineManifold]:
-    """Return the equations and what they leave open.
-
-    Parameters
-    ----------
-    question : Question
-        Step 1.
-    """
+    """Return the equations and what they leave open."""
     texts = tuple(line.text for line in lines_of(question.equations))
     names = names_of(question, texts)
     return texts, AffineManifold.from_equations(texts, names, public_entries="allow")
@@ -135,13 +95,6 @@ def manifold_of(question: Question) -> tuple[tuple[str, ...], AffineManifold]:
 def known_of(question: Question) -> Known:
     """Return equations and neighbours.
 
-    Parameters
-    ----------
-    question : Question
-        Steps 1 and 2.
-
-    Examples
-    --------
     >>> known_of(Question(hidden="person")).words
     'one person more or less, in at most 1 cell of the table'
     """
@@ -205,13 +158,6 @@ def _said(texts: Sequence[str]) -> dict[str, Any]:
 def levels_of(texts: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[bool]]:
     """Return how many totals each number is nested in, and whether it is no total.
 
-    Parameters
-    ----------
-    texts, names : sequence of str
-        Equations and entries.
-
-    Examples
-    --------
     >>> levels_of(["a + b = c"], ["a", "b", "c"])
     ([1, 1, 0], [True, True, False])
     """
@@ -225,13 +171,6 @@ def reach_of(known: Known, question: Question) -> FloatArray:
     """Return how far each number by itself moves between neighbours, the largest where none does.
 
     Whoever forgets the equations gives each number noise for its own move.
-
-    Parameters
-    ----------
-    known : Known
-        Equations and neighbours.
-    question : Question
-        Says μ.
     """
     if isinstance(known.adjacency, CircuitAdjacency):
         reach = np.asarray(_mu(question, known.manifold), dtype=float)
@@ -281,3 +220,95 @@ def _empty_row(names: Sequence[str]) -> Any:
     except ImportError:
         raise MissingExtraError("pandas", "tables") from None
     return pandas.DataFrame([[0] * len(names)], columns=list(names))
+
+
+# Beyond this many numbers only those that matter are drawn.
+MOST_DRAWN = 40
+
+
+def check(question: Question) -> dict[str, Any]:
+    """Return what is wrong with each line, or what the equations say together.
+
+    >>> check(Question(equations="a + b = c\\na + b ="))["lines"][1]["status"]
+    'wrong'
+    >>> [line["status"] for line in check(Question(equations="a = b\\n2 a = 2 b"))["lines"]]
+    ['fine', 'redundant']
+    """
+    lines = lines_of(question.equations)
+    told = [_told(line) for line in lines]
+    answer: dict[str, Any] = {"ok": False, "lines": told, "message": ""}
+    if wrong := sum(one["status"] == "wrong" for one in told):
+        which = "One line is not an equation" if wrong == 1 else f"{wrong} lines are not equations"
+        answer["message"] = f"{which} yet."
+        return answer
+    texts = [line.text for line in lines]
+    try:
+        names = names_of(question, texts)
+        manifold = AffineManifold.from_equations(texts, names, public_entries="allow")
+    except InconsistentEquationsError as error:
+        for row in error.rows:
+            told[row] |= {"status": "contradiction", "message": "contradicts another line"}
+        answer["message"] = str(error)
+        return answer
+    except AffineDPError as error:
+        answer["message"] = str(error)
+        return answer
+    kept = {int(row) for row in manifold.canonical.rows}
+    for row, one in enumerate(told):
+        if row not in kept:
+            one |= {"status": "redundant", "message": "follows from the other lines: no harm"}
+    answer |= {
+        "ok": True,
+        "names": list(manifold.names),
+        "numbers": manifold.n,
+        "independent": manifold.n - manifold.dim,
+        "free": manifold.dim,
+        "public": list(manifold.public_entries),
+        "message": _sentence(manifold),
+    }
+    return answer
+
+
+def drawing_of(texts: tuple[str, ...], manifold: AffineManifold, wanted: Any) -> dict[str, Any]:
+    """Return the numbers and equations to draw: all, or those that matter most."""
+    parsed = parse_equations(texts, manifold.names)
+    levels, _ = levels_of(texts, manifold.names)
+    everything = manifold.n <= MOST_DRAWN
+    shown = set(range(manifold.n)) if everything else set(list(wanted)[:MOST_DRAWN])
+    equations = []
+    for text, row in zip(texts, parsed.coefficients):
+        members = [entry for entry in row if entry in shown]
+        if members and (everything or len(members) > 1):
+            equations.append({"text": text, "members": members})
+    return {
+        "entries": [
+            {"place": entry, "name": manifold.names[entry], "level": levels[entry]}
+            for entry in sorted(shown)
+        ],
+        "equations": equations[:MOST_DRAWN],
+        "left_out": manifold.n - len(shown),
+    }
+
+
+def _told(line: Line) -> dict[str, Any]:
+    answer = {"line": line.number, "text": line.text, "status": "fine", "message": ""}
+    try:
+        parse_equations([line.text])
+    except EquationError as error:
+        reason = str(error).partition("\n")[0]
+        place = line.start + min(error.position, len(line.text))
+        answer |= {"status": "wrong", "message": reason, "position": place}
+    except AffineDPError as error:
+        answer |= {"status": "wrong", "message": str(error), "position": line.start}
+    return answer
+
+
+def _sentence(manifold: AffineManifold) -> str:
+    count = manifold.n - manifold.dim
+    equations = f"{count:,} equation{'s' * (count != 1)}"
+    text = f"{manifold.n:,} numbers, {equations}: {manifold.dim:,} of them can still be secret."
+    if manifold.public_entries:
+        fixed = ", ".join(manifold.public_entries[:6])
+        more = "…" if len(manifold.public_entries) > 6 else ""
+        text += f" Everyone can compute {fixed}{more}: no noise can hide that."
+    return text

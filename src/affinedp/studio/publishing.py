@@ -1,6 +1,6 @@
-"""What a release from the page does: tell what it would spend, or spend it.
+"""A release from the page: a preview of what it would spend, and then, at most once, spending it.
 
-Each runs in a process of its own, with the limits of every computation: tables and ledgers are
+Both run in processes of their own, with the limits of every computation: tables and ledgers are
 read nowhere else.
 """
 
@@ -24,21 +24,7 @@ from affinedp.studio.uploads import Held
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """What a preview shows, and what would be done.
-
-    Attributes
-    ----------
-    publication : Publication
-        What was asked for.
-    design : bytes
-        The answer of the design, as JSON; it holds the mechanism.
-    held : Held
-        The file with the private numbers, which no upload can change.
-    ticket : str
-        What confirms it.
-    until : float
-        When the offer ends.
-    """
+    """What a preview shows, and what would be done."""
 
     publication: Publication
     design: bytes
@@ -48,13 +34,7 @@ class Offer:
 
 
 def preview(offer: Offer) -> dict[str, Any]:
-    """Return what a release would spend, and the ticket that confirms it if the budget allows it.
-
-    Parameters
-    ----------
-    offer : Offer
-        What is asked for.
-    """
+    """Return what a release would spend, and the ticket that confirms it if the budget allows."""
     publication = offer.publication
     with Progress("the preview") as bar:
         bar.update(0.1, "reading the file")
@@ -82,11 +62,6 @@ def publish(offer: Offer) -> dict[str, Any]:
     """Charge the ledger, draw the noise, and return the table.
 
     Whoever ends this in between may lose what was charged; no noise is shown that was not.
-
-    Parameters
-    ----------
-    offer : Offer
-        What was confirmed.
     """
     with Progress("publishing") as bar:
         bar.update(0.1, "reading the file")

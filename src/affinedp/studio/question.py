@@ -29,76 +29,33 @@ class Strict(BaseModel):
 
 
 class Question(Strict):
-    """Steps 1 to 3: what everyone knows, who must stay hidden, how much noise.
+    """Steps 1 to 3: what everyone knows, who must stay hidden, how much noise."""
 
-    Attributes
-    ----------
-    equations : str
-        One equation per line; lines that begin with ``#`` are remarks.
-    also : tuple of str
-        Numbers that are published though no equation mentions them.
-    hidden : str
-        Whom the promise is about.
-    mu : float
-        How far one number moves (Definition 4), or how much one person counts for.
-    moves : dict of str to float
-        μ of single entries, where it is another one.
-    counted : int
-        In how many cells one person is counted at most.
-    directions : str
-        One difference of neighbours per line, such as ``a + c``.
-    epsilon, delta : float
-        The promise.
-    law : str
-        The law of the noise, or the best of them.
-    """
-
-    equations: Text = "a + b = c"
+    equations: Text = "a + b = c"  # one per line; lines that begin with # are remarks
+    # published though no equation mentions them
     also: tuple[Name, ...] = Field(default=(), max_length=MOST_ENTRIES)
     hidden: Hidden = "definition4"
-    mu: Size = 1.0
+    mu: Size = 1.0  # how far one number moves (Definition 4), or how much one person counts for
+    # μ of single entries, where it is another one
     moves: dict[Name, Size] = Field(default_factory=dict, max_length=MOST_ENTRIES)
+    # in how many cells one person is counted at most
     counted: Annotated[int, Field(ge=1, le=1000)] = 1
-    directions: Text = ""
+    directions: Text = ""  # one difference of neighbours per line, such as a + c
     epsilon: Epsilon = 1.0
     delta: Delta = 0.0
     law: AnyLaw = "auto"
 
 
 class Wish(Strict):
-    """An error that is wished for; the ε that it takes is looked for.
-
-    Attributes
-    ----------
-    question : Question
-        Everything else.
-    error : float
-        Root mean square error of a published number.
-    now : float, optional
-        What it is at the ε of the question, where that is known.
-    """
+    """An error that is wished for; the ε that it takes is looked for."""
 
     question: Question
-    error: Positive
-    now: Positive | None = None
+    error: Positive  # root mean square error of a published number
+    now: Positive | None = None  # what it is at the ε of the question, where that is known
 
 
 class Plant(Strict):
-    """A system whose outputs are sent, and the promise about its states.
-
-    Attributes
-    ----------
-    A, C : str
-        Matrices as people write them: ``1 0.1; 0 1``.
-    horizon : int
-        How many outputs are sent.
-    mu : str
-        How far a state moves: one number, or one per state.
-    neighbours : str
-        Who is a neighbour.
-    epsilon, delta : float
-        The promise.
-    """
+    """A system whose outputs are sent, and the promise about its states."""
 
     A: Annotated[str, StringConstraints(max_length=20_000)] = "1 0.1; 0 1"
     C: Annotated[str, StringConstraints(max_length=20_000)] = "1 0"
@@ -110,45 +67,19 @@ class Plant(Strict):
 
 
 class Meeting(Strict):
-    """Agents that look for their average.
-
-    Attributes
-    ----------
-    links : str
-        Two names per line, and a weight where there is one.
-    rounds : int
-        How many rounds to look at.
-    mu : float
-        How far the value of an agent moves.
-    spread : float
-        For the picture: the agents' values at first lie evenly between 0 and this.
-    law : str
-        Law of the noise.
-    epsilon, delta : float
-        The promise.
-    """
+    """Agents that look for their average."""
 
     links: Text = ""
     rounds: Annotated[int, Field(ge=1, le=2_000)] = 60
     mu: Positive = 1.0
-    spread: Size = 10.0
+    spread: Size = 10.0  # for the picture: values at first lie evenly between 0 and this
     law: Literal["auto", "gaussian", "laplace"] = "auto"
     epsilon: Epsilon = 1.0
     delta: Delta = 0.01
 
 
 class Look(Strict):
-    """A file whose equations are looked for; the user has said that it may be read.
-
-    Attributes
-    ----------
-    file : str
-        Which of the files that are held.
-    known : tuple of str
-        Equations that are accepted already.
-    epsilon, delta : float
-        The promise whose loss is told.
-    """
+    """A file whose equations are looked for; the user has said that it may be read."""
 
     file: Annotated[str, StringConstraints(max_length=64)]
     known: tuple[Text, ...] = Field(default=(), max_length=500)
@@ -157,39 +88,18 @@ class Look(Strict):
 
 
 class Tied(Strict):
-    """A table whose rows are tied by equations, to be looked at as a whole.
-
-    Attributes
-    ----------
-    file : str
-        Which of the files that are held.
-    text : str
-        Its description, as TOML.
-    """
+    """A table whose rows are tied by equations, to be looked at as a whole."""
 
     file: Annotated[str, StringConstraints(max_length=64)]
     text: Text
 
 
 class Publication(Strict):
-    """A release that is asked for: nothing is charged or drawn before it is confirmed.
-
-    Attributes
-    ----------
-    question : Question
-        Which mechanism.
-    file : str
-        The data.
-    ledger : str
-        Path or address of a ledger that exists.
-    rows : str
-        Whether a secret is about one row at most, or about all.
-    label : str
-        For the ledger.
-    """
+    """A release that is asked for: nothing is charged or drawn before it is confirmed."""
 
     question: Question
     file: Annotated[str, StringConstraints(max_length=64)]
+    # path or address of a ledger that exists
     ledger: Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
-    rows: Literal["same", "different"] = "same"
+    rows: Literal["same", "different"] = "same"  # whether a secret is about one row, or about all
     label: Annotated[str, StringConstraints(max_length=200)] = "studio"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
+import threading
+import time
+from collections.abc import Mapping
 from importlib import resources
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -18,10 +22,9 @@ from affinedp import __version__
 from affinedp.errors import AffineDPError
 from affinedp.studio.guard import Guard
 from affinedp.studio.jobs import Busy, Job, Jobs
-from affinedp.studio.looking import Reading
+from affinedp.studio.looking import Described, Reading
+from affinedp.studio.publishing import Offer
 from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Tied, Wish
-from affinedp.studio.releasing import Releases
-from affinedp.studio.tied_rows import Described
 from affinedp.studio.uploads import MOST_BYTES, Shelf, checked_kind
 
 # How long a question waits for its answer before it is told how far that is.
@@ -36,45 +39,85 @@ NUMBERS = {
     "int_parsing": "this is not a whole number",
     "int_from_float": "this is not a whole number",
 }
+# What is computed of a question alone, so that its answer may be kept.
+ASKED: Mapping[str, type[BaseModel]] = {
+    "check": Question,
+    "leak": Question,
+    "design": Question,
+    "solve": Wish,
+    "control": Plant,
+    "consensus": Meeting,
+}
+# How long a preview can be confirmed, and how many are kept: each holds a file.
+LONGEST_OFFER = 900.0
+MOST_OFFERS = 4
 JobNumber = Annotated[str, Header(alias="x-studio-job", pattern=r"^[A-Za-z0-9_-]{8,64}$")]
 
 
 def create_app(token: str, hosts: tuple[str, ...], jobs: Jobs | None = None) -> Guard:
-    """Return the studio, which answers nobody without the token.
-
-    Parameters
-    ----------
-    token : str
-        The secret of this run.
-    hosts : tuple of str
-        Host and port under which it is called.
-    jobs : Jobs, optional
-        Where computations run.
-    """
+    """Return the studio, which answers nobody without the token, nor under another host."""
     running = jobs or Jobs()
+    shelf = Shelf()
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _refusals(app)
     _pages(app)
-    _questions(app, running, shelf := Shelf())
     _files(app, running, shelf)
     _releases(app, Releases(running, shelf))
+    _questions(app, running, shelf)
     return Guard(app, token, hosts, MOST_BYTES)
 
 
-def key_of(question: BaseModel) -> str:
-    """Return a question as text, the same for the same question.
+class Releases:
+    """Previews that were begun and not used yet."""
 
-    Parameters
-    ----------
-    question : BaseModel
-        What is asked.
-    """
+    def __init__(self, jobs: Jobs, shelf: Shelf) -> None:
+        self._jobs = jobs
+        self._shelf = shelf
+        self._offers: dict[str, Offer] = {}
+        self._lock = threading.Lock()
+
+    def preview(self, publication: Publication, number: str) -> Job:
+        """Begin to tell what a release would spend; nothing is charged or drawn."""
+        design = self._jobs.known("design", publication.question.model_dump_json())
+        if design is None:
+            raise AffineDPError("design the noise first (step 3)")
+        held = self._shelf.get(publication.file)
+        ticket = secrets.token_urlsafe(16)
+        offer = Offer(publication, design, held, ticket, time.monotonic() + LONGEST_OFFER)
+        job = self._jobs.start(number, "preview", offer)
+        self._keep(offer)
+        return job
+
+    def publish(self, ticket: str, number: str) -> Job:
+        """Begin to charge the ledger, draw the noise and tell the table; once per preview."""
+        with self._lock:
+            offer = self._offers.pop(ticket, None)
+        if offer is None or offer.until < time.monotonic():
+            raise AffineDPError("this preview was used or is too old: look at a new one first")
+        try:
+            return self._jobs.start(number, "publish", offer)
+        except Busy:  # nothing was begun
+            self._keep(offer)
+            raise
+
+    def _keep(self, offer: Offer) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._offers = {key: one for key, one in self._offers.items() if one.until > now}
+            for oldest in list(self._offers)[: 1 - MOST_OFFERS]:
+                del self._offers[oldest]
+            self._offers[offer.ticket] = offer
+
+
+def key_of(question: BaseModel) -> str:
+    """Return a question as text, the same for the same question."""
     return question.model_dump_json()
 
 
 def _refusals(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    @app.exception_handler(ValidationError)
+    async def invalid(_: Request, error: RequestValidationError | ValidationError) -> JSONResponse:
         first = error.errors()[0]
         words = [str(part) for part in first["loc"] if part not in ("body", "query")]
         said = NUMBERS.get(first["type"], first["msg"])
@@ -102,39 +145,12 @@ def _pages(app: FastAPI) -> None:
     def static(name: str) -> Response:
         return _static(name)
 
-
-def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     @app.get("/api/hello")
     def hello() -> dict[str, Any]:
         return {"version": __version__, "most_bytes": MOST_BYTES}
 
-    def ask(task: str, question: BaseModel, number: str) -> Response:
-        return _told(jobs.start(number, task, question, key_of(question)))
 
-    @app.post("/api/check")
-    def check(question: Question, number: JobNumber) -> Response:
-        return ask("check", question, number)
-
-    @app.post("/api/leak")
-    def leak(question: Question, number: JobNumber) -> Response:
-        return ask("leak", question, number)
-
-    @app.post("/api/design")
-    def design(question: Question, number: JobNumber) -> Response:
-        return ask("design", question, number)
-
-    @app.post("/api/solve")
-    def solve(wish: Wish, number: JobNumber) -> Response:
-        return ask("solve", wish, number)
-
-    @app.post("/api/control")
-    def control(plant: Plant, number: JobNumber) -> Response:
-        return ask("control", plant, number)
-
-    @app.post("/api/consensus")
-    def consensus(meeting: Meeting, number: JobNumber) -> Response:
-        return ask("consensus", meeting, number)
-
+def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     @app.post("/api/discover")
     def discover(look: Look, number: JobNumber) -> Response:
         reading = Reading(shelf.get(look.file), look.known, look.epsilon, look.delta)
@@ -143,6 +159,13 @@ def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     @app.post("/api/table")
     def table(tied: Tied, number: JobNumber) -> Response:
         return _told(jobs.start(number, "table", Described(shelf.get(tied.file), tied.text)))
+
+    @app.post("/api/{task}")
+    def ask(task: str, number: JobNumber, asked: Annotated[Any, Body()]) -> Response:
+        if task not in ASKED:
+            raise HTTPException(404)
+        question = ASKED[task].model_validate(asked)
+        return _told(jobs.start(number, task, question, key_of(question)))
 
     @app.get("/api/jobs/{number}")
     def follow(number: str) -> Response:

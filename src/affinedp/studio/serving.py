@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import socket
+import tempfile
 import webbrowser
 from collections.abc import Callable
+from html import escape
+from pathlib import Path
 
 import uvicorn
 
 from affinedp.errors import AffineDPError
-from affinedp.studio.connections import Impatient
-from affinedp.studio.jobs import Jobs
-from affinedp.studio.limits import leave_no_dump
+from affinedp.studio.guard import Impatient
+from affinedp.studio.jobs import Jobs, leave_no_dump
 from affinedp.studio.question import Question
 from affinedp.studio.server import create_app, key_of
 
@@ -21,20 +24,14 @@ ADDRESS = "127.0.0.1"
 USUAL_PORT = 8642
 # Seconds to wait for the first design before the page is opened.
 PATIENCE = 3.0
+REDIRECT = """<!doctype html>
+<meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>affinedp studio</title>
+<meta http-equiv="refresh" content="0; url={link}"><a href="{link}">Open the studio</a>
+"""
 
 
 def serve(port: int | None, open_page: bool, say: Callable[[str], None]) -> None:
-    """Serve the page until it is interrupted; the first line that is said is its link.
-
-    Parameters
-    ----------
-    port : int or None
-        Where to listen; by default the usual port, or any that is free.
-    open_page : bool
-        Whether to open the link in a browser.
-    say : callable
-        Takes lines for people.
-    """
+    """Serve the page until it is interrupted; the first line that is said is its link."""
     # computations are small and run side by side: one thread each is the fastest
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     leave_no_dump()
@@ -47,8 +44,6 @@ def serve(port: int | None, open_page: bool, say: Callable[[str], None]) -> None
     link = f"http://{ADDRESS}:{number}/#token={token}"
     say(link)
     say("The page is on this machine only, and its data stays in this process. Ctrl+C stops it.")
-    if open_page:
-        webbrowser.open(link)
     # no log_config: logging belongs to the process, and setting it up closes the handlers of others
     settings = uvicorn.Config(
         app,
@@ -60,20 +55,31 @@ def serve(port: int | None, open_page: bool, say: Callable[[str], None]) -> None
         ws="none",
     )
     try:
+        if open_page:
+            file = private_redirect(link)
+            app.when_known = lambda: shutil.rmtree(file.parent, ignore_errors=True)
+            webbrowser.open(file.as_uri())
         uvicorn.Server(settings).run(sockets=[listener])
     finally:
+        app.when_known()
         jobs.close()
         listener.close()
 
 
-def warm(jobs: Jobs) -> None:
-    """Load what computations need, and answer what the page asks first.
+def private_redirect(link: str) -> Path:
+    """Write a page that only this user can read and that leads to the link.
 
-    Parameters
-    ----------
-    jobs : Jobs
-        Where computations run.
+    The browser is started with the name of this file: every user of a machine can read the command
+    lines of all processes, and whoever knows the link may spend the owner's ledger.
     """
+    file = Path(tempfile.mkdtemp(prefix="affinedp-studio-")) / "open.html"  # mkdtemp: for us only
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as page:
+        page.write(REDIRECT.format(link=escape(link)))
+    return file
+
+
+def warm(jobs: Jobs) -> None:
+    """Load what computations need, and answer what the page asks first."""
     first = Question()
     started = [
         jobs.start(f"warm-{task}", task, first, key_of(first))
@@ -84,7 +90,7 @@ def warm(jobs: Jobs) -> None:
 
 
 def _listener(port: int | None) -> socket.socket:
-    """A socket on this machine only."""
+    """A socket on this machine only: at a port, or at the usual one, or any that is free."""
     for number in (port,) if port is not None else (USUAL_PORT, 0):
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if os.name == "posix":

@@ -1,4 +1,4 @@
-"""Step 4: a script, a problem file, the mechanism and a page for a manager.
+"""Step 4: a script, a problem file, the mechanism and its report.
 
 Each does exactly what the page shows: the script makes the calls that the page made.
 """
@@ -6,20 +6,20 @@ Each does exactly what the page shows: the script makes the calls that the page 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
-from html import escape
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from affinedp.designs.choose import LAW_NAMES
 from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
-from affinedp.show.page import round_up
 from affinedp.studio.answers import forgetful_noise
 from affinedp.studio.problem import MOST_DIRECTIONS, Known
 from affinedp.studio.question import Question
@@ -27,40 +27,22 @@ from affinedp.studio.question import Question
 COVERED = "An equation that the public knows and that is missing above is not covered."
 
 
-def files(question: Question, known: Known, shown: dict[str, Any], mechanism: str) -> Any:
-    """Return the four files by name.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    known : Known
-        Equations and neighbours.
-    shown : dict
-        What step 3 shows.
-    mechanism : str
-        The saved mechanism.
-    """
+def files(question: Question, known: Known, mechanism: Mechanism) -> dict[str, str]:
+    """Return the four files by name."""
+    with TemporaryDirectory() as folder:  # all of it is public
+        mechanism.save(Path(folder, "mechanism.json"))
+        saved = Path(folder, "mechanism.json").read_text(encoding="utf-8")
     return {
-        "publish.py": script(question, known, shown),
+        "publish.py": script(question, known),
         "problem.toml": problem_file(question, known),
-        "mechanism.json": mechanism,
-        "report.html": report(question, known, shown),
+        "mechanism.json": saved,
+        # drawing takes longer than all the rest, and the page shows more
+        "report.html": replace(mechanism.report(), picture=None).page(),
     }
 
 
-def script(question: Question, known: Known, shown: dict[str, Any]) -> str:
-    """Return a Python script that designs the noise again, tells its numbers and saves it.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    known : Known
-        Equations and neighbours.
-    shown : dict
-        What step 3 shows.
-    """
+def script(question: Question, known: Known) -> str:
+    """Return a Python script that designs the noise again, tells its numbers and saves it."""
     forgetful = forgetful_noise(known, question)
     scales = np.asarray(forgetful.root).diagonal().tolist()
     public = ', public_entries="allow"' if known.manifold.public_entries else ""
@@ -117,15 +99,7 @@ def script(question: Question, known: Known, shown: dict[str, Any]) -> str:
 
 
 def problem_file(question: Question, known: Known) -> str:
-    """Return the problem as TOML, for the command line.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    known : Known
-        Equations and neighbours.
-    """
+    """Return the problem as TOML, for the command line."""
     lines = [
         f"# affinedp design problem.toml --law {question.law} -o mechanism.json",
         f"# {COVERED}",
@@ -142,93 +116,6 @@ def problem_file(question: Question, known: Known) -> str:
     if question.delta:
         lines.append(f"delta = {question.delta!r}")
     return "\n".join(lines) + "\n"
-
-
-def report(question: Question, known: Known, shown: dict[str, Any]) -> str:
-    """Return one page in plain words, for whoever decides and does not read formulas.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    known : Known
-        Equations and neighbours.
-    shown : dict
-        What step 3 shows.
-    """
-    delta = f", plus a chance of {question.delta:g}," if question.delta else ""
-    odds = 100 * shown["odds"]
-    rows = "".join(
-        f"<tr><td>{escape(one['name'])}</td><td>± {one['half']:.4g}</td>"
-        f"<td>{one['noise']:.4g}</td><td>{one['others'][0]:.4g}</td></tr>"
-        for one in shown["entries"][:60]
-    )
-    more = len(shown["entries"]) - 60
-    rows += f"<tr><td colspan=4>and {more:,} more</td></tr>" if more > 0 else ""
-    equations = "".join(f"<li><code>{escape(text)}</code></li>" for text in known.texts)
-    bare = "".join(f"<li>{escape(text)}</li>" for text in shown["unprotected"])
-    bare = f"<p>Published without noise, because it is known anyway:</p><ul>{bare}</ul>" * bool(
-        bare
-    )
-    law = LAW_NAMES[shown["law"]]
-    return _PAGE.format(
-        epsilon=f"{question.epsilon:g}",
-        delta=delta,
-        factor=round_up(shown["factor"], 3),
-        odds=f"{math.ceil(odds)}",
-        words=escape(known.words),
-        equations=equations,
-        bare=bare,
-        rows=rows,
-        law=law,
-        error=f"{shown['error']:.4g}",
-        saved=_against(shown),
-        theorem=escape(shown["basis"]),
-        covered=escape(COVERED),
-    )
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>What is published, and what it gives away</title>
-<style>
-body {{ font: 16px/1.55 system-ui, sans-serif; max-width: 42rem; margin: 3rem auto; padding: 0 1rem;
-  color: #1c2430; }}
-h1 {{ font-size: 1.6rem; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
-table {{ border-collapse: collapse; width: 100%; }}
-td, th {{ text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #dde3ea; }}
-footer {{ margin-top: 2.5rem; color: #5b6675; font-size: .85rem; }}
-</style>
-<h1>What is published, and what it gives away</h1>
-<p><strong>The promise.</strong> Whatever can be seen in the published numbers becomes at most
-{factor} times as likely{delta} because of one secret change (ε = {epsilon}).
-Somebody who must guess whether the change happened, and begins with a coin, is right at most {odds}
-times in 100.</p>
-<p><strong>The change that stays hidden:</strong> {words}.</p>
-<h2>What everyone knows</h2>
-<p>The numbers obey these equations, before and after the noise, so they still add up:</p>
-<ul>{equations}</ul>
-<p>{covered}</p>{bare}
-<h2>How accurate the numbers are</h2>
-<p>A published number is typically {error} off ({law} noise). {saved}</p>
-<table><tr><th>number</th><th>95 of 100 times within</th><th>noise</th>
-<th>independent noise, same promise</th></tr>{rows}</table>
-<h2>What to keep in mind</h2>
-<p>Publishing again, about the same people, adds up: each release spends a part of a budget that
-cannot be earned back. Keep it in a ledger. The noise itself is no secret; only its draw is.</p>
-<footer>Made by affinedp studio. The promise rests on {theorem}.</footer>
-</html>
-"""
-
-
-def _against(shown: dict[str, Any]) -> str:
-    share = shown["saved"]
-    if share > 0.005:
-        return (
-            "Independent noise with the same promise is typically "
-            f"{shown['independent']['error']:.4g} off: "
-            f"here the squared error is {100 * share:.0f} % smaller."
-        )
-    return "Independent noise with the same promise would do as well here, but would not add up."
 
 
 def _neighbours_in_python(adjacency: Adjacency) -> Iterator[str]:

@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from affinedp.progress import Progress
 from affinedp.studio import (
     answers,
     applications,
-    checking,
     looking,
+    problem,
     publishing,
     take_home,
-    tied_rows,
     uploads,
 )
 from affinedp.studio.question import Question
 
 
 def design(question: Question) -> dict[str, Any]:
-    """Return what step 3 shows, and the mechanism as its file.
-
-    Parameters
-    ----------
-    question : Question
-        Steps 1 to 3.
-    """
-    from affinedp.progress import Progress
-
+    """Return what step 3 shows, and what can be taken home."""
     with Progress("the noise") as bar:
         bar.update(0.05, "designing the least noise")
         known, mechanism = answers.designed(question)
         bar.update(0.8, "comparing it with others")
         shown = answers.described(question, known, mechanism)
-    with TemporaryDirectory() as folder:  # all of it is public
-        mechanism.save(Path(folder, "mechanism.json"))
-        file = Path(folder, "mechanism.json").read_text(encoding="utf-8")
-    return {"shown": shown, "files": take_home.files(question, known, shown, file)}
+    return {"shown": shown, "files": take_home.files(question, known, mechanism)}
 
 
 TASKS: Mapping[str, Callable[[Any], Any]] = {
-    "check": checking.check,
+    "check": problem.check,
     "leak": answers.leak,
     "design": design,
     "solve": answers.solve,
@@ -50,7 +37,7 @@ TASKS: Mapping[str, Callable[[Any], Any]] = {
     "consensus": applications.consensus,
     "peek": uploads.peek,
     "discover": looking.discover_in,
-    "table": tied_rows.table,
+    "table": looking.table,
     "preview": publishing.preview,
     "publish": publishing.publish,
 }

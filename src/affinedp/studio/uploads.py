@@ -25,15 +25,7 @@ LONGEST_HEADER = 2_000_000
 
 @dataclass(frozen=True)
 class Held:
-    """A file in memory.
-
-    Attributes
-    ----------
-    name : str
-        What it was called.
-    content : bytes
-        What it holds.
-    """
+    """A file in memory."""
 
     name: str
     content: bytes
@@ -47,15 +39,7 @@ class Shelf:
         self._lock = threading.Lock()
 
     def put(self, name: str, content: bytes) -> str:
-        """Hold a file, and return what it is called here.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-        content : bytes
-            What it holds.
-        """
+        """Hold a file, and return what it is called here."""
         number = secrets.token_urlsafe(9)
         with self._lock:
             self._held[number] = Held(name, content)
@@ -64,13 +48,7 @@ class Shelf:
         return number
 
     def get(self, number: str) -> Held:
-        """Return a file, or say that it is no longer here.
-
-        Parameters
-        ----------
-        number : str
-            What it is called here.
-        """
+        """Return a file, or say that it is no longer here."""
         with self._lock:
             found = self._held.get(number)
         if found is None:
@@ -78,25 +56,13 @@ class Shelf:
         return found
 
     def drop(self, number: str) -> None:
-        """Forget a file.
-
-        Parameters
-        ----------
-        number : str
-            What it is called here.
-        """
+        """Forget a file."""
         with self._lock:
             self._held.pop(number, None)
 
 
 def checked_kind(name: str) -> str:
-    """Return the ending of a file name, or refuse it.
-
-    Parameters
-    ----------
-    name : str
-        A file name.
-    """
+    """Return the ending of a file name, or refuse it."""
     kind = Path(name).suffix.lower()
     if kind not in KINDS:
         raise AffineDPError("choose a file that ends in .csv, .parquet or .xlsx")
@@ -106,13 +72,6 @@ def checked_kind(name: str) -> str:
 def peek(held: Held) -> dict[str, Any]:
     """Return the columns and the size of a file; its numbers are not read.
 
-    Parameters
-    ----------
-    held : Held
-        The file.
-
-    Examples
-    --------
     >>> found = peek(Held("t.csv", b"women,men,all\\n1,2,3\\n4,5,9\\n"))
     >>> found["columns"], found["rows"]
     (['women', 'men', 'all'], 2)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
-from affinedp.promise.verification import Law
+from affinedp.laws.named import LawName
 
 Rows = Literal["separate", "composed", "together"]
 Neighbours = Literal["person", "replace", "swaps", "circuits"]
@@ -26,7 +26,7 @@ class TableDescription:
 
     epsilon: float
     delta: float = 0.0
-    law: Law | None = None
+    law: LawName | None = None
     mu: float | Mapping[str, float] = 1.0
     equations: Sequence[str] | None = None
     totals: Totals | None = None
@@ -57,7 +57,7 @@ class TableDescription:
         self._check_rounding()
 
     @property
-    def laws(self) -> tuple[Law, ...]:
+    def laws(self) -> tuple[LawName, ...]:
         """The laws that the noise may have: what keeps ε keeps (ε, δ) too."""
         if self.law is not None:
             return (self.law,)

@@ -11,8 +11,8 @@ from affinedp.arrays import FloatArray, IntArray
 from affinedp.designs.structured.tree_bound import PoorDesignError
 from affinedp.designs.structured.trees import design_tree_for_targets
 from affinedp.errors import AffineDPError
+from affinedp.laws.curves import GaussianCurve
 from affinedp.promise.asked import Asked
-from affinedp.promise.curves import GaussianCurve
 from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
-from affinedp.bodies.noise import BODY_LAWS
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.intervals import checked_level, half_widths
 from affinedp.mechanism import Mechanism
@@ -145,7 +144,7 @@ class DesignedNoise:
             if rounded and self.description.round_to is not None:
                 reach = reach + self.mechanism.rounding_reach * (reach > 0)
             return self.shaped(reach)
-        if self.mechanism.law in BODY_LAWS:
+        if self.mechanism.noise.size is not None:
             zero = np.zeros(len(self.mechanism.output_names))
             reach = np.asarray(self.mechanism.interval(zero, level=level, bound=self.bound).high)
         else:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.budget.ledger import Ledger
+from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.promise.guarantee import Guarantee
 from affinedp.release.engines import engine_of, publish_in_parts
-from affinedp.release.sampler import Sampler, checked_sampler
 from affinedp.show.page import Report
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise

@@ -15,12 +15,13 @@ from affinedp.designs.laplace import design_laplace
 from affinedp.designs.problem import Problem, checked_problem
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import TooManyCircuitsError
+from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.promise.exact_moves import moves_are_whole
-from affinedp.promise.verification import Law, resolve_query
+from affinedp.promise.verification import resolve_query
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.level_weights import symmetric_noise
@@ -189,7 +190,7 @@ def _designed(
     layout: Layout,
     adjacency: Adjacency,
     weights: FloatArray | None,
-    law: Law,
+    law: LawName,
     limit: float,
     count: float,
 ) -> Mechanism:
@@ -219,13 +220,13 @@ def _designed(
         raise _too_many(layout, manifold, law) from None
 
 
-def _level_by_level(adjacency: Adjacency, law: Law, count: float) -> bool:
+def _level_by_level(adjacency: Adjacency, law: LawName, count: float) -> bool:
     """Whether there are too many directions to design for every one by itself."""
     limits = MOST_LISTED if isinstance(adjacency, CircuitAdjacency) else MOST_INDEPENDENT
     return limits[law] < count < math.inf
 
 
-def _too_many(layout: Layout, manifold: AffineManifold, law: Law) -> TableError:
+def _too_many(layout: Layout, manifold: AffineManifold, law: LawName) -> TableError:
     ways = "neighbours='swaps' (two people exchange places)" if layout.sums else ""
     ways = ways or "neighbours='person' (one person more or less, totals follow)"
     gaussian = "" if law == "gaussian" else ", law='gaussian' with a δ"

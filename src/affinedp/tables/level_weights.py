@@ -18,10 +18,10 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray, Norm, dense
 from affinedp.designs.gaussian import at_the_limit
 from affinedp.designs.separate import range_basis
+from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.progress import Progress
-from affinedp.promise.verification import Law
 from affinedp.tables.never_worse import projected_root
 
 ROUNDS = 60
@@ -32,7 +32,7 @@ LEAST = 1e-12
 
 def symmetric_noise(
     adjacency: Adjacency,
-    law: Law,
+    law: LawName,
     limit: float,
     levels: Sequence[Hashable],
     weights: FloatArray | None,
@@ -69,7 +69,7 @@ def symmetric_noise(
 
 
 def _least_weights(
-    adjacency: Adjacency, law: Law, kernel: FloatArray, cost: FloatArray, level_of: IntArray
+    adjacency: Adjacency, law: LawName, kernel: FloatArray, cost: FloatArray, level_of: IntArray
 ) -> FloatArray:
     """Weights of least squared error such that no move is larger than 1."""
     count = int(level_of.max()) + 1
@@ -89,7 +89,7 @@ def _least_weights(
     return y
 
 
-def _worst(adjacency: Adjacency, law: Law, level_of: IntArray, y: FloatArray) -> FloatArray:
+def _worst(adjacency: Adjacency, law: LawName, level_of: IntArray, y: FloatArray) -> FloatArray:
     """What the worst move for these weights adds up to in every level."""
     import scipy.sparse as sparse
 
@@ -105,7 +105,7 @@ def _solve(
     kernel: FloatArray,
     moment: FloatArray,
     level_of: IntArray,
-    law: Law,
+    law: LawName,
     moves: FloatArray,
     start: FloatArray,
 ) -> FloatArray:

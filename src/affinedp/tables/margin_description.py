@@ -19,8 +19,8 @@ from affinedp.designs.structured.place_promise import place_words
 from affinedp.designs.structured.tree_margin_mechanism import TreeMarginMechanism
 from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law
 from affinedp.tables.description import choice, counted_less_often, number
 from affinedp.tables.places import EVERYWHERE, Places, places_of
 from affinedp.tables.refusals import closest, declared
@@ -38,7 +38,7 @@ class MarginDescription:
     margins: str | int | Sequence[Sequence[str]] = "<=2"
     hierarchy: Sequence[str] | None = None
     places: Any = None
-    law: Law | None = None
+    law: LawName | None = None
     neighbours: Literal["person", "replace", "swaps"] = "person"
     household: int = 1
     at_most: int | None = None

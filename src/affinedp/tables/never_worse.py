@@ -18,10 +18,10 @@ from affinedp.designs.gaussian import at_the_limit
 from affinedp.designs.knorm import at_the_rate
 from affinedp.designs.separate import range_basis
 from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.joint import JointAdjacency
-from affinedp.promise.verification import Law
 
 # Moves times entries up to which a baseline is computed.
 MOST_NUMBERS = 4e7
@@ -69,7 +69,7 @@ def weighted_error(mechanism: Mechanism, weights: FloatArray | None) -> float:
 
 
 def independent_error(
-    adjacency: Adjacency, law: Law, limit: float, weights: FloatArray | None
+    adjacency: Adjacency, law: LawName, limit: float, weights: FloatArray | None
 ) -> float:
     """Return what independent noise on every number costs, which does not add up.
 
@@ -108,7 +108,7 @@ def own_units(adjacency: Adjacency) -> FloatArray:
 
 def baseline_mechanisms(
     adjacency: Adjacency,
-    law: Law,
+    law: LawName,
     limit: float,
     cells: FloatArray,
     weights: FloatArray | None,
@@ -196,7 +196,7 @@ def _by_cell(steps: FloatArray, sizes: FloatArray) -> tuple[FloatArray, FloatArr
 
 def diagonal_noise(
     adjacency: Adjacency,
-    law: Law,
+    law: LawName,
     limit: float,
     y: FloatArray,
     weights: FloatArray | None = None,
@@ -233,7 +233,7 @@ def diagonal_noise(
     return at_the_limit(build(adjacency, identity, basis, root / limit, law, names), limit)
 
 
-def projected_root(basis: FloatArray, y: FloatArray, law: Law) -> FloatArray:
+def projected_root(basis: FloatArray, y: FloatArray, law: LawName) -> FloatArray:
     """Return what makes, of independent draws, noise on the basis: least squares of each entry's.
 
     Parameters
@@ -255,7 +255,7 @@ def projected_root(basis: FloatArray, y: FloatArray, law: Law) -> FloatArray:
 
 def shared_out(
     adjacency: JointAdjacency,
-    law: Law,
+    law: LawName,
     limit: float,
     weights: FloatArray | None,
     design: Callable[[Adjacency], Mechanism],

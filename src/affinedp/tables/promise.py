@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.mechanism import Mechanism
 from affinedp.promise.guarantee import Guarantee, compose
-from affinedp.promise.pure_pairs import ThreeAtoms
 from affinedp.tables.broken_totals import replaced_entries
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout

@@ -8,7 +8,7 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
-from affinedp.release.sampler import Sampler, checked_sampler
+from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.reading import read_points

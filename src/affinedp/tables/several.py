@@ -10,10 +10,10 @@ from typing import Any
 from affinedp.budget.ledger import Ledger
 from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError
+from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
+from affinedp.laws.named import LawName
 from affinedp.promise.asked import Asked
-from affinedp.promise.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
 from affinedp.promise.guarantee import Guarantee, compose
-from affinedp.promise.verification import Law
 from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError
 
@@ -55,7 +55,7 @@ class SeveralTables:
             return SeveralDesigns(
                 tuple(one.design(table) for one, table in zip(self.releases, tables))
             )
-        laws: tuple[Law, ...] = ("laplace",)
+        laws: tuple[LawName, ...] = ("laplace",)
         if self.delta > 0:
             laws = ("gaussian", "laplace")
         found = [self._shared_out(tables, law) for law in laws]
@@ -82,12 +82,12 @@ class SeveralTables:
         tables = [held(table) for table in tables]  # computed once
         return self.design(tables).release(tables, ledger=ledger, label=label)
 
-    def _shared_out(self, tables: Sequence[Any], law: Law) -> SeveralDesigns:
+    def _shared_out(self, tables: Sequence[Any], law: LawName) -> SeveralDesigns:
         """Gaussian s² ∝ √cost or Laplace ε ∝ cost^⅓: the least sum for one promise."""
         assert self.epsilon is not None
         delta = self.delta if law == "gaussian" else 0.0
         # at δ = 0 the best pure law, whichever it is
-        own: Law | None = "gaussian" if law == "gaussian" else None
+        own: LawName | None = "gaussian" if law == "gaussian" else None
         whole = [replace(one, epsilon=self.epsilon, delta=delta, law=own) for one in self.releases]
         costs = [_cost(one.design(table)) for one, table in zip(whole, tables)]
         if law == "gaussian":

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from affinedp.budget.ledger import Ledger
+from affinedp.laws.sampler import Sampler
 from affinedp.release.engines import in_parts
-from affinedp.release.sampler import Sampler
 from affinedp.show.page import Report
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.frames import given_table

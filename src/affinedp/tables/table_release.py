@@ -12,9 +12,9 @@ from typing import Any, overload
 
 from affinedp.budget.ledger import Ledger
 from affinedp.domains.reading import held
+from affinedp.laws.sampler import Sampler
 from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.release.engines import in_parts
-from affinedp.release.sampler import Sampler
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_for_targets, design_table
 from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names

@@ -18,10 +18,10 @@ from affinedp.arrays import FloatArray
 from affinedp.domains.frames import fresh_frame, fresh_labels
 from affinedp.domains.manifold import AffineManifold
 from affinedp.exact.lattice import Integers
+from affinedp.laws.sampler import Sampler
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.release.publish import check_sampler, sound_steps
-from affinedp.release.sampler import Sampler
 from affinedp.tables.at_least_zero import at_least_zero
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.frames import given_table

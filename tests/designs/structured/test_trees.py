@@ -18,7 +18,7 @@ from affinedp.designs.structured.trees import (
     drawn_precisions,
 )
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
-from affinedp.promise.calibration import gaussian_sensitivity
+from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.release.plan import GRID_BITS
 
 _spec = importlib.util.spec_from_file_location("dense", Path(__file__).parent / "dense.py")

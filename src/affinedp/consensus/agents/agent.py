@@ -38,7 +38,7 @@ from affinedp.consensus.agents.refusals import (
     DifferentRunError,
 )
 from affinedp.consensus.agents.state import AGENT, Wanted, obtain_state, read_links
-from affinedp.consensus.protocol.readouts import Readout, noise_share
+from affinedp.consensus.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws

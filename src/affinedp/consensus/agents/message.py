@@ -15,27 +15,7 @@ LARGEST_RUN = (1 << 53) - 1  # the largest whole number that every JSON parser k
 
 @dataclass(frozen=True)
 class AgentMessage:
-    """What an agent says to a neighbour, in public.
-
-    Attributes
-    ----------
-    agent : str
-        Who.
-    to : str
-        To whom.
-    run : int
-        Which run; one that begins again with the same draw has a higher number.
-    round : int
-        t.
-    rounds : int or None
-        How many rounds the sender goes; None for no end.
-    y : float
-        y(t), the same for all neighbours.
-    previous : float or None
-        y(t−1), for neighbours that are one round behind; None in round 0.
-    weight : float
-        The weight of the link between the two, so that they can compare; 0 if there is none.
-    """
+    """What an agent says to a neighbour, in public."""
 
     agent: str
     to: str
@@ -52,21 +32,6 @@ def next_message(own: float, heard: Mapping[str, float], weights: Mapping[str, f
 
     The sum is rounded once, so the order of the neighbours does not matter.
 
-    Parameters
-    ----------
-    own : float
-        y_i(t).
-    heard : mapping of str to float
-        y_j(t) of every neighbour.
-    weights : mapping of str to float
-        w_ij of every neighbour.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
     >>> next_message(10.0, {"1": 2.0, "5": 6.0}, {"1": 0.25, "5": 0.25})
     7.0
     """
@@ -88,17 +53,6 @@ def next_message(own: float, heard: Mapping[str, float], weights: Mapping[str, f
 def checked_name(name: str) -> str:
     """Return the name of an agent, or refuse it.
 
-    Parameters
-    ----------
-    name : str
-        Letters, digits, ``_``, ``-`` and ``.``: it is a part of a topic and of lists.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> checked_name("agent-3")
     'agent-3'
     """
@@ -114,19 +68,6 @@ def checked_name(name: str) -> str:
 def checked_weights(name: str, weights: Mapping[str, float]) -> dict[str, float]:
     """Return the weights of the links of an agent, sorted by neighbour, or refuse them.
 
-    Parameters
-    ----------
-    name : str
-        The agent.
-    weights : mapping of str to float
-        One positive weight for each neighbour.
-
-    Returns
-    -------
-    dict of str to float
-
-    Examples
-    --------
     >>> checked_weights("3", {"5": 0.25, "1": 0.5})
     {'1': 0.5, '5': 0.25}
     """
@@ -153,19 +94,6 @@ def checked_weights(name: str, weights: Mapping[str, float]) -> dict[str, float]
 def checked_number(value: float, what: str) -> float:
     """Return a finite number, or refuse it without showing it.
 
-    Parameters
-    ----------
-    value : float
-        It may be secret.
-    what : str
-        What to call it.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
     >>> checked_number(3, "the value")
     3.0
     """

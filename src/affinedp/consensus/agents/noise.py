@@ -93,7 +93,7 @@ class AgentNoise:
         """
         from dataclasses import replace
 
-        from affinedp.consensus.protocol.promise import agent_basis, neighbours_of_agent
+        from affinedp.consensus.promise import agent_basis, neighbours_of_agent
 
         made = self._release()
         if agent is None:
@@ -106,7 +106,7 @@ class AgentNoise:
     def _release(self) -> Mechanism:
         import numpy as np
 
-        from affinedp.consensus.protocol.promise import AGENT_UNIT
+        from affinedp.consensus.promise import AGENT_UNIT
         from affinedp.designs.laplace import iid_noise
         from affinedp.domains.manifold import AffineManifold
         from affinedp.mechanism import build

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.files.processes import this_process
+from affinedp.laws.sampler import IntegerNoise, draw_integers
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler import IntegerNoise, draw_integers
 
 # Steps for which fresh numbers are drawn together.
 BLOCK = 64

@@ -14,12 +14,12 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.bodies.cones import LatticeCones
-from affinedp.bodies.polytope import Polytope, polytope_of
 from affinedp.control.trajectory.record import OneDrawNoise
 from affinedp.errors import AffineDPError
+from affinedp.laws.cones import LatticeCones
+from affinedp.laws.polytope import Polytope, polytope_of
+from affinedp.laws.sampler.cone import ConeNoise
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler.cone import ConeNoise
 
 # Vertices are multiples of this many steps, so that few proposals are rejected.
 SPLIT = 256

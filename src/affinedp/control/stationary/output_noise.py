@@ -17,8 +17,8 @@ from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import keeping
-from affinedp.promise.verification import Law
 
 
 @overload
@@ -31,7 +31,7 @@ def design_output_noise(
     neighbours: Neighbours = ...,
     cost: NoiseCost | ArrayLike | None = ...,
     *,
-    law: Law | Literal["auto"] = ...,
+    law: LawName | Literal["auto"] = ...,
     tol: float = ...,
 ) -> TrajectoryMechanism: ...
 
@@ -46,7 +46,7 @@ def design_output_noise(
     neighbours: Literal["forward"],
     cost: NoiseResponse | ArrayLike | None = ...,
     *,
-    law: Law | Literal["auto"] = ...,
+    law: LawName | Literal["auto"] = ...,
     tol: float = ...,
 ) -> StationaryMechanism: ...
 
@@ -61,7 +61,7 @@ def design_output_noise(
     *,
     neighbours: Literal["forward"],
     cost: NoiseResponse | ArrayLike | None = ...,
-    law: Law | Literal["auto"] = ...,
+    law: LawName | Literal["auto"] = ...,
     tol: float = ...,
 ) -> StationaryMechanism: ...
 
@@ -75,7 +75,7 @@ def design_output_noise(
     neighbours: Neighbours | Literal["forward"] = "time-local",
     cost: NoiseCost | NoiseResponse | ArrayLike | None = None,
     *,
-    law: Law | Literal["auto"] = "gaussian",
+    law: LawName | Literal["auto"] = "gaussian",
     tol: float = 1e-8,
 ) -> TrajectoryMechanism | StationaryMechanism:
     """Return the least output noise that keeps (ε, δ) for the state trajectory.

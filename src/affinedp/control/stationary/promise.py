@@ -21,7 +21,7 @@ from affinedp.control.stationary.filters import ExactFilter, Filter
 from affinedp.control.stationary.inputs import PrivateInputs
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.promise import observability_bound
-from affinedp.promise.curves import GaussianCurve
+from affinedp.laws.curves import GaussianCurve
 from affinedp.promise.guarantee import Guarantee
 
 # Where white noise is coloured: on the way to the outputs, or before it passes the plant.

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, real_array
-from affinedp.bodies.hull import TooLargeBodyError
 from affinedp.control.trajectory.choose import Distances, trajectory_neighbours
 from affinedp.control.trajectory.coordinates import Coordinates, output_gramian
 from affinedp.control.trajectory.dynamics import ENDLESS, Dynamics, dynamics_of
@@ -36,9 +35,10 @@ from affinedp.control.trajectory.too_long import longest_that_works, too_long
 from affinedp.designs.gaussian import floor_note, largest_sensitivity
 from affinedp.designs.separate import with_floor
 from affinedp.errors import AffineDPError
+from affinedp.laws.hull import TooLargeBodyError
+from affinedp.laws.named import LawName
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee, keeping
-from affinedp.promise.verification import Law
 
 # Noise that varies by more than this over the horizon is worth a warning.
 UNEVEN = 100.0
@@ -73,7 +73,7 @@ def design_trajectory_noise(
     neighbours: Neighbours = "time-local",
     cost: NoiseCost | ArrayLike | None = None,
     *,
-    law: Law | Literal["auto"] = "gaussian",
+    law: LawName | Literal["auto"] = "gaussian",
     tol: float = 1e-8,
 ) -> TrajectoryMechanism:
     """Return the least noise with one draw for the whole horizon that keeps (ε, δ).
@@ -135,7 +135,7 @@ def independent_output_noise(
     mu: Distances = 1.0,
     neighbours: Neighbours = "time-local",
     *,
-    law: Law = "gaussian",
+    law: LawName = "gaussian",
 ) -> IndependentOutputNoise:
     """Return fresh noise at every step that truly keeps (ε, δ): the honest baseline.
 
@@ -186,7 +186,7 @@ def _limit(law: str, epsilon: float, delta: float) -> float:
 
 
 def _designed(
-    neighbours: TrajectoryNeighbours, limit: float, cost: Any, tol: float, law: Law
+    neighbours: TrajectoryNeighbours, limit: float, cost: Any, tol: float, law: LawName
 ) -> TrajectoryMechanism:
     dynamics = neighbours.dynamics
     gramian = output_gramian(dynamics)
@@ -240,7 +240,7 @@ def _at_the_limit(
     coordinates: Coordinates,
     square: FloatArray,
     limit: float,
-    law: Law,
+    law: LawName,
 ) -> tuple[FloatArray, Guarantee]:
     """Scale the noise so that its sensitivity, computed anew, is at most and nearly the limit."""
     # rounding may move the sensitivity up again: then more and more is added
@@ -288,7 +288,7 @@ def _least_of_laws(
     tol: float,
 ) -> TrajectoryMechanism:
     """The law of least cost: pure ones keep ε without δ, which is more than is asked for."""
-    laws: list[tuple[Law, float]] = [("gaussian", delta)] if delta > 0 else []
+    laws: list[tuple[LawName, float]] = [("gaussian", delta)] if delta > 0 else []
     laws += [("knorm", 0.0), ("laplace", 0.0)] if epsilon > 0 else []
     found: list[TrajectoryMechanism] = []
     said: list[list[warnings.WarningMessage]] = []

@@ -20,8 +20,9 @@ from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.promise import needed_coordinates, structured_promise
 from affinedp.control.trajectory.recorded import MOST_ENTRIES, output_query
 from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law, verify
+from affinedp.promise.verification import verify
 
 # A covariance that is less symmetric than this is a mistake.
 ASYMMETRY = 1e-9
@@ -33,7 +34,7 @@ def verify_output_noise(
     *,
     covariance: ArrayLike | None = None,
     root: ArrayLike | None = None,
-    law: Law = "gaussian",
+    law: LawName = "gaussian",
     mu: float | ArrayLike = 1.0,
     neighbours: Neighbours = "time-local",
 ) -> TrajectoryMechanism:
@@ -97,7 +98,7 @@ def verify_trajectory_noise(
     noise_matrix: float | ArrayLike | None = None,
     *,
     covariance: ArrayLike | None = None,
-    law: Law = "gaussian",
+    law: LawName = "gaussian",
     mu: float | ArrayLike = 1.0,
     neighbours: Neighbours = "time-local",
 ) -> Guarantee:
@@ -188,7 +189,7 @@ def _root(dynamics: Dynamics, covariance: ArrayLike | None, root: ArrayLike | No
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
-def _seen(revealed: Coordinates, needed: Coordinates, root: FloatArray, law: Law) -> FloatArray:
+def _seen(revealed: Coordinates, needed: Coordinates, root: FloatArray, law: LawName) -> FloatArray:
     """The noise on the coordinates that need it, as a square root of its covariance there."""
     noise = revealed.combinations @ root
     inside = np.isin(revealed.places, needed.places)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.bodies.polytope import polytope_of
 from affinedp.designs.body_search import better_bodies
 from affinedp.designs.knorm_blocks import short_numbers
 from affinedp.errors import AffineDPError
+from affinedp.laws.polytope import polytope_of
 
 STARTS = 6
 # Extra points of a body have so many digits.

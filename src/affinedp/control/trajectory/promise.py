@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, Norm
-from affinedp.bodies.polytope import polytope_of
 from affinedp.control.trajectory.coordinates import (
     Coordinates,
     output_blocks,
@@ -21,11 +20,11 @@ from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.exact.rounding import difference_bound, gamma, row_sums
+from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve
+from affinedp.laws.named import LawName
+from affinedp.laws.polytope import polytope_of
 from affinedp.neighbours.adjacency import Sensitivity
-from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.knorm_curves import KNormCurve
-from affinedp.promise.verification import Law
 
 # What rounding may add to the sensitivity, relatively, before the noise counts as unusable.
 MOST_ROUNDING = 1e-3
@@ -47,7 +46,7 @@ def structured_promise(
     neighbours: TrajectoryNeighbours,
     coordinates: Coordinates,
     square: FloatArray,
-    law: Law = "gaussian",
+    law: LawName = "gaussian",
 ) -> Guarantee:
     """Return the guarantee of noise ``square @ η`` on the chosen entries of x(0).
 
@@ -150,7 +149,7 @@ def needed_coordinates(neighbours: TrajectoryNeighbours, gramian: FloatArray) ->
 
 
 def promise_of_root(
-    neighbours: TrajectoryNeighbours, root: FloatArray, law: Law = "gaussian", rate: float = 1.0
+    neighbours: TrajectoryNeighbours, root: FloatArray, law: LawName = "gaussian", rate: float = 1.0
 ) -> Guarantee:
     """Return what noise with this root on x(0) promises.
 
@@ -241,7 +240,7 @@ def independent_laplace_promise(neighbours: TrajectoryNeighbours, sigma: float) 
 
 
 def stated_promise(
-    neighbours: TrajectoryNeighbours, sensitivity: float, law: Law = "gaussian"
+    neighbours: TrajectoryNeighbours, sensitivity: float, law: LawName = "gaussian"
 ) -> Guarantee:
     """Return a guarantee that someone else states, marked as not verified here.
 
@@ -288,13 +287,13 @@ def _guarantee(
     found: Sensitivity,
     upper: float,
     exact: bool,
-    law: Law = "gaussian",
+    law: LawName = "gaussian",
     shifts: FloatArray | None = None,
 ) -> Guarantee:
     dynamics = neighbours.dynamics
     curve: Curve = GaussianCurve(upper) if law == "gaussian" else LaplaceCurve(upper, shifts)
     if law == "knorm":
-        curve = KNormCurve(upper)
+        curve = LaplaceCurve(upper)
     basis = neighbours.theorem
     if law != "gaussian":
         theorem = "Theorem 2" if law == "laplace" else "the triangle inequality of the gauge"

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense
-from affinedp.bodies.noise import KNormNoise
 from affinedp.control.trajectory.coordinates import output_blocks, output_gramian
 from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.powers import scan_transitions
 from affinedp.errors import AffineDPError
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.least_possible import LeastPossible
-from affinedp.promise.verification import Law
 from affinedp.record import MOST_NUMBERS, refuse_stale_promise
 
 # Over longer horizons squared errors are summed by doubling, and single times by powers.
@@ -54,9 +54,9 @@ class OutputNoise:
             raise AffineDPError("the guarantee is about other neighbours than these")
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LawName:
         """Law of what is drawn, as the guarantee says: N(0, 1), L(0, 1), or K-norm."""
-        laws: dict[str, Law] = {"laplace": "laplace", "knorm": "knorm"}
+        laws: dict[str, LawName] = {"laplace": "laplace", "knorm": "knorm"}
         return laws.get(self.guarantee.law, "gaussian")
 
     @property
@@ -177,9 +177,9 @@ class OneDrawNoise(OutputNoise):
         return self.least.excess if self.least and self.least.bound > 0.0 else None
 
     @cached_property
-    def body(self) -> KNormNoise:
+    def body(self) -> KNorm:
         """K-norm noise on the entries of x(0) that have noise."""
-        return KNormNoise(self.body_points, self.rate)
+        return KNorm(self.body_points, self.rate)
 
     @property
     def body_points(self) -> FloatArray:
@@ -197,7 +197,7 @@ class OneDrawNoise(OutputNoise):
         """η for simulation: for K-norm noise what makes the noise on x(0) of the root."""
         if self.points is None:
             return super()._drawn(shape, seed)
-        drawn = self.body.sample(shape[0], np.random.default_rng(seed))
+        drawn = self.body.sample(np.random.default_rng(seed), shape[0], self.body.size)
         return np.asarray(np.linalg.solve(self.root[self.noisy], drawn.T).T)
 
     def loadings(self, start: int = 0, stop: int | None = None) -> FloatArray:
@@ -373,7 +373,7 @@ def root_of_body(points: FloatArray, rate: float) -> FloatArray:
         The rate.
     """
     places = np.flatnonzero(points.any(axis=1))
-    moment = KNormNoise(points[places], rate).moment
+    moment = KNorm(points[places], rate).moment
     root = np.zeros((len(points), len(places)))
     root[places] = np.linalg.cholesky(dense(moment))
     return root

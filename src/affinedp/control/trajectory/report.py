@@ -12,7 +12,7 @@ from affinedp.control.trajectory.dynamics import ENDLESS
 from affinedp.control.trajectory.promise import independent_laplace_promise, independent_promise
 from affinedp.control.trajectory.record import MOST_LISTED, OneDrawNoise, OutputNoise
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.promise.calibration import gaussian_sensitivity
+from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.show.baseline import Baseline
 from affinedp.show.opening import headline, paragraph
 from affinedp.show.page import OutputRow, Report, printable, printed, round_up

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
-from affinedp.promise.verification import Law
+from affinedp.laws.named import LawName
+from affinedp.laws.sampler import IntegerNoise, Sampler
+from affinedp.laws.sampler.opendp import opendp_integers
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler import IntegerNoise, Sampler
-from affinedp.release.sampler.opendp import opendp_integers
 
 # The drawn noise is larger than the stated promise needs by this share: it pays for the grid.
 SHARE = Fraction(1, 1 << 30)
@@ -32,7 +32,7 @@ BLOCK = 1 << 19
 Integers = NDArray[np.int64]
 
 
-def drawn_limit(law: Law, sensitivity: float) -> int:
+def drawn_limit(law: LawName, sensitivity: float) -> int:
     """Return what the heaviest path of q² (Gaussian) or q (Laplace) may weigh, exactly.
 
     Parameters
@@ -49,7 +49,7 @@ def drawn_limit(law: Law, sensitivity: float) -> int:
     return math.floor((exact / (1 + SHARE)) ** 2 * (1 << 2 * GRID_BITS))
 
 
-def whole_scales(law: Law, y: FloatArray, shrink: float = 1.0) -> Integers:
+def whole_scales(law: LawName, y: FloatArray, shrink: float = 1.0) -> Integers:
     """Return q, rounded down: never less noise than y asks for.
 
     Parameters
@@ -70,7 +70,7 @@ def whole_scales(law: Law, y: FloatArray, shrink: float = 1.0) -> Integers:
     return np.floor(np.ldexp(inverse, GRID_BITS)).astype(np.int64)
 
 
-def precisions(law: Law, q: Integers) -> FloatArray:
+def precisions(law: LawName, q: Integers) -> FloatArray:
     """Return one over the variance of the noise of every number.
 
     Parameters
@@ -84,7 +84,7 @@ def precisions(law: Law, q: Integers) -> FloatArray:
     return np.asarray(inverse**2 if law == "gaussian" else inverse**2 / 2)
 
 
-def stated_sensitivity(law: Law, heaviest: int, household: int) -> float:
+def stated_sensitivity(law: LawName, heaviest: int, household: int) -> float:
     """Return the promise of what is drawn, rounded up.
 
     Parameters
@@ -106,7 +106,7 @@ def stated_sensitivity(law: Law, heaviest: int, household: int) -> float:
     return found if Fraction(found) >= exact else math.nextafter(found, math.inf)
 
 
-def check_grid(law: Law, epsilon: float, delta: float, changed: int) -> None:
+def check_grid(law: LawName, epsilon: float, delta: float, changed: int) -> None:
     """Refuse a δ so small that noise on a grid could be told from noise on the line.
 
     The discrete law of one number is within 4⁻ᵏ/24 of the rounded Gaussian, and only numbers that
@@ -135,7 +135,7 @@ def check_grid(law: Law, epsilon: float, delta: float, changed: int) -> None:
         )
 
 
-def noisy(law: Law, counts: NDArray[Any], q: Integers, sampler: Sampler = "bulk") -> FloatArray:
+def noisy(law: LawName, counts: NDArray[Any], q: Integers, sampler: Sampler = "bulk") -> FloatArray:
     """Return counts with noise; what is returned depends on the integers q X + Z only.
 
     Parameters
@@ -245,6 +245,6 @@ def _quotients(counts: NDArray[Any], q: Integers, drawn: NDArray[Any]) -> FloatA
 
 
 @functools.lru_cache(maxsize=2)
-def _grid_noise(law: Law) -> IntegerNoise:
+def _grid_noise(law: LawName) -> IntegerNoise:
     """The one law that is drawn from; nothing is kept from one draw to the next."""
     return IntegerNoise(law, 1 << GRID_BITS)

@@ -8,16 +8,16 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.bodies.laplace_reach import (
+from affinedp.errors import AffineDPError
+from affinedp.laws.laplace_reach import (
     MOST_WORK,
     SLOPES,
     TAIL,
     covering,
     laplace_total_reach,
 )
-from affinedp.bodies.normal_reach import each_of, normal_reach
-from affinedp.errors import AffineDPError
-from affinedp.promise.verification import Law
+from affinedp.laws.named import LawName
+from affinedp.laws.normal_reach import each_of, normal_reach
 
 # The smoothing number is so many times smaller than the reach, and damps the series up to here.
 SMOOTH = 400
@@ -27,7 +27,7 @@ NORMAL_3 = 0.99865
 
 
 def half_widths(
-    law: Law, variances: FloatArray, level: float, together: bool | int = False
+    law: LawName, variances: FloatArray, level: float, together: bool | int = False
 ) -> FloatArray:
     """Return how far estimates are from the truth with a probability of at least ``level``.
 

@@ -39,8 +39,8 @@ from affinedp.designs.structured.released_margins import ReleasedMargins
 from affinedp.designs.structured.reports import noise_report
 from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
 from affinedp.show.page import Report
 
@@ -98,7 +98,7 @@ class MarginMechanism:
     notes: tuple[str, ...] = ()
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LawName:
         """Law of the noise."""
         return "gaussian" if self.measured is None else "laplace"
 

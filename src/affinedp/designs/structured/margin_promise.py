@@ -13,7 +13,7 @@ from affinedp.designs.structured.integer_noise import SHARE
 from affinedp.designs.structured.margin_blocks import MarginNeighbours, Sets, members, worst_swap
 from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
-from affinedp.promise.curves import GaussianCurve
+from affinedp.laws.curves import GaussianCurve
 from affinedp.promise.guarantee import Guarantee
 
 # Precisions are taken for whole multiples of this, rounded up.

@@ -13,9 +13,9 @@ from affinedp.designs.structured.margin_blocks import Sets
 from affinedp.designs.structured.margin_promise import UNIT_BITS, exact_square
 from affinedp.designs.structured.tree import Tree
 from affinedp.designs.structured.tree_promise import unit_of
-from affinedp.promise.curves import GaussianCurve
+from affinedp.laws.curves import GaussianCurve
+from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.pure_pairs import ThreeAtoms
 
 CrossNeighbours = Literal["person", "replace"]
 

@@ -32,8 +32,8 @@ from affinedp.designs.structured.reports import noise_report
 from affinedp.designs.structured.tree import Indices, Tree
 from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
 from affinedp.show.page import Report
 
@@ -92,7 +92,7 @@ class TreeMarginMechanism:
     cell_scale: int | None = None
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LawName:
         """Law of the noise."""
         return "gaussian" if self.cell_scale is None else "laplace"
 

@@ -29,10 +29,10 @@ from affinedp.designs.structured.tree_promise import drawn_whole
 from affinedp.designs.structured.whole_numbers import public_below, rounding_reach, whole_numbers
 from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
+from affinedp.laws.named import LawName
+from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import Law
 from affinedp.release.plan import GRID_BITS
-from affinedp.release.sampler import Sampler, checked_sampler
 from affinedp.show.page import Report
 
 
@@ -89,7 +89,7 @@ class TreeMechanism:
     tree: Tree = field(repr=False)
     neighbours: TreeNeighbours
     household: int
-    law: Law
+    law: LawName
     scales: Integers = field(repr=False)
     guarantee: Guarantee
     gap: float | None = None

@@ -11,10 +11,10 @@ from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import Integers, stated_sensitivity
 from affinedp.designs.structured.tree import Tree, TreeNeighbours
 from affinedp.errors import AffineDPError
-from affinedp.promise.curves import Curve, GaussianCurve, LaplaceCurve
+from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve
+from affinedp.laws.named import LawName
+from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.pure_pairs import ThreeAtoms
-from affinedp.promise.verification import Law
 
 BASIS = {
     "gaussian": "Theorem 1 for independent Gaussian noise on the numbers of a tree",
@@ -98,7 +98,7 @@ def tree_guarantee(
     tree: Tree,
     neighbours: TreeNeighbours,
     household: int,
-    law: Law,
+    law: LawName,
     q: Integers,
     names: tuple[str, ...] | None = None,
 ) -> Guarantee:
@@ -155,7 +155,7 @@ def tree_guarantee(
     )
 
 
-def drawn_whole(tree: Tree, law: Law, q: Integers) -> bool:
+def drawn_whole(tree: Tree, law: LawName, q: Integers) -> bool:
     """Return whether the cells alone get noise, Laplace of one scale: it is drawn whole, and less.
 
     Parameters
@@ -246,7 +246,7 @@ def largest_household(household: int) -> int:
     return int(household)
 
 
-def household_limit(law: Law, sensitivity: float, household: int) -> float:
+def household_limit(law: LawName, sensitivity: float, household: int) -> float:
     """Return what one person's move may weigh in doubles: s²/m² or ε/m.
 
     Parameters

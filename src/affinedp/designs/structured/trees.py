@@ -37,9 +37,9 @@ from affinedp.designs.structured.tree_promise import (
     tree_guarantee,
 )
 from affinedp.errors import AffineDPError
-from affinedp.promise.calibration import gaussian_epsilon
+from affinedp.laws.calibration import gaussian_epsilon
+from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import keeping
-from affinedp.promise.verification import Law
 
 TARGET_ROUNDS = 40
 TARGET_TOLERANCE = 1e-4
@@ -65,7 +65,7 @@ class Candidate:
     """
 
     name: str
-    law: Law
+    law: LawName
     y: FloatArray | None
     cost: float
 
@@ -168,7 +168,7 @@ def at_sensitivity(
     tree: Tree,
     neighbours: TreeNeighbours,
     household: int,
-    law: Law,
+    law: LawName,
     y: FloatArray,
     sensitivity: float,
     *,
@@ -239,7 +239,7 @@ def _candidates(
     def measure(y: FloatArray) -> float:
         return squared_sensitivity(tree, neighbours, y)
 
-    def add(name: str, kind: Law, y: FloatArray) -> None:
+    def add(name: str, kind: LawName, y: FloatArray) -> None:
         scaled = y / measure(y)
         unit = (household / (limit if kind == "gaussian" else epsilon)) ** 2
         spread = scaled if kind == "gaussian" else scaled**2 / 2

@@ -26,8 +26,8 @@ from affinedp.designs.structured.margin_blocks import MarginNeighbours, Sets, ce
 from affinedp.designs.structured.margin_promise import neighbour_words
 from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
+from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.pure_pairs import ThreeAtoms
 
 SWEEPS = 400
 # Margins with a smaller share than this are not measured.

@@ -1,0 +1,305 @@
+"""Mean and mean-square errors at every step: exact, or estimated with an interval.
+
+With Q = P^t (or the product of the matrices of a schedule) a read-out that takes off a share c of
+its own draw has the error (Q − 11ᵀ/n) x(0) + (Q − cI) γ.  The mean is the first term.  The second
+adds Σ_j E γ_j² ‖(Q − cI) e_j‖² to the mean square.  Up to DENSE_AGENTS agents all n columns go
+into the sum, through the eigenvectors of P or, for a schedule, one after the other.  Beyond, the
+sum is estimated, with intervals that cover whatever the network.
+
+The part of the error that is not known in closed form is V (A − 2c B), where V is the variance of
+η, c the share of its own draw that an agent takes off, and with S = diag(σ), C = I − 11ᵀ/n
+
+    A = tr(S C QᵀQ C S) = E‖Q C S g‖²,     B = tr(S C Q C S) = E[gᵀ S C Q C S g]
+
+for a vector g of independent standard normal numbers.  Both die out as t grows, so the estimate
+becomes exact.  The mean Â of m values has the law of Σ λ_j χ²_m/m with λ_j ≥ 0, Σ λ_j = A and
+λ_j ≤ A/r, where r = max(1, A/σ_max²), since ‖Q‖ ≤ 1.  The logarithm is concave, so among all such
+λ the moment generating function is largest where r of them are equal, which is a gamma law with
+shape a = m r/2.  Chernoff's bound gives, with h(y) = y − 1 − log y,
+
+    P(Â/A ≤ y) ≤ exp(−a h(y)) for y < 1,     P(Â/A ≥ y) ≤ exp(−a h(y)) for y > 1,
+
+and the interval for A holds every A that both leave.  For B the eigenvalues β_j of the symmetric
+part have Σ β_j² ≤ σ_max² A and |β_j| ≤ min(σ_max², σ_max √A), so with A⁺ the upper end for A
+(Laurent and Massart)
+
+    |B̂ − B| ≤ 2 √(σ_max² A⁺ x/m) + 2 min(σ_max², σ_max √A⁺) x/m,
+
+except with probability 2 e^−x.  Student's t would be narrower, and cover less than it says: a few
+slow modes make the values as skewed as χ²₁.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.arrays import FloatArray, IntArray
+from affinedp.consensus.promise import Noise
+from affinedp.consensus.schedule import Mover
+from affinedp.consensus.simulation import RUNS_AT_ONCE, finite
+from affinedp.consensus.spectrum import Modes
+from affinedp.errors import AffineDPError
+from affinedp.progress import Progress
+
+COLUMNS_AT_ONCE = 256
+# Powers that are held at a time: few enough for the cache of a processor.
+NUMBERS_AT_ONCE = 1 << 17
+# What was taken apart into modes must add up again to this share.
+PARTS_AGREE = 1e-9
+# A share of an error from which on its rounding is refused.
+DOUBT = 1e-6
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorCurve:
+    """E‖read-out(t) − average‖² for t = 0, 1, …, or at chosen steps; usable as an array.
+
+    Attributes
+    ----------
+    values : array, shape (times,)
+        The mean-square error, or its estimate.
+    low, high : array, shape (times,)
+        An interval for it; equal to ``values`` where these are exact.
+    exact : bool
+        Whether ``values`` are exact up to rounding.
+    confidence : float
+        The interval at each step covers with at least this probability; 1 if exact.
+    method : str
+        How it was computed.
+    times : array of int
+        The steps.
+    """
+
+    values: FloatArray
+    low: FloatArray = field(repr=False)
+    high: FloatArray = field(repr=False)
+    exact: bool
+    confidence: float
+    method: str
+    times: IntArray = field(repr=False)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.values, dtype=dtype)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.values[place]
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.values.tolist())
+
+
+def spectral_curve(
+    modes: Modes, noise: Noise, x0: FloatArray, times: IntArray, share: float
+) -> ErrorCurve:
+    """Return the exact curve of a network that stays the same, through its eigenvectors."""
+    n = len(x0)
+    apart = x0 - x0.mean()
+    with np.errstate(over="ignore"):
+        bias = (modes.vectors.T @ apart) ** 2
+        squares = noise.variance * noise.sigma**2
+        spread = squares @ modes.vectors**2
+        _check_parts(bias, float(apart @ apart))
+        _check_parts(spread, float(squares.sum()) * (1 - 1 / n))
+        # the constant vector, which every step keeps
+        always = (1 - share) ** 2 * float(squares.sum()) / n
+        found = np.empty(len(times))
+        with Progress("adding up the modes") as progress:
+            rows = max(1, NUMBERS_AT_ONCE // n)
+            table, begun = modes.powers(np.arange(min(rows, len(times)), dtype=float)), 0
+            while begun < len(times):
+                some = times[begun : begun + rows]
+                if some[-1] - some[0] == len(some) - 1:  # no step is left out
+                    powers = table[: len(some)] * modes.powers(some[:1].astype(float))
+                else:
+                    powers = modes.powers(some.astype(float))
+                found[begun : begun + len(some)] = powers**2 @ bias + (powers - share) ** 2 @ spread
+                begun += len(some)
+                progress.update(begun / len(times))
+        found += always
+        _check_alternating(modes, bias + 2 * spread, times, found)
+    return exact_curve(found, "all eigenvectors", times)
+
+
+def _check_parts(parts: FloatArray, whole: float) -> None:
+    """Refuse modes that do not add up to what was taken apart."""
+    if not math.isfinite(whole):
+        raise AffineDPError(
+            "the squares of these values or of this noise are beyond double precision: use "
+            "another unit, such as thousands"
+        )
+    if abs(float(parts.sum()) - whole) > PARTS_AGREE * whole:
+        raise AffineDPError(
+            "the eigenvectors of this network do not add up to the whole, so the error would be "
+            "wrong: use method='exact' with a schedule, or method='estimate'"
+        )
+
+
+def _check_alternating(modes: Modes, sizes: FloatArray, times: IntArray, found: FloatArray) -> None:
+    """Refuse powers of eigenvalues of P so close to −1 that their rounding counts."""
+    close = modes.values > 2 - 1e-4
+    if not close.any():
+        return
+    # LAPACK's backward error, as in the spectrum; t |v|^(t−1) times it is that of a power
+    error = 8 * len(modes.vectors) * EPS * modes.values[close]
+    size = np.minimum(modes.values[close] + error - 1, 1.0)
+    at = np.unique(np.linspace(0, len(times) - 1, 1000).astype(int))
+    t = times[at].astype(float)[:, None]
+    doubt = np.minimum(t * np.exp(np.log(size) * np.maximum(t - 1, 0)) * error, 2.0) @ (
+        2 * sizes[close]
+    )
+    bad = np.flatnonzero(doubt > DOUBT * found[at])
+    if len(bad):
+        raise AffineDPError(
+            f"λ_n = {float(modes.values[-1])!r} is so close to 2 that differences hardly die out, "
+            f"and after {int(times[at[bad[0]]])} steps rounding decides the error: ask for fewer "
+            "steps, or use smaller weights"
+        )
+
+
+def column_curve(
+    mover: Mover, noise: Noise, x0: FloatArray, times: IntArray, share: float
+) -> ErrorCurve:
+    """Return the exact curve by taking every agent's draw through all steps."""
+    n = len(x0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = squares_at(mover, (x0 - x0.mean())[:, None], times, 0.0)[:, 0]
+        with Progress("following every draw") as progress:
+            for first in range(0, n, COLUMNS_AT_ONCE):
+                some = np.arange(first, min(first + COLUMNS_AT_ONCE, n))
+                columns = np.zeros((n, len(some)))
+                columns[some, np.arange(len(some))] = noise.sigma[some]
+                total += noise.variance * squares_at(mover, columns, times, share).sum(axis=1)
+                progress.update((first + len(some)) / n)
+    return exact_curve(total, "every draw followed through all steps", times)
+
+
+def squares_at(mover: Mover, columns: FloatArray, times: IntArray, share: float) -> FloatArray:
+    """Return ‖Q_t v − c v‖² for each column v, shape (times, columns)."""
+    if mover.order is not None:
+        columns = columns[mover.order]
+    found = np.empty((len(times), columns.shape[1]))
+    for place, now in moved_to(mover, columns, times):
+        left = now - share * columns if share else now
+        found[place] = np.einsum("ij,ij->j", left, left)
+    return found
+
+
+def moved_to(
+    mover: Mover, columns: FloatArray, times: IntArray
+) -> Iterator[tuple[int, FloatArray]]:
+    """Yield the places of the chosen times, and the columns after so many steps."""
+    now, t = columns, 0
+    for place, time in enumerate(times.tolist()):
+        while t < time:
+            now = mover.move(t, now)
+            t += 1
+        yield place, now
+
+
+def exact_curve(values: FloatArray, method: str, times: IntArray) -> ErrorCurve:
+    """Return a curve without an interval; what is no number is refused."""
+    finite(values)
+    return ErrorCurve(values, values, values, True, 1.0, method, times)
+
+
+_HALVINGS = 60  # of an interval in logarithms: more than doubles can tell
+
+
+def estimated_curve(
+    mover: Mover,
+    noise: Noise,
+    x0: FloatArray,
+    times: IntArray,
+    share: float,
+    probes: int,
+    confidence: float,
+    generator: np.random.Generator,
+) -> ErrorCurve:
+    """Return an unbiased estimate of the curve, with an interval."""
+    n, scale = len(x0), float(noise.sigma.max())
+    unit = noise.sigma / (scale or 1.0)  # so that no square is beyond double precision
+    a, b = _means(mover, unit, times, probes, generator)
+    failure = (1 - confidence) / (1 if share == 0 else 2)
+    trace = math.fsum(unit**2) * (1 - 1 / n)  # of A and B at t = 0; A never grows
+    low_a, high_a = trace_interval(a, probes, 1.0, failure)
+    low_a, high_a = np.minimum(low_a, trace), np.minimum(high_a, trace)
+    x = math.log(2 / failure)
+    half = 2 * np.sqrt(high_a * x / probes) + 2 * np.minimum(1.0, np.sqrt(high_a)) * x / probes
+    begin = times == 0
+    a[begin] = b[begin] = low_a[begin] = high_a[begin] = trace
+    half[begin] = 0.0
+    middle = np.clip(a, low_a, high_a) - 2 * share * b
+    low, high = low_a - 2 * share * (b + half), high_a - 2 * share * (b - half)
+    with np.errstate(over="ignore"):
+        size = noise.variance * scale * scale
+        # of the average of the draws, which stays, and of what an agent takes off
+        stays = size * (1 - share) ** 2 * math.fsum(unit**2) / n
+        sure = stays + size * share**2 * trace
+        base = squares_at(mover, (x0 - x0.mean())[:, None], times, 0.0)[:, 0]
+        values = base + sure + size * middle
+        # noise adds to the bias and to what stays
+        low = np.minimum(values, np.maximum(base + sure + size * low, base + stays))
+        high = np.maximum(values, base + sure + size * high)
+    finite(high)
+    method = f"an estimate from {probes} vectors of normal numbers"
+    return ErrorCurve(values, low, high, False, confidence, method, times)
+
+
+def _means(
+    mover: Mover, sigma: FloatArray, times: IntArray, probes: int, generator: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """The means over the probes of ‖Q v‖² and vᵀ Q v with v = C S g."""
+    squares, products = np.zeros(len(times)), np.zeros(len(times))
+    with Progress("estimating the error") as progress:
+        for first in range(0, probes, RUNS_AT_ONCE):
+            count = min(RUNS_AT_ONCE, probes - first)
+            columns = generator.normal(size=(count, len(sigma))).T * sigma[:, None]
+            columns = np.ascontiguousarray(columns - columns.mean(axis=0))
+            if mover.order is not None:
+                columns = columns[mover.order]
+            for place, now in moved_to(mover, columns, times):
+                squares[place] += np.einsum("ij,ij->", now, now)
+                products[place] += np.einsum("ij,ij->", now, columns)
+            progress.update((first + count) / probes)
+    return squares / probes, products / probes
+
+
+def trace_interval(
+    mean: FloatArray, probes: int, largest: float, failure: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return an interval for the trace A of a positive semidefinite matrix.
+
+    >>> low, high = trace_interval(np.array([100.0]), 64, 1.0, 0.05)
+    >>> round(float(low[0]), 1), round(float(high[0]), 1)
+    (95.2, 104.8)
+    """
+    enough = math.log(2 / failure)
+
+    def covers(trace: FloatArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        y = mean / trace
+        shape = probes / 2 * np.maximum(1.0, trace / largest)
+        return np.asarray(shape * (y - 1 - np.log(y)) <= enough)
+
+    ends = []
+    positive = mean > 0
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for side in (-1.0, 1.0):
+            # in logarithms of A/Â; beyond ±(enough + 2) nothing is covered for one probe
+            inside = np.zeros(len(mean))
+            outside = np.full(len(mean), side * 2 * (enough + 2))
+            for _ in range(_HALVINGS):
+                middle = (inside + outside) / 2
+                kept = covers(mean * np.exp(middle))
+                inside, outside = np.where(kept, middle, inside), np.where(kept, outside, middle)
+            ends.append(np.where(positive, mean * np.exp(outside), 0.0))
+    return ends[0], ends[1]

@@ -1,0 +1,284 @@
+"""Private averages over one-way links that lose messages: what is promised, and how well it does.
+
+Agent i draws γ_i once and starts with y_i = x_i + γ_i and the mass 1.  In every round it splits
+both into equal parts, keeps one and sends the others; its estimate is what it holds of y over what
+it holds of mass.  All that is ever sent follows from y, which links exist, and which messages are
+lost.  So the whole run is post-processing of y, and the promise is that of one release of x_i:
+docs/explanation/push-sum.md gives the argument and what breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray
+from affinedp.consensus.network import whole
+from affinedp.consensus.one_way import DirectedNetwork, Rounds, directed_network_of, losses_of
+from affinedp.consensus.promise import NoisyNetwork, PerAgent, noise_for
+from affinedp.consensus.readouts import limit_factor, noise_share
+from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
+from affinedp.promise.guarantee import Guarantee
+
+Readout = Literal["message", "corrected"]
+READOUTS: tuple[Readout, ...] = ("message", "corrected")
+MOST_NUMBERS = 5e7
+MOST_STEPS = 100_000
+NEEDS = (
+    "which links exist, how parts are shared and which messages are lost must not depend on "
+    "private values or draws; masses must start at 1"
+)
+KEEP_PRIVATE = "a corrected read-out must stay with its agent: it reveals the draw"
+
+
+@dataclass(frozen=True, eq=False)
+class PushSumRun:
+    """What happened in simulated runs.  Arrays are (runs, time, agent).
+
+    The noise comes from NumPy's generator: publish nothing of this.
+
+    Attributes
+    ----------
+    average : float
+        The average of x(0), the true answer.
+    estimates : array
+        Every agent's share of y over its mass: public.
+    masses : array, shape (time, agent)
+        The masses: public, and the same in every run.
+    noise : array, shape (runs, agent)
+        γ, the one draw of each agent.
+    """
+
+    average: float
+    estimates: FloatArray = field(repr=False)
+    masses: FloatArray = field(repr=False)
+    noise: FloatArray = field(repr=False)
+
+    def readout(self, readout: str = "message") -> FloatArray:
+        """Return every agent's estimate of the average.
+
+        Parameters
+        ----------
+        readout : {"message", "corrected"}
+            What everyone may see, or that minus the agent's own share of noise, γ_i/n.
+        """
+        share = _share(readout, self.noise.shape[1])
+        return np.asarray(self.estimates - share * self.noise[:, None, :])
+
+    def squared_error(self, readout: str = "message") -> FloatArray:
+        """Return ‖read-out − average‖² over the agents, shape (runs, time).
+
+        Parameters
+        ----------
+        readout : {"message", "corrected"}
+            Which estimate.
+        """
+        error = self.readout(readout) - self.average
+        return np.asarray(np.einsum("rti,rti->rt", error, error))
+
+
+class PrivatePushSum(NoisyNetwork):
+    """Agents that find the average of their values over one-way links that lose messages.
+
+    Parameters
+    ----------
+    graph : networkx.DiGraph, sparse matrix or array
+        One-way links; an entry (i, j) of a matrix that is not zero is a link from i to j.  There
+        must be a way from every agent to every other.
+    law : {"gaussian", "laplace", "auto"}
+        The law of η_i: N(0, 1), or L(0, 1), which has variance 2; γ_i = σ_i η_i.  ``"auto"`` takes
+        the one with the least error for (ε, δ).
+    epsilon : float, array_like or mapping of agents, optional
+        ε, one for all or one per agent.
+    delta : float
+        δ; for Gaussian noise only.
+    mu : float, array_like or mapping of agents
+        How far the value of an agent moves between neighbours.
+    sigma : float, array_like or mapping of agents, optional
+        The noise, in place of ε: it is verified, not designed.
+    names : sequence, optional
+        The agents, for a matrix.
+
+    Examples
+    --------
+    >>> import networkx as nx
+    >>> one_way = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("a", "c")])
+    >>> consensus = PrivatePushSum(one_way, law="gaussian", epsilon=1.0, delta=0.01)
+    >>> consensus.guarantee.holds(1.0, 0.01), round(float(consensus.sigma[0]), 6)
+    (True, 1.877876)
+    >>> x0 = {"a": 10.0, "b": 0.0, "c": 20.0}
+    >>> error = consensus.mean_square_error(x0, 60, lost=0.3, seed=1)
+    >>> print(f"{error[60]:.4f}, limit {consensus.limit():.4f}")
+    3.5264, limit 3.5264
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        *,
+        law: LawName | Literal["auto"],
+        epsilon: PerAgent | None = None,
+        delta: float = 0.0,
+        mu: PerAgent = 1.0,
+        sigma: PerAgent | None = None,
+        names: Sequence[Hashable] | None = None,
+    ) -> None:
+        self.network: DirectedNetwork = directed_network_of(graph, names)
+        self.noise = noise_for(self.network, law, epsilon, delta, mu, sigma)
+        self._rounds = Rounds(self.network)
+
+    def __repr__(self) -> str:
+        return f"PrivatePushSum(agents={self.n}, links={self.network.links_count})"
+
+    def _stated(self, promise: Guarantee) -> Guarantee:
+        theorem = "Theorem 1" if promise.law == "gaussian" else "Theorem 2"
+        return replace(
+            promise,
+            basis=f"{theorem} on y = x + γ; all that is sent is post-processing of y, for any time",
+            warnings=(NEEDS, KEEP_PRIVATE),
+        )
+
+    def run(
+        self,
+        x0: ArrayLike | Mapping[Any, float],
+        steps: int,
+        runs: int = 1,
+        seed: int | np.random.Generator | None = None,
+        *,
+        lost: Any = None,
+    ) -> PushSumRun:
+        """Simulate; never publish any of it.
+
+        Parameters
+        ----------
+        x0 : array_like, shape (n,), or mapping of agents
+            x(0).
+        steps : int
+            The number of rounds; times 0 to ``steps`` are kept.
+        runs : int
+            How many independent runs, with the same losses.
+        seed : int or Generator, optional
+            Where the draws and the losses come from.
+        lost : None, float, bool array, shape (rounds, links), or callable, optional
+            Which messages are lost: a probability, rows by round, or a function of the round.
+        """
+        start, count = self.network.values(x0, "x0"), whole(steps, "steps", 0)
+        repeats, generator = whole(runs, "runs", 1), np.random.default_rng(seed)
+        if float(repeats) * (count + 1) * self.n > MOST_NUMBERS:
+            raise AffineDPError("these are too many numbers to keep: use fewer runs or steps")
+        losses = losses_of(lost, self.network, generator)  # first: those of mean_square_error
+        drawn = self.noise.draw(generator, repeats)
+        columns = np.column_stack([np.ones(self.n), (start + drawn).T])
+        estimates = np.empty((repeats, count + 1, self.n))
+        masses = np.empty((count + 1, self.n))
+        for t, held in enumerate(islice(self._rounds.held(columns, losses()), count + 1)):
+            masses[t] = held[:, 0]
+            estimates[:, t] = (held[:, 1:] / held[:, :1]).T
+        return PushSumRun(float(start.mean()), estimates, masses, drawn)
+
+    def mean_square_error(
+        self,
+        x0: ArrayLike | Mapping[Any, float],
+        steps: int,
+        readout: str = "message",
+        *,
+        lost: Any = None,
+        seed: int | np.random.Generator | None = None,
+    ) -> FloatArray:
+        """Return E‖read-out − average‖² at every time, exactly, for the losses that happen.
+
+        Parameters
+        ----------
+        x0 : array_like, shape (n,), or mapping of agents
+            x(0).
+        steps : int
+            The number of rounds.
+        readout : {"message", "corrected"}
+            Which estimate.
+        lost : None, float, bool array, shape (rounds, links), or callable, optional
+            Which messages are lost.  With a probability one pattern is drawn, and the error is
+            that of this pattern.
+        seed : int or Generator, optional
+            For losses by chance.
+
+        Returns
+        -------
+        array, shape (steps + 1,)
+        """
+        start, count = self.network.values(x0, "x0"), whole(steps, "steps", 0)
+        own = _share(readout, self.n)
+        variances, average = self.noise.variance * self.noise.sigma**2, float(start.mean())
+        found = np.empty(count + 1)
+        for t, weights in enumerate(self._weights(count, lost, seed)):
+            bias = weights @ (start - average)
+            weights[np.diag_indices(self.n)] -= own
+            found[t] = bias @ bias + (weights**2).sum(axis=0) @ variances
+        return found
+
+    def limit(self, readout: str = "message") -> float:
+        """Return the mean-square error after many rounds, if every link works again and again.
+
+        Parameters
+        ----------
+        readout : {"message", "corrected"}
+            Which estimate.
+        """
+        _share(readout, self.n)
+        return self.noise.total_variance * limit_factor(readout, self.n)
+
+    def steps_to(
+        self, factor: float, *, lost: Any = None, seed: int | np.random.Generator | None = None
+    ) -> int:
+        """Return after how many rounds every estimate weighs all values alike, up to ``factor``.
+
+        From then on an estimate is within ``factor · max|y|`` of the average of y, whatever is
+        lost later: what agents and links hold are averages of what they held before.  It depends
+        on links and losses alone, so it may be agreed on in public.
+
+        Parameters
+        ----------
+        factor : float
+            Bound on Σ_j |weight_ij − 1/n|, positive.
+        lost : None, float, bool array, shape (rounds, links), or callable, optional
+            Which messages are lost.
+        seed : int or Generator, optional
+            For losses by chance.
+        """
+        if not factor > 0:
+            raise AffineDPError(f"factor must be positive, not {factor!r}")
+        losses = losses_of(lost, self.network, seed)
+        everywhere = self._rounds.everywhere(self._one_each(), losses())
+        for t, places in enumerate(islice(everywhere, MOST_STEPS + 1)):
+            held = np.concatenate(places)
+            mass = held.sum(axis=1, keepdims=True)
+            if (np.abs(held - mass / self.n).sum(axis=1) <= factor * mass[:, 0]).all():
+                return t
+        raise AffineDPError(f"{MOST_STEPS:,} rounds do not bring it below {factor:g}")
+
+    def _weights(
+        self, steps: int, lost: Any, seed: int | np.random.Generator | None
+    ) -> Iterator[FloatArray]:
+        """How much each y_j weighs in each estimate: rows that add up to 1, time by time."""
+        losses = losses_of(lost, self.network, seed)
+        for held in islice(self._rounds.held(self._one_each(), losses()), steps + 1):
+            yield held / held.sum(axis=1, keepdims=True)
+
+    def _one_each(self) -> FloatArray:
+        if float(self.n) * (self.n + self.network.links_count) > MOST_NUMBERS:
+            raise AffineDPError(
+                f"{self.n:,} agents are too many for exact errors: simulate with run instead"
+            )
+        return np.eye(self.n)
+
+
+def _share(readout: str, n: int) -> float:
+    """The share of its own draw that an agent takes off its estimate."""
+    if readout not in READOUTS:
+        raise AffineDPError(f"readout must be one of {', '.join(READOUTS)}, not {readout!r}")
+    return noise_share(readout, n)

@@ -1,0 +1,210 @@
+"""Many settings at once: graphs × laws × ε × runs, on all cores or on a cluster.
+
+Tasks go through joblib, so ``joblib.parallel_config(backend=...)`` decides where they run: loky
+(the cores of this machine), Dask or Ray.  A task carries a recipe and a seed, not arrays, and the
+answer is the same wherever it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.consensus.private import PrivateConsensus
+from affinedp.consensus.readouts import READOUTS
+from affinedp.errors import AffineDPError
+from affinedp.laws.named import LawName
+
+
+@dataclass(frozen=True, eq=False)
+class SweepRow:
+    """The errors of one setting.
+
+    Attributes
+    ----------
+    graph : str
+        The name of the graph.
+    law : {"gaussian", "laplace"}
+        The law of the noise.
+    epsilon : float
+        What was asked for.
+    readout : {"state", "message", "corrected"}
+        Which estimate of the average.
+    agents, runs : int
+        How many.
+    sigma : float
+        The largest σ_i.
+    mean_square : array, shape (steps + 1,)
+        Mean over the runs of ‖read-out(t) − average‖².
+    standard_error : array, shape (steps + 1,)
+        Of ``mean_square``.
+    limit : float
+        Its exact limit.
+    """
+
+    graph: str
+    law: LawName
+    epsilon: float
+    readout: str
+    agents: int
+    runs: int
+    sigma: float
+    mean_square: FloatArray = field(repr=False)
+    standard_error: FloatArray = field(repr=False)
+    limit: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What one worker needs: a recipe and two seeds."""
+
+    name: str
+    make: Callable[[], Any]
+    settings: Mapping[str, Any]
+    initial: tuple[float, float]
+    steps: int
+    runs: int
+    value_seed: np.random.SeedSequence
+    noise_seed: np.random.SeedSequence
+
+
+def sweep(
+    graphs: Mapping[str, Callable[[], Any]],
+    *,
+    epsilons: Sequence[float],
+    laws: Sequence[LawName] = ("gaussian", "laplace"),
+    delta: float = 0.01,
+    mu: float = 1.0,
+    weights: str | None = None,
+    initial: tuple[float, float] = (0.0, 1.0),
+    steps: int = 30,
+    runs: int = 500,
+    runs_per_task: int = 500,
+    seed: int = 0,
+) -> list[SweepRow]:
+    """Simulate every combination and return the errors of all three read-outs.
+
+    Parameters
+    ----------
+    graphs : mapping of name to callable
+        Each makes a graph or a weight matrix, in the worker: for example
+        ``functools.partial(networkx.random_geometric_graph, 500, 0.1, seed=1)``.
+    epsilons : sequence of float
+        The values of ε.
+    laws : sequence of {"gaussian", "laplace"}
+        The laws of the noise.
+    delta : float
+        δ of Gaussian noise.
+    mu : float
+        How far the trajectory of an agent moves between neighbours.
+    weights : {"metropolis", "uniform"}, optional
+        In place of the weights of the graphs.
+    initial : (low, high)
+        x_i(0) is uniform between these; the same for all settings of one graph.
+    steps, runs : int
+        How many.
+    runs_per_task : int
+        How many runs one task takes; more tasks keep more workers busy.
+    seed : int
+        Of everything random.
+
+    Returns
+    -------
+    list of SweepRow
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import networkx as nx
+    >>> ring = partial(nx.cycle_graph, 8)
+    >>> rows = sweep({"ring": ring}, epsilons=[1.0], laws=["laplace"], runs=50)
+    >>> [(row.readout, round(row.limit, 3)) for row in rows]
+    [('state', 14.0), ('message', 2.0), ('corrected', 1.75)]
+    """
+    import joblib
+
+    if not isinstance(graphs, Mapping) or not graphs or not all(map(callable, graphs.values())):
+        raise AffineDPError(
+            "graphs must map names to functions that make a graph, such as "
+            "functools.partial(networkx.cycle_graph, 100): tasks carry recipes, not arrays"
+        )
+    if min(runs, runs_per_task) < 2:
+        raise AffineDPError("runs and runs_per_task must be at least 2")
+    low, high = (float(end) for end in initial)
+    if not -math.inf < low <= high < math.inf:
+        raise AffineDPError(f"initial must be a range of values, not {initial!r}")
+    root = np.random.SeedSequence(seed)
+    tasks = []
+    for (name, make), graph_seed in zip(graphs.items(), root.spawn(len(graphs))):
+        value_seed, noise_root = graph_seed.spawn(2)
+        for law in laws:
+            for epsilon in epsilons:
+                settings = {"law": law, "epsilon": epsilon, "mu": mu, "weights": weights}
+                settings["delta"] = delta if law == "gaussian" else 0.0
+                shares = _shares(runs, runs_per_task)
+                for share, noise_seed in zip(shares, noise_root.spawn(len(shares))):
+                    task = _Task(
+                        name, make, settings, (low, high), steps, share, value_seed, noise_seed
+                    )
+                    tasks.append(task)
+    parts = joblib.Parallel()(joblib.delayed(_work)(task) for task in tasks)
+    return _rows(tasks, parts)
+
+
+def _shares(runs: int, most: int) -> list[int]:
+    """Split the runs evenly into tasks of at least 2."""
+    count = max(1, min(math.ceil(runs / most), runs // 2))
+    return [runs // count + (i < runs % count) for i in range(count)]
+
+
+def _work(task: _Task) -> dict[str, Any]:
+    """Run one task: sums of squared errors and of their squares."""
+    consensus = PrivateConsensus(task.make(), **task.settings)
+    values = np.random.default_rng(task.value_seed).uniform(*task.initial, size=consensus.n)
+    run = consensus.run(values, task.steps, task.runs, task.noise_seed, keep="errors")
+    squares = {readout: run.squared_error(readout) for readout in READOUTS}
+    return {
+        "agents": consensus.n,
+        "sigma": float(consensus.sigma.max()),
+        "limit": {readout: consensus.limit(readout) for readout in READOUTS},
+        "mean": {readout: found.mean(axis=0) for readout, found in squares.items()},
+        "spread": {readout: found.var(axis=0) for readout, found in squares.items()},
+    }
+
+
+def _rows(tasks: Sequence[_Task], parts: Sequence[dict[str, Any]]) -> list[SweepRow]:
+    """Put the tasks of one setting together, by the mean and variance of groups."""
+    groups: dict[tuple[str, LawName, float], list[int]] = {}
+    for place, task in enumerate(tasks):
+        key = (task.name, task.settings["law"], task.settings["epsilon"])
+        groups.setdefault(key, []).append(place)
+    rows = []
+    for (name, law, epsilon), places in groups.items():
+        counts = np.array([tasks[place].runs for place in places], dtype=float)[:, None]
+        first = parts[places[0]]
+        for readout in READOUTS:
+            means = np.array([parts[place]["mean"][readout] for place in places])
+            spreads = np.array([parts[place]["spread"][readout] for place in places])
+            runs = float(counts.sum())
+            mean = (counts * means).sum(axis=0) / runs
+            variance = (counts * (spreads + (means - mean) ** 2)).sum(axis=0) / (runs - 1)
+            rows.append(
+                SweepRow(
+                    name,
+                    law,
+                    float(epsilon),
+                    readout,
+                    first["agents"],
+                    int(runs),
+                    first["sigma"],
+                    mean,
+                    np.sqrt(variance / runs),
+                    first["limit"][readout],
+                )
+            )
+    return rows

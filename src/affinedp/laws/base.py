@@ -1,0 +1,303 @@
+"""What a law of noise is: a gauge, a privacy curve, a variance, and how it is drawn.
+
+What is published is a function of ``z + η``: neighbours move z, and η has a law.  A law is a frozen
+dataclass that derives from :class:`Law` and says
+
+* ``kind``, ``words``, ``theorem``: its name for users and files, in words, and what it rests on;
+* ``norm`` (1 or 2), or ``gauges`` and ``gauge`` where it is no norm: how far apart neighbours are;
+* ``curve``: what δ holds at each ε, given the largest gauge of a move (the sensitivity);
+* ``variance`` and ``sample``: for errors, simulations and, unless ``reach`` says more, intervals;
+* ``sampler``: what draws it exactly, on integers; without it nothing is released.
+
+Calibration (``limit``), grids (``box``), errors (``variances``, ``covariance``), ``draw`` follow.
+The gauge has the rate in it: the sensitivity is the largest gauge, for every law.  A law with a
+``size`` is bound to so many coordinates, and its noise is in their units; others have independent
+entries of unit scale, for any number of coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.arrays import FloatArray, Matrix, Norm, dense, is_sparse
+from affinedp.errors import AffineDPError
+from affinedp.laws.curves import Curve
+from affinedp.laws.sampler.words import Source, system_bytes
+from affinedp.parts import Part
+
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Gauges:
+    """Gauges of several moves: certain bounds, rounding included.
+
+    Attributes
+    ----------
+    lower, upper : arrays, shape (K,)
+        The bounds.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """What is known of the moves in coordinates, beyond the largest gauge.
+
+    Attributes
+    ----------
+    shifts : array, shape (moves, coordinates), or None
+        |z| of every move, rounded up, where they were listed.
+    steps : mapping
+        Of whole moves: for every m the largest gauge of a move of m primitive lattice steps.
+    on_axes : bool
+        Whether all whole moves are along one axis of independent noise.
+    one_step : bool
+        Whether a longest whole move is a single step along such an axis.
+    largest : Fraction or float or None
+        The largest gauge before it was rounded; the sensitivity if left out.
+    """
+
+    shifts: FloatArray | None = None
+    steps: Mapping[int, float] = field(default_factory=dict)
+    on_axes: bool = False
+    one_step: bool = False
+    largest: Fraction | float | None = None
+
+
+NOTHING_KNOWN = Moves()
+
+
+class Sampler(Protocol):
+    """Draws integers of one law at one scale, exactly."""
+
+    def draw(self, size: tuple[int, ...], source: Source, /) -> NDArray[Any]:
+        """Return integers of any size, in an object array."""
+
+
+class Law(Part):
+    """The law of noise η on coordinates; entries are independent unless it is said otherwise.
+
+    Examples
+    --------
+    >>> from affinedp.laws.laplace import Laplace
+    >>> law = Laplace()
+    >>> law.words, law.norm, law.limit(1.0)
+    ('Laplace', 1, 1.0)
+    >>> float(law.gauges(np.array([[3.0], [-4.0]])).upper[0].round(9))
+    7.0
+    """
+
+    words: str
+    theorem: str
+    # The gauge is ``rate`` times this norm, where it is one.
+    norm: ClassVar[Norm | None] = None
+    rate: float = 1.0
+    # Whether coordinates and noise are whole numbers.
+    whole: bool = False
+    # Variance of one entry.
+    variance: float = 1.0
+    # How many coordinates the law is bound to.
+    size: int | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = [name for name in ("gauges", "gauge", "box") if name in _overridden(cls)]
+        if cls.norm is not None and own:
+            raise AffineDPError(
+                f"{cls.__qualname__} states the norm {cls.norm} and a gauge of its own "
+                f"({', '.join(own)}): fast ways would take the norm. Leave out one of them"
+            )
+
+    @classmethod
+    def of_root(cls, root: Matrix, rate: float = 1.0, whole: bool = False) -> Law:
+        """Return the law of noise ``root @ η``, or of noise that ``root`` describes.
+
+        Parameters
+        ----------
+        root : matrix, shape (r, p)
+            What makes noise of unit entries; for a law that is bound to its coordinates what
+            describes it.
+        rate : float
+            How fast the density of such a law falls.
+        whole : bool
+            Whether coordinates are whole.
+        """
+        return cls()
+
+    # -------------------------------------------------------------- what it promises
+
+    def gauges(self, columns: FloatArray, doubt: FloatArray | None = None) -> Gauges:
+        """Return bounds on how far apart columns are, in the sense of the promise.
+
+        Parameters
+        ----------
+        columns : array, shape (p, K)
+            Moves in coordinates.
+        doubt : array, shape (p, K), optional
+            How far every number may be off.
+        """
+        size = np.abs(columns)
+        off = np.zeros_like(size) if doubt is None else doubt
+        found = self._norms(size)
+        more = (self._norms(off) + (len(size) + 8) * EPS * found) * (1 + 1e-9)
+        return Gauges(np.maximum(found - more, 0.0), found + more)
+
+    def _norms(self, columns: FloatArray) -> FloatArray:
+        if self.norm is None:
+            raise AffineDPError(f"{self.words} noise has no norm: its class must say `gauges`")
+        return np.asarray(self.rate * np.linalg.norm(columns, ord=self.norm, axis=0))
+
+    def gauge(self, move: Sequence[Fraction]) -> Fraction:
+        """Return the gauge of one move exactly; refused where it is not rational.
+
+        Parameters
+        ----------
+        move : sequence of Fraction
+            In coordinates.
+        """
+        if self.norm != 1:
+            raise AffineDPError(f"the gauge of {self.words} noise is no rational number")
+        return Fraction(self.rate) * sum(map(abs, move), Fraction(0))
+
+    def box(self, p: int) -> float:
+        """Return the largest gauge of a difference of at most 1 in each of p coordinates.
+
+        Parameters
+        ----------
+        p : int
+            How many.
+        """
+        return float(self.gauges(np.ones((p, 1))).upper[0])
+
+    def curve(self, sensitivity: float, moves: Moves = NOTHING_KNOWN) -> Curve:
+        """Return what δ holds at each ε.
+
+        Parameters
+        ----------
+        sensitivity : float
+            The largest gauge of a move, rounded up.
+        moves : Moves, optional
+            What else is known of the moves.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} must say `curve`")
+
+    def limit(self, epsilon: float, delta: float = 0.0) -> float:
+        """Return a sensitivity that keeps (ε, δ): the largest, rounded down.
+
+        Parameters
+        ----------
+        epsilon, delta : float
+            The promise.
+        """
+        if self.curve(EPS).epsilon(delta) == math.inf:
+            raise AffineDPError(f"{self.words} noise keeps no promise with delta = {delta:g}")
+
+        def holds(sensitivity: float) -> bool:
+            return self.curve(sensitivity).epsilon(delta) <= epsilon
+
+        if holds(epsilon) and not holds(math.nextafter(epsilon, math.inf)):
+            return epsilon
+        low, high = 0.0, 1.0
+        while holds(high):
+            low, high = high, 2 * high
+        while high - low > 1e-14 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if holds(middle) else (low, middle)
+        return low
+
+    # -------------------------------------------------------------- how large it is
+
+    def variances(self, rows: Matrix) -> FloatArray:
+        """Return the variances of ``rows @ η``.
+
+        Parameters
+        ----------
+        rows : matrix, shape (m, p)
+            Coefficients, dense or sparse.
+        """
+        squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
+        return np.asarray(self.variance * np.asarray(squares.sum(axis=1)).ravel())
+
+    def covariance(self, rows: Matrix) -> FloatArray:
+        """Return the covariance of ``rows @ η``.
+
+        Parameters
+        ----------
+        rows : matrix, shape (m, p)
+            Coefficients, dense or sparse.
+        """
+        return np.asarray(self.variance * dense(rows @ rows.T))
+
+    def span(self) -> Matrix | None:
+        """Return vectors that span the noise, as columns; None if all coordinates are free."""
+        return None
+
+    def depths(self, points: FloatArray) -> FloatArray:
+        """Return how far the logarithm of the density has fallen at columns.
+
+        Parameters
+        ----------
+        points : array, shape (p, K)
+            One per column.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} must say `depths` to be attacked")
+
+    # -------------------------------------------------------------- how it is drawn
+
+    def sample(self, generator: np.random.Generator, size: int, p: int) -> FloatArray:
+        """Draw η for simulation, shape (size, p); never publish with it.
+
+        Parameters
+        ----------
+        generator : Generator
+            NumPy's.
+        size : int
+            How many.
+        p : int
+            Coordinates.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} must say `sample`")
+
+    def sampler(self, unit: int | Fraction = 1) -> Sampler:
+        """Return what draws integers of the law with so many steps to its unit, exactly.
+
+        Parameters
+        ----------
+        unit : int or Fraction
+            Steps of the grid in one unit of the noise.
+        """
+        raise AffineDPError(
+            f"{self.words} noise has no exact sampler: simulate with it, do not release"
+        )
+
+    def draw(
+        self, shape: tuple[int, int], unit: int | Fraction = 1, source: Source = system_bytes
+    ) -> NDArray[Any]:
+        """Draw integers exactly, shape (p, rows); who draws often keeps :meth:`sampler`.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Coordinates and rows.
+        unit : int or Fraction
+            Steps of the grid in one unit of the noise.
+        source : callable
+            Gives random bytes: the operating system's, or those of a
+            :class:`~affinedp.laws.sampler.words.Key`.
+        """
+        return self.sampler(unit).draw(shape, source)
+
+
+def _overridden(cls: type[Law]) -> set[str]:
+    """Names that a class or a class above it says anew."""
+    return {name for above in cls.__mro__[: cls.__mro__.index(Law)] for name in vars(above)}

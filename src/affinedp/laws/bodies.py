@@ -1,0 +1,420 @@
+"""Bodies of K-norm noise: polytopes, public sums and axes, each on coordinates of its own.
+
+A part knows the gauge of its body and the noise e^(−rate ‖z‖_K); those of a release have their
+bodies in steps of a grid.  All numbers that a promise rests on are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.errors import AffineDPError
+from affinedp.laws import one_sum
+from affinedp.laws.base import EPS, Gauges
+from affinedp.laws.cones import MOST_LISTED, LatticeCones
+from affinedp.laws.laplace import geometric_sample, geometric_variance
+from affinedp.laws.polytope import Polytope, polytope_of
+from affinedp.laws.sampler.axes import AxesNoise
+from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.laws.sampler.one_sum import OneSumNoise
+from affinedp.laws.sampler.stairs import StairsNoise
+from affinedp.laws.sampler.words import Source, system_bytes
+
+# Entries of a public sum whose cones are listed: C(2n − 2, n − 1) of them.
+MOST_HULL = 7
+# Second moments of so many coordinates are kept as a dense matrix.
+FEW = 1000
+# A step in every coordinate has about this share of the largest gauge of a move.
+GRID_BITS = 42
+# Vertices are multiples of this many steps, so that few proposals are rejected.
+SPLIT = 256
+# Noise is drawn in batches of so many numbers, before data is read: time says little about one.
+BATCH_NUMBERS = 128
+
+
+@dataclass(frozen=True, eq=False)
+class HullPart:
+    """Noise e^(−rate ‖z‖_K) with K a polytope.
+
+    Attributes
+    ----------
+    rows : array of int
+        Its coordinates.
+    body : Polytope
+        K.
+    rate : float
+        The rate.
+    whole : bool
+        Whether z is drawn from the lattice of whole coordinates, or from R^r.
+    """
+
+    rows: IntArray
+    body: Polytope
+    rate: float
+    whole: bool
+
+    @cached_property
+    def cones(self) -> LatticeCones:
+        """The lattice in cones over the boundary of K."""
+        return LatticeCones(self.body)
+
+    @cached_property
+    def moment(self) -> FloatArray:
+        """E zzᵀ."""
+        if self.whole:
+            return self.cones.second_moment(self.rate)
+        return self.body.second_moment() / self.rate**2
+
+    def variances(self, rows: Matrix) -> FloatArray:
+        """Return the variances of ``rows @ z``."""
+        columns = dense(rows)
+        return np.asarray(np.einsum("ij,jk,ik->i", columns, self.moment, columns))
+
+    def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+        """Return bounds on ‖v‖_K for the columns v; ``doubt`` is what they may be off."""
+        return self.body.gauges(moves, doubt)
+
+    def gauge(self, move: Sequence[Fraction]) -> Fraction:
+        """Return ‖v‖_K exactly."""
+        return self.body.near_gauge(move)
+
+    def box(self, widths: Sequence[Fraction]) -> Fraction:
+        """Return the largest gauge of what is off by these widths at most."""
+        return self.body.box(widths)
+
+    @property
+    def steepest(self) -> FloatArray:
+        """The largest gauge of one step of every coordinate."""
+        return np.asarray(np.abs(self.body.normals).max(axis=0))
+
+    def on_grid(self, exponents: IntArray) -> HullPart:
+        """Return the part in steps of ``2**exponents``, its vertices rounded to them."""
+        units = [Fraction(2) ** int(e) for e in exponents.tolist()]
+        vertices = [
+            tuple(Fraction(SPLIT * round(c / (SPLIT * u))) for c, u in zip(vertex, units))
+            for vertex in self.body.exact_vertices
+        ]
+        return HullPart(self.rows, Polytope(vertices), 1.0, True)
+
+    def drawn(self, rate: Fraction) -> PartNoise:
+        """Return what draws the noise on whole coordinates."""
+        return PartNoise(self.rows, ConeNoise(self.cones, rate))
+
+    def sample(self, generator: np.random.Generator, size: int) -> FloatArray:
+        """Draw for simulation, shape (size, r)."""
+        if not self.whole:
+            return self.body.sample(size, generator) / self.rate
+        cones = self.cones
+        if cones.total > MOST_LISTED:
+            raise AffineDPError("the lattice is too fine to simulate: treat the data as real")
+        step = self.rate * float(cones.unit)
+        weights = np.exp(-step * np.concatenate([sums for _, _, sums in cones.boxes]))
+        boxes = np.concatenate([points for _, points, _ in cones.boxes])
+        owner = np.repeat(np.arange(len(cones.boxes)), [len(p) for _, p, _ in cones.boxes])
+        generators = np.stack([generators for generators, _, _ in cones.boxes])
+        chosen = generator.choice(len(weights), size, p=weights / weights.sum())
+        further = generator.geometric(-math.expm1(-step), (size, len(self.rows))) - 1
+        lengths = boxes[chosen] + further
+        drawn = np.einsum("na,nai->ni", lengths, generators[owner[chosen]])
+        return np.asarray(np.rint(drawn))
+
+
+@dataclass(frozen=True, eq=False)
+class SumPart:
+    """Noise under one public sum, of any number of entries.
+
+    Attributes
+    ----------
+    rows : array of int
+        Its coordinates: one per entry, bound by ``signs · z = 0``.
+    signs : array
+        ±1.
+    width : Fraction
+        How far one entry moves between the vertices of K.
+    rate : float
+        The rate.
+    whole : bool
+        Whether z is whole.
+    """
+
+    rows: IntArray
+    signs: FloatArray
+    width: Fraction
+    rate: float
+    whole: bool
+
+    @cached_property
+    def variance(self) -> float:
+        """σ² with E zzᵀ = σ² (I − ssᵀ/n)."""
+        n, rate = len(self.rows), self.rate / float(self.width)
+        error = one_sum.integer_error if self.whole else one_sum.continuous_error
+        return error(n, rate) / (n - 1)
+
+    @property
+    def moment(self) -> FloatArray:
+        """E zzᵀ."""
+        n = len(self.rows)
+        return np.asarray(self.variance * (np.eye(n) - np.outer(self.signs, self.signs) / n))
+
+    def variances(self, rows: Matrix) -> FloatArray:
+        """Return the variances of ``rows @ z``."""
+        squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
+        along = np.asarray(rows @ self.signs).ravel()
+        total = np.asarray(squares.sum(axis=1)).ravel()
+        return np.asarray(self.variance * (total - along**2 / len(self.rows)))
+
+    def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+        """Return bounds on ‖v‖_K for the columns v; ``doubt`` is what they may be off."""
+        return _weighted(np.full(len(self.rows), 0.5 / float(self.width)), moves, doubt)
+
+    def gauge(self, move: Sequence[Fraction]) -> Fraction:
+        """Return ‖v‖_K exactly."""
+        return sum(map(abs, move), Fraction(0)) / (2 * self.width)
+
+    def box(self, widths: Sequence[Fraction]) -> Fraction:
+        """Return the largest gauge of what is off by these widths at most."""
+        # one coordinate, of least width, follows from the others, and is off by all they are off
+        counts = Counter(map(id, widths))  # nearly all are one and the same number
+        different = {id(width): width for width in widths}
+        total = sum((counts[key] * width for key, width in different.items()), Fraction(0))
+        return (total - min(different.values())) / self.width
+
+    @property
+    def steepest(self) -> FloatArray:
+        """The largest gauge of one step of every coordinate."""
+        return np.full(len(self.rows), 1 / float(self.width))
+
+    def on_grid(self, exponents: IntArray) -> SumPart:
+        """Return the part in steps, all of one size; its width is rounded up to them."""
+        width = Fraction(math.ceil(self.width / Fraction(2) ** int(exponents[0])))
+        return SumPart(self.rows, self.signs, width, 1.0, True)
+
+    def drawn(self, rate: Fraction) -> PartNoise:
+        """Return what draws the noise on whole coordinates."""
+        sampler = OneSumNoise(len(self.rows), rate / self.width)
+        return PartNoise(self.rows, sampler, self.signs.astype(int))
+
+    @cached_property
+    def hull(self) -> HullPart | None:
+        """The same noise in all coordinates but the last, as a listed body; None if it is large."""
+        n, width = len(self.rows), float(self.width)
+        if n > MOST_HULL:
+            return None
+        first, second = np.triu_indices(n, 1)
+        points = np.zeros((n, len(first)))
+        points[first, np.arange(len(first))] = width * self.signs[first]
+        points[second, np.arange(len(first))] = -width * self.signs[second]
+        return HullPart(self.rows[:-1], polytope_of(points[:-1]), self.rate, self.whole)
+
+    def sample(self, generator: np.random.Generator, size: int) -> FloatArray:
+        """Draw for simulation, shape (size, n)."""
+        rate = self.rate / float(self.width)
+        drawn = one_sum.sample(len(self.rows), rate, self.whole, size, generator)
+        return np.asarray(drawn * self.signs)
+
+
+@dataclass(frozen=True, eq=False)
+class AxesPart:
+    """Independent noise e^(−rate |z_i| / width_i): K is a cross-polytope, in any dimension.
+
+    Attributes
+    ----------
+    rows : array of int
+        Its coordinates.
+    ends : tuple of Fraction
+        Where the body ends on every axis.
+    rate : float
+        The rate.
+    whole : bool
+        Whether z is whole: geometric noise on every coordinate, or Laplace noise.
+    """
+
+    rows: IntArray
+    ends: tuple[Fraction, ...]
+    rate: float
+    whole: bool
+
+    @cached_property
+    def widths(self) -> FloatArray:
+        """The ends as doubles."""
+        return np.array([float(end) for end in self.ends])
+
+    @cached_property
+    def each(self) -> FloatArray:
+        """Variance of every coordinate."""
+        rates = self.rate / self.widths
+        if not self.whole:
+            return np.asarray(2 / rates**2)
+        known = {rate: geometric_variance(rate) for rate in np.unique(rates).tolist()}
+        return np.array([known[rate] for rate in rates.tolist()])
+
+    @property
+    def moment(self) -> Matrix:
+        """E zzᵀ."""
+        if len(self.rows) <= FEW:
+            return np.diag(self.each)
+        import scipy.sparse as sparse
+
+        return sparse.csr_array(sparse.diags_array(self.each))
+
+    def variances(self, rows: Matrix) -> FloatArray:
+        """Return the variances of ``rows @ z``."""
+        squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
+        return np.asarray(squares @ self.each).ravel()
+
+    def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
+        """Return bounds on ‖v‖_K for the columns v; ``doubt`` is what they may be off."""
+        return _weighted(1 / self.widths, moves, doubt)
+
+    def gauge(self, move: Sequence[Fraction]) -> Fraction:
+        """Return ‖v‖_K exactly."""
+        return sum((abs(c) / end for c, end in zip(move, self.ends) if c), Fraction(0))
+
+    def box(self, widths: Sequence[Fraction]) -> Fraction:
+        """Return the largest gauge of what is off by these widths at most."""
+        return sum((w / end for w, end in zip(widths, self.ends)), Fraction(0))
+
+    @property
+    def steepest(self) -> FloatArray:
+        """The largest gauge of one step of every coordinate."""
+        return 1 / self.widths
+
+    def on_grid(self, exponents: IntArray) -> AxesPart:
+        """Return the part in steps of ``2**exponents``, its ends rounded up to them."""
+        pairs = zip(self.ends, exponents.tolist())
+        ends = tuple(Fraction(math.ceil(end / Fraction(2) ** int(e))) for end, e in pairs)
+        return AxesPart(self.rows, ends, 1.0, True)
+
+    def drawn(self, rate: Fraction) -> PartNoise:
+        """Return what draws the noise on whole coordinates."""
+        return PartNoise(self.rows, AxesNoise([end / rate for end in self.ends]))
+
+    def sample(self, generator: np.random.Generator, size: int) -> FloatArray:
+        """Draw for simulation, shape (size, r)."""
+        if self.whole:
+            return geometric_sample(generator, self.rate / self.widths, size)
+        return generator.laplace(0.0, self.widths / self.rate, (size, len(self.rows)))
+
+
+BodyPart = HullPart | SumPart | AxesPart
+
+
+def _weighted(shares: FloatArray, moves: FloatArray, doubt: FloatArray) -> Gauges:
+    """Bounds on weighted 1-norms of columns; a share is right to a few roundings."""
+    sums = np.asarray(shares @ np.abs(moves))
+    off = (shares @ doubt + (len(shares) + 8) * EPS * sums) * (1 + 1e-9)
+    return Gauges(np.maximum(sums - off, 0.0), sums + off)
+
+
+@dataclass(frozen=True, eq=False)
+class PartNoise:
+    """What draws the noise of one part on whole coordinates.
+
+    Attributes
+    ----------
+    rows : array of int
+        Its coordinates.
+    sampler : ConeNoise, OneSumNoise, AxesNoise or StairsNoise
+        Draws vectors as rows.
+    signs : array of int or None
+        Under a public sum, the signs of the entries.
+    """
+
+    rows: IntArray
+    sampler: ConeNoise | OneSumNoise | AxesNoise | StairsNoise
+    signs: IntArray | None = None
+
+    def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
+        """Return noise, shape (coordinates, count), from a batch of at least a few draws."""
+        batch = max(count, -(-BATCH_NUMBERS // len(self.rows)))
+        drawn: NDArray[Any] = self.sampler.draw(batch, source)[:count].T
+        return drawn if self.signs is None else drawn * self.signs.astype(object)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class PartsNoise:
+    """What draws the noise of all parts together."""
+
+    parts: tuple[PartNoise, ...]
+
+    def draw(self, size: int | tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
+        """Return noise, shape (coordinates, rows); a size is one of rows."""
+        count = size[-1] if isinstance(size, tuple) else size
+        rows = sum(len(part.rows) for part in self.parts)
+        drawn: NDArray[Any] = np.zeros((rows, count), dtype=object)
+        for part in self.parts:
+            drawn[part.rows] = part.draw(count, source)
+        return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Bodies:
+    """Independent parts on their coordinates: the gauge of their joint hull is the sum of theirs.
+
+    Attributes
+    ----------
+    parts : tuple of parts
+        Each coordinate belongs to one of them.
+    """
+
+    parts: tuple[BodyPart, ...]
+
+    @property
+    def sums(self) -> tuple[SumPart, ...]:
+        """The parts under public sums."""
+        return tuple(part for part in self.parts if isinstance(part, SumPart))
+
+    def gauges(self, moves: FloatArray, doubt: FloatArray | None = None) -> Gauges:
+        """Return bounds on the gauges of columns that may be off by ``doubt``."""
+        off = np.zeros_like(moves) if doubt is None else doubt
+        lower, upper = np.zeros(moves.shape[1]), np.zeros(moves.shape[1])
+        for part in self.parts:
+            own = part.gauges(moves[part.rows], off[part.rows])
+            lower, upper = lower + own.lower, upper + own.upper
+        rounding = 4 * EPS * len(self.parts)
+        return Gauges(lower * (1 - rounding), upper * (1 + rounding))
+
+    def gauge(self, move: Sequence[Fraction]) -> Fraction:
+        """Return the gauge exactly."""
+        total = Fraction(0)
+        for part in self.parts:
+            own = [move[i] for i in part.rows.tolist()]
+            if any(own):
+                total += part.gauge(own)
+        return total
+
+    def box(self, widths: Sequence[Fraction]) -> Fraction:
+        """Return the largest gauge of what is off by these widths at most."""
+        own = (part.box([widths[i] for i in part.rows.tolist()]) for part in self.parts)
+        return sum(own, Fraction(0))
+
+    def exponents(self, largest: float) -> IntArray:
+        """Return grids on which a step of all coordinates has about 2^-GRID_BITS of a gauge."""
+        found = np.zeros(sum(len(part.rows) for part in self.parts), dtype=np.intp)
+        for part in self.parts:
+            found[part.rows] = grid_exponents(part.steepest, largest)
+        return found
+
+    def on_grid(self, exponents: IntArray) -> Bodies:
+        """Return the bodies in steps of ``2**exponents``, rounded to them."""
+        return Bodies(tuple(part.on_grid(exponents[part.rows]) for part in self.parts))
+
+    def drawn(self, rate: Fraction) -> PartsNoise:
+        """Return what draws noise of this rate on whole coordinates."""
+        return PartsNoise(tuple(part.drawn(rate) for part in self.parts))
+
+
+def grid_exponents(steepest: FloatArray, largest: float) -> IntArray:
+    """Return exponents of grids of which a step in all coordinates adds little to ``largest``."""
+    step = largest / (steepest * len(steepest))
+    return np.asarray(np.frexp(step)[1] - 1 - GRID_BITS, dtype=np.intp)

@@ -1,0 +1,138 @@
+"""K-norm noise on the lattice Z^r, exactly: a cone, a point of its unit box, geometric steps.
+
+docs/explanation/knorm.md has the law and the proof.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.arrays import IntArray
+from affinedp.laws.cones import LatticeCones
+from affinedp.laws.sampler.coins import ExponentialChoice, Geometric, below, exp_threshold
+from affinedp.laws.sampler.many import NARROW, narrowed, uniform_below
+from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, Source, system_bytes
+
+# What is computed of e^(−y) in double precision is right to a thousandth of this.
+DOUBT = 1e-9
+
+
+class ConeNoise:
+    """Independent vectors z of whole numbers with P(z) ∝ exp(−rate ‖z‖_K).
+
+    The law is exact over all of Z^r, for cones of any determinant.  Nothing is
+    kept from one call to the next.  How long a draw takes depends on what is
+    drawn, so noise is drawn before data is read.
+
+    Parameters
+    ----------
+    cones : LatticeCones
+        The lattice in cones over the boundary of K.
+    rate : Fraction
+        Positive.
+
+    Examples
+    --------
+    >>> from affinedp.laws.polytope import Polytope
+    >>> hexagon = Polytope([(Fraction(1), Fraction(0)), (Fraction(0), Fraction(1)),
+    ...                     (Fraction(1), Fraction(-1))])
+    >>> ConeNoise(LatticeCones(hexagon), Fraction(1)).draw(5).shape
+    (5, 2)
+    """
+
+    def __init__(self, cones: LatticeCones, rate: Fraction) -> None:
+        own = cones.cones
+        self._dimension = cones.dimension
+        self._step = rate * cones.unit
+        self._geometric = Geometric(self._step)
+        # by cone; 64-bit integers where they fit
+        self._generators = narrowed([cone.generators for cone in own])
+        self._determinants = narrowed([cone.determinant for cone in own])
+        self._listed = cones.listed is not None
+        if cones.listed is not None:
+            place = {id(cone): i for i, cone in enumerate(own)}
+            groups = list(cones.listed.values())
+            self._counts = np.array([len(group) for group in groups])
+            self._starts = self._counts.cumsum() - self._counts
+            self._cones = np.array([place[id(cone)] for group in groups for cone, _ in group])
+            self._points = narrowed([point for group in groups for _, point in group])
+            exponents = [self._step * total for total in cones.listed]
+            self._choice = ExponentialChoice(self._counts.tolist(), exponents)
+        else:
+            sizes = [cone.determinant for cone in own]
+            self._choice = ExponentialChoice(sizes, [Fraction(0)] * len(sizes))
+            self._adjoints = narrowed([cone.adjoint for cone in own])
+            self._cosets = narrowed([cone.cosets for cone in own])
+            self._is_open = np.array([cone.is_open for cone in own])
+
+    def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
+        """Return vectors as rows, Python integers in an object array of shape (count, r).
+
+        Parameters
+        ----------
+        count : int
+            How many.
+        source : callable
+            Gives random bytes.
+        """
+        size = self._dimension
+        steps = self._geometric.draw_narrow(count * size, source).reshape(count, size)
+        cone, point = self._box_points(count, Random(source))
+        whole, generators = self._determinants[cone], self._generators[cone]
+        longest = _largest(whole) * (_largest(steps) + 1)
+        if longest * _largest(generators) * size >> NARROW:
+            steps, point, whole = (part.astype(object) for part in (steps, point, whole))
+        lengths = point + whole[:, None] * steps
+        total = (lengths[:, :, None] * generators).sum(axis=1)
+        return np.asarray(total // whole[:, None], dtype=object)  # exactly: a lattice point
+
+    def _box_points(self, count: int, random: Random) -> tuple[IntArray, NDArray[Any]]:
+        """Cones and determinant × λ, with probability ∝ e^(−rate Σ λ)."""
+        if self._listed:
+            group = self._choice.draw_many(count, random)
+            chosen = self._starts[group] + uniform_below(self._counts[group], random)
+            return self._cones[chosen], self._points[chosen]
+        cones, points = np.zeros(0, dtype=np.intp), np.zeros((0, self._dimension), dtype=np.int64)
+        while len(cones) < count:
+            cone, point = self._proposed(count - len(cones), random)
+            kept = self._accepted(cone, point, random.long_words(len(cone)), random)
+            cones, points = np.append(cones, cone[kept]), np.vstack([points, point[kept]])
+        return cones, points
+
+    def _proposed(self, count: int, random: Random) -> tuple[IntArray, NDArray[Any]]:
+        """Cones and uniform points of their unit boxes."""
+        cone = self._choice.draw_many(count, random)
+        limits, size = self._cosets[cone], self._determinants[cone]
+        coset = uniform_below(limits.ravel(), random).reshape(limits.shape)
+        adjoint = self._adjoints[cone]
+        if _largest(adjoint) * _largest(limits) * self._dimension >> NARROW:
+            adjoint, size = adjoint.astype(object), size.astype(object)
+        inside = (adjoint * coset[:, None, :]).sum(axis=2) % size[:, None]
+        at_end = self._is_open[cone] & (inside == 0)
+        return cone, np.where(at_end, size[:, None], inside)
+
+    def _accepted(
+        self, cone: IntArray, point: NDArray[Any], words: LongWords, random: Random = SYSTEM
+    ) -> NDArray[np.bool_]:
+        """Coins of probability e^(−rate Σ λ), from their first words."""
+        if _largest(point) * self._dimension >> NARROW:
+            point = point.astype(object)
+        sums, sizes = point.sum(axis=1), self._determinants[cone]
+        share = np.exp(-float(self._step) * (sums / sizes).astype(np.float64))
+        # y is right to a few parts in 2^53, and y e^(−y) < 1: so is e^(−y), absolutely
+        low = np.maximum(share * (1 - DOUBT) - DOUBT, 0.0)
+        high = np.minimum(share * (1 + DOUBT) + DOUBT, 1.0)
+        found: NDArray[np.bool_] = words < (low * 2.0**53).astype(np.uint64) << np.uint64(11)
+        above = words.astype(np.float64) * 2.0**-64 > high
+        for i in np.flatnonzero(~found & ~above).tolist():
+            y = self._step * Fraction(int(sums[i]), int(sizes[i]))
+            found[i] = below(exp_threshold(y), random.bits, int(words[i]))
+        return found
+
+
+def _largest(numbers: NDArray[Any]) -> int:
+    return int(max(abs(numbers.min()), abs(numbers.max()))) if numbers.size else 0

@@ -1,0 +1,110 @@
+"""The same laws from OpenDP's sampler, the reference, for whoever wants a second opinion.
+
+OpenDP draws over all integers and then stops at the ends of 64 bits.  What it stopped at either end
+is drawn on here from the law beyond that end, so that nothing is clamped.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from affinedp.errors import AffineDPError
+from affinedp.laws.sampler.coins import Geometric, bernoulli_exp
+from affinedp.laws.sampler.law import IntegerLaw
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+# Beyond it many numbers would be drawn in the tail, where the sampler is no longer OpenDP's.
+LARGEST_SCALE = 2**60
+
+
+def check_opendp_scale(scale: int | Fraction) -> None:
+    """Refuse a scale that OpenDP's numbers of 64 bits do not hold, or that is no float.
+
+    Parameters
+    ----------
+    scale : int or Fraction
+        σ or b, in steps of the grid.
+    """
+    if scale > LARGEST_SCALE:
+        raise AffineDPError(
+            "this noise is too large for OpenDP's sampler, which has 64 bits: leave out sampler"
+        )
+    if Fraction(float(scale)) != scale:
+        raise AffineDPError(f"OpenDP's sampler takes a float for the scale, and {scale} is none")
+
+
+def opendp_integers(law: str, scale: int | Fraction, size: int | tuple[int, ...]) -> NDArray[Any]:
+    """Draw integers with OpenDP's sampler.
+
+    OpenDP's feature flag "contrib" is process-wide and is enabled here on the first draw.
+
+    Parameters
+    ----------
+    law : {"gaussian", "laplace"}
+        Which law.
+    scale : int or Fraction
+        σ of the Gaussian, b of the Laplace, in steps of the grid: a float's value, at most 2^60.
+    size : int or tuple of int
+        How many, or the shape.
+
+    Returns
+    -------
+    array of Python integers, dtype object
+
+    Examples
+    --------
+    >>> opendp_integers("gaussian", 2**56, (2, 3)).shape
+    (2, 3)
+    """
+    shape = size if isinstance(size, tuple) else (size,)
+    count = math.prod(shape)
+    exact = IntegerLaw.of(law, scale)
+    check_opendp_scale(exact.scale)
+    drawn = np.zeros(count, dtype=object)
+    if count:
+        drawn[:] = _measurement(exact, count)([0] * count)
+    for place in np.flatnonzero((drawn <= LOWEST) | (drawn >= HIGHEST)):
+        end = int(drawn[place])
+        drawn[place] = end + (1 if end > 0 else -1) * beyond(exact, abs(end))
+    return drawn.reshape(shape)
+
+
+def beyond(law: IntegerLaw, end: int) -> int:
+    """Draw t = 0, 1, … with the law of |i| − end, given that |i| ≥ end > 0.
+
+    The Laplace has no memory.  For the Gaussian, e^(−(end + t)²/2σ²) is e^(−t end/σ²) e^(−t²/2σ²)
+    up to a constant: t is proposed from the first factor and accepted with the second.
+
+    Parameters
+    ----------
+    law : IntegerLaw
+        What to draw from.
+    end : int
+        Where the numbers that were drawn stop.
+    """
+    if law.name == "laplace":
+        return int(Geometric(1 / law.scale).draw(1)[0])
+    steps = Geometric(end / law.scale**2)
+    while True:
+        further = int(steps.draw(1)[0])
+        if bernoulli_exp(law.exponent(further)):
+            return further
+
+
+def _measurement(law: IntegerLaw, count: int) -> Any:
+    # not the prelude, which loads far more than noise needs
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian, make_laplace
+    from opendp.metrics import l1_distance, l2_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    domain = vector_domain(atom_domain(T="i64"), size=count)
+    if law.name == "gaussian":
+        return make_gaussian(domain, l2_distance(T=float), scale=float(law.scale))
+    return make_laplace(domain, l1_distance(T=float), scale=float(law.scale))

@@ -1,0 +1,280 @@
+"""How far sums of independent stairs reach: closed forms for one, exact sums for several.
+
+Geometric noise on whole numbers is a staircase with steps of one.  The law of a sum on a common
+lattice is the product of Fourier transforms; all that is cut off or rounded on the way is counted
+against the probability, so that no reach is too short.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.laws.laplace_reach import SLOPES
+from affinedp.laws.staircase import real_variance, whole_variance
+
+EPS = float(np.finfo(float).eps)
+# What is cut off a law, and what may wrap around.
+TAIL = 1e-13
+# Lengths of the transforms, and ratios of coefficients that make a common lattice.
+MOST_PLACES = 1 << 21
+MOST_DENOMINATOR = 10_000
+# Where a transform says nothing any more, and simulation would need too many releases.
+RARE = 1e-6
+# On a grid every term is off by half a step at most; all together by this share of the deviation.
+SHARE = 1e-3
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The law of one coordinate: |z| falls by e^(−rate) at first, first + width, …
+
+    Attributes
+    ----------
+    width, first, rate : float
+        Of the stairs.
+    integers : bool
+        Whether z is whole.
+    """
+
+    width: float
+    first: float
+    rate: float
+    integers: bool
+
+    def _beyond(self, far: FloatArray) -> FloatArray:
+        """The weight of |z| from ``far`` on, on one side."""
+        b, rest = math.exp(-self.rate), -math.expm1(-self.rate)
+        down = np.floor(far / self.width)
+        inside = far - down * self.width
+        period = self.first + b * (self.width - self.first)
+        own = np.maximum(self.first - inside, 0.0)
+        own += b * (self.width - np.maximum(inside, self.first))
+        return np.asarray(np.exp(-self.rate * down) * (own + b / rest * period))
+
+    def tail(self, far: FloatArray) -> FloatArray:
+        """Return P(|z| > far), right to a few roundings.
+
+        Parameters
+        ----------
+        far : array
+            At least 0.
+        """
+        zero = float(self._beyond(np.zeros(1))[0])
+        if self.integers:
+            return self._beyond(np.floor(far) + 1) / (zero - 0.5)
+        return self._beyond(far) / zero
+
+    def log_moments(self, slopes: FloatArray) -> FloatArray:
+        """Return log E e^(θz), right to 1e-12 of itself and of 1.
+
+        Parameters
+        ----------
+        slopes : array
+            θ, at least 0 and below rate / width.
+        """
+        zero = 1.0 if self.integers else 0.0
+        sides = [self._one_side(slopes), self._one_side(-slopes)]
+        alone = float(self._beyond(np.zeros(1))[0])
+        return np.asarray(np.log((sides[0] + sides[1] - zero) / (2 * alone - zero)))
+
+    def _one_side(self, slopes: FloatArray) -> FloatArray:
+        """Σ or ∫ of e^(θz) times the weight, over z ≥ 0."""
+        unit = np.expm1(slopes) if self.integers else slopes
+        first, all_of_it = (np.expm1(slopes * end) / unit for end in (self.first, self.width))
+        period = first + math.exp(-self.rate) * (all_of_it - first)
+        return np.asarray(period / -np.expm1(slopes * self.width - self.rate))
+
+    @property
+    def variance(self) -> float:
+        """E z²."""
+        if self.integers:
+            return whole_variance(int(self.width), int(self.first), self.rate)
+        return real_variance(self.width, self.first, self.rate)
+
+    def reach(self, outside: float) -> float:
+        """Return the least t with P(|z| > t) ≤ outside, rounded up.
+
+        Parameters
+        ----------
+        outside : float
+            In (0, 1).
+
+        Examples
+        --------
+        >>> geometric = Steps(1.0, 1.0, 1.0, True)
+        >>> geometric.reach(0.05)                     # 2 e^(−4) / (1 + e^(−1)) is 0.027
+        3.0
+        """
+
+        def holds(t: float) -> bool:
+            return float(self.tail(np.array([t]))[0]) * (1 + 1e-13) <= outside
+
+        if holds(0.0):
+            return 0.0
+        low, high = 0.0, self.width
+        while not holds(high):
+            low, high = high, 2 * high
+        while high - low > (1.0 if self.integers else 1e-13 * high):
+            middle = (low + high) / 2
+            middle = float(math.floor(middle)) if self.integers else middle
+            if not low < middle < high:  # no double lies between: far beyond 2⁵³
+                break
+            low, high = (low, middle) if holds(middle) else (middle, high)
+        return high
+
+
+# A law and the size of its coefficient, and how many terms have them.
+Terms = Mapping[tuple[Steps, float], int]
+
+
+def sum_reach(terms: Terms, outside: float) -> float | None:
+    """Return t with P(|Σ c z| > t) ≤ outside; None where it is too much to compute.
+
+    Parameters
+    ----------
+    terms : mapping
+        From laws and positive coefficients to how many terms have them.
+    outside : float
+        In (0, 1).
+
+    Examples
+    --------
+    >>> geometric = Steps(1.0, 1.0, 1.0, True)
+    >>> [round(sum_reach({(geometric, 1.0): times}, 0.05), 9) for times in (1, 2, 10)]
+    [3.0, 4.0, 9.0]
+    """
+    if not terms:
+        return 0.0
+    count = sum(terms.values())
+    if count == 1:
+        ((law, size),) = terms
+        return law.reach(outside) * size * (1 + 4 * EPS)
+    found = _on_lattice(terms, outside)
+    found = _on_grid(terms, outside) if found is None else found
+    return chernoff_sum_reach(terms, outside) if found is None and outside < RARE else found
+
+
+def chernoff_sum_reach(terms: Terms, outside: float) -> float:
+    """Return t with P(|Σ c z| > t) ≤ outside by Chernoff's bound, at the best of many slopes.
+
+    Parameters
+    ----------
+    terms, outside
+        As for :func:`sum_reach`.
+    """
+    slopes = SLOPES * min(law.rate / (law.width * size) for law, size in terms)
+    logs = np.zeros(len(slopes))
+    for (law, size), times in terms.items():
+        moments = law.log_moments(slopes * size)
+        logs += times * (moments + 1e-12 * (1 + moments))
+    return float(((logs - math.log(outside / 2)) / slopes).min()) * (1 + 1e-12)
+
+
+def proportions(sizes: Sequence[float]) -> tuple[list[int], float, float] | None:
+    """Return whole multiples of a unit that numbers are, and how far they are off, relatively.
+
+    Parameters
+    ----------
+    sizes : sequence of float
+        Positive.
+
+    Examples
+    --------
+    >>> proportions([0.5, 0.75])[:2]
+    ([2, 3], 0.25)
+    """
+    least = min(sizes)
+    if max(sizes) > MOST_PLACES * least:
+        return None
+    ratios = [Fraction(size / least).limit_denominator(MOST_DENOMINATOR) for size in sizes]
+    common = math.lcm(*(ratio.denominator for ratio in ratios))
+    unit = least / common
+    multiples = [int(ratio * common) for ratio in ratios]
+    if max(multiples) > MOST_PLACES:
+        return None
+    exact = (m * Fraction(unit) / Fraction(size) for m, size in zip(multiples, sizes))
+    off = float(max(abs(ratio - 1) for ratio in exact))
+    return None if off > 1e-12 else (multiples, unit, off)
+
+
+def _on_lattice(terms: Terms, outside: float) -> float | None:
+    """Whole noise with coefficients in whole proportions: the exact law."""
+    if not all(law.integers for law, _ in terms):
+        return None
+    known = proportions([size for _, size in terms])
+    if known is None:
+        return None
+    multiples, unit, off = known
+    count = sum(terms.values())
+    reaches = [int(law.reach(TAIL / count)) for law, _ in terms]
+    if max(map(int.__mul__, reaches, multiples)) * len(terms) > MOST_PLACES:
+        return None
+    halves, far = [], 0
+    for (law, _), multiple, times, ends in zip(terms, multiples, terms.values(), reaches):
+        tails = law.tail(np.arange(ends + 1.0))
+        # P(±k), from differences of tails: two that nearly cancel are counted as doubt
+        half = np.zeros(ends * multiple + 1)
+        half[::multiple] = np.concatenate([[1 - tails[0]], (tails[:-1] - tails[1:]) / 2])
+        halves.append((half, times))
+        far += ends * multiple * times
+    found = _covering(halves, outside, far)
+    return None if found is None else (found * (1 + 4 * EPS) + off * far) * unit
+
+
+def _on_grid(terms: Terms, outside: float) -> float | None:
+    """Every term rounded to a fine grid; what that may move the sum by is added."""
+    count = sum(terms.values())
+    spread = math.sqrt(sum(law.variance * c * c * times for (law, c), times in terms.items()))
+    step = SHARE * spread / count
+    reaches = [math.ceil(law.reach(TAIL / count) * size / step) for law, size in terms]
+    if max(reaches) * len(terms) > MOST_PLACES:
+        return None
+    halves, far = [], 0
+    for (law, size), times, ends in zip(terms, terms.values(), reaches):
+        edges = (np.arange(ends + 1) + 0.5) * step / size
+        tails = law.tail(np.asarray(edges, dtype=float))
+        halves.append((np.concatenate([[1 - tails[0]], (tails[:-1] - tails[1:]) / 2]), times))
+        far += ends * times
+    found = _covering(halves, outside, far)
+    # a number on an edge may be on either side of it
+    return None if found is None else (found + 0.51 * count) * step * (1 + 1e-9)
+
+
+def _covering(halves: list[tuple[FloatArray, int]], outside: float, far: int) -> int | None:
+    """The least place t with P(|sum| > t) ≤ outside, for laws on whole numbers up to their ends."""
+    spread = sum(
+        times * 2 * float((np.arange(len(half)) ** 2 * half).sum()) for half, times in halves
+    )
+    longest = max(len(half) - 1 for half, _ in halves)
+    # Bernstein's bound: beyond this is less than TAIL, so that little wraps around
+    log = math.log(2 / TAIL)
+    bound = longest / 3 * log
+    bound += math.sqrt(bound * bound + 2 * spread * log)
+    reach = max(longest, min(far, math.ceil(bound * 1.01) + 1))
+    places = 1 << (2 * reach + 1).bit_length()
+    if places * len(halves) > 2 * MOST_PLACES:
+        return None
+    transform = np.ones(places // 2 + 1)
+    for half, times in halves:
+        whole = np.zeros(places)
+        whole[: len(half)] = half
+        whole[places - len(half) + 1 :] += half[:0:-1]
+        transform *= np.fft.rfft(whole).real ** times
+    law = np.fft.irfft(transform, places)[: places // 2]
+    terms = sum(times * len(half) for half, times in halves)
+    count = sum(times for _, times in halves)
+    # a transform is off by a few log(places) roundings, its power by count times that, and a sum
+    # over places by √places of it (Cauchy and Parseval); entries by a few roundings each
+    transforms = 16 * (count + 4) * math.sqrt(places) * math.log2(places)
+    doubt = 2 * TAIL + EPS * (transforms + 8 * terms)
+    if doubt > outside / 100:
+        return None
+    covered = 2 * np.cumsum(law) - law[0] - doubt
+    enough = np.flatnonzero(1 - covered <= outside)
+    return int(enough[0]) if len(enough) else None
