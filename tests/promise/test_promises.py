@@ -103,18 +103,18 @@ def test_renyi_is_monotone_near_one():
         assert values[0] > 0
 
 
-def test_fingerprints_tell_manifolds_apart():
+def test_keys_tell_manifolds_apart():
     one = adp.AffineManifold(np.zeros((0, 2)), names=["x", "y\n0:1;1:1"])
     two = adp.AffineManifold([[1, 1]], names=["x", "y"])
     with pytest.raises(DifferentNeighboursError):
         adp.compose([adp.verify(one, 1.0), adp.verify(two, 1.0)])
     close = [
-        adp.AffineManifold.from_equations(["a+b+c=0", f"a+1.00000000000{i}*b+2*c=0"]).fingerprint
+        adp.AffineManifold.from_equations(["a+b+c=0", f"a+1.00000000000{i}*b+2*c=0"]).key
         for i in (2, 4)
     ]
     assert close[0] != close[1]
     for names in (["a|b", "c"], ["a", "b|c"]):
-        close.append(adp.AffineManifold([[1, 1]], names=names).fingerprint)
+        close.append(adp.AffineManifold([[1, 1]], names=names).key)
     assert close[2] != close[3]
 
 
