@@ -45,7 +45,7 @@ demo: $(VENV)/demo.stamp
 check: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n 2
 	$(BIN)/lint-imports
 
 test: check
@@ -60,8 +60,8 @@ test-cluster: $(VENV)/cluster.stamp
 		tests/release/test_parts.py tests/tables/test_in_parts.py tests/tables/test_engine_counts.py
 
 # the rooms that every promise rests on, without the tests that take a second or more
-FAST := -m "not slow" $(addprefix tests/,domains neighbours promise files show release budget cli \
-	test_package.py test_rooms.py)
+FAST := -m "not slow" $(wildcard $(addprefix tests/,exact domains neighbours laws bodies promise privacy \
+	strategies release stream budget files show cli test_package.py test_rooms.py))
 
 fast: check
 	$(BIN)/python -m pytest -n 2 $(FAST)

@@ -9,7 +9,7 @@ import numpy as np
 
 import affinedp as adp
 from affinedp import flows
-from affinedp.neighbours.circuits.rational import exact_circuit
+from affinedp.exact.rational import exact_circuit
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
 SAMPLED_BASES = 2_000

@@ -14,7 +14,7 @@ import affinedp as adp
 from affinedp.designs.knorm_blocks import real_cell
 from affinedp.designs.metric_bound import least_metric_error
 from affinedp.designs.separate import checked_weights, split
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.laws.polytope import Polytope
 from affinedp.promise.least_error import least_sum_of_three, least_variance
 from affinedp.promise.verification import resolve_query
@@ -126,7 +126,7 @@ def _hull(case: Case) -> float | None:
     for block in split(adjacency, matrix, weights):
         cell = real_cell(block)
         kept = np.unique(cell.moves[np.any(cell.moves != 0, axis=1)], axis=0)
-        body = Polytope([tuple(map(readable, move)) for move in kept.tolist()])
+        body = Polytope([tuple(map(meaning, move)) for move in kept.tolist()])
         total += float((body.second_moment() * cell.cost).sum())
     return total / EPSILON**2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from fractions import Fraction
 
@@ -53,16 +54,23 @@ def exact_directions(D, mu, kept=None):
 
 
 def exact_numbers(D):
-    """Short decimals (twelve digits at most) as they are written, other doubles as they are."""
-    texts = [[repr(float(value)) for value in row] for row in np.asarray(D).tolist()]
-    digits = [
-        len(text.split("e")[0].replace(".", "").replace("-", "").strip("0"))
-        for row in texts
-        for text in row
-        if not float(text).is_integer()
-    ]
-    short = max(digits, default=0) <= 12
-    return [[Fraction(text) if short else Fraction(float(text)) for text in row] for row in texts]
+    """What every number stands for, one by one."""
+    return [[stands_for(value) for value in row] for row in np.asarray(D, dtype=float).tolist()]
+
+
+@functools.cache
+def stands_for(value):
+    """Whole and short binary numbers, decimals, small fractions by search; other doubles as is."""
+    bits = int(value.hex().split("p")[0].split(".")[1], 16) if value else 0
+    if value.is_integer() or bits % 2**21 == 0:
+        return Fraction(value)
+    fractions = ((round(value * q), q) for q in range(2, 4001))
+    simple = next((Fraction(p, q) for p, q in fractions if p / q == value), None)
+    text = repr(value)
+    digits = len(text.split("e")[0].replace(".", "").replace("-", "").strip("0"))
+    if digits > 12 and simple is not None and abs(simple.numerator) <= 10**12:
+        return simple
+    return Fraction(text) if digits <= 15 else Fraction(value)
 
 
 def _solve(square, right):

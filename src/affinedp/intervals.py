@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, dense, is_sparse, real_matrix
+from affinedp.arrays import FloatArray, dense, is_sparse
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_matrix
 from affinedp.exact.rounding import careful_product
 from affinedp.laws.combination_reach import body_reach, independent_reach
 from affinedp.laws.knorm import KNorm

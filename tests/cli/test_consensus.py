@@ -1,15 +1,18 @@
 """``affinedp consensus …``: options, refusals, signals, passwords, the ledger."""
 
 import signal
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
-from affinedp.cli.consensus import consensus_app, read_neighbours, read_value
+from affinedp.cli.app import app
+from affinedp.cli.consensus import read_neighbours, read_value
 from affinedp.consensus.agents.agent import Agent
 from affinedp.consensus.agents.message import AgentMessage
 from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.network_file import read_network
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import encode
 from affinedp.mqtt.broker import Broker
@@ -21,7 +24,7 @@ NOISE = ("--epsilon", 1, "--delta", 0.01)
 
 def invoke(*words):
     """Run a command here; what it printed, or the refusal that ends it."""
-    result = CliRunner().invoke(consensus_app, [str(word) for word in words])
+    result = CliRunner().invoke(app, ["consensus", *(str(word) for word in words)])
     if isinstance(result.exception, AffineDPError):
         return str(result.exception)
     assert result.exit_code == 0, result.output
@@ -38,6 +41,15 @@ def words(tmp_path):
         "agent", "--id", "3", "--neighbours", "1,5", "--weight", 0.25, "--value-file", value,
         "--state", tmp_path / "3.db",
     )  # fmt: skip
+
+
+def test_a_network_says_where_its_promise_goes(tmp_path):
+    file = tmp_path / "net.toml"
+    file.write_text('links = [["a", "b"]]\n[privacy]\nepsilon = 1.0\n')
+    with pytest.raises(AffineDPError, match=r"go into \[noise\]"):
+        read_network(file)
+    ring = read_network(Path(__file__).parents[2] / "examples" / "ring.toml")
+    assert (len(ring.values), ring.rounds) == (10, 60)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """``affinedp control …`` and the file that describes a loop."""
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
-from affinedp.cli.control import control_app
+from affinedp.cli.app import app
 from affinedp.control import TrajectoryMechanism
 from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError, install_command
@@ -48,7 +49,7 @@ def file(tmp_path):
 
 def invoke(*words):
     """Run a command here; what it printed, or the refusal that ends it."""
-    result = CliRunner().invoke(control_app, [str(word) for word in words])
+    result = CliRunner().invoke(app, ["control", *(str(word) for word in words)])
     if isinstance(result.exception, AffineDPError):
         return str(result.exception)
     assert result.exit_code == 0, result.output
@@ -113,26 +114,16 @@ def test_privacy_may_be_left_out(file):
     [
         ("horizon = 4", "", "horizon is missing"),
         ("horizon = 4", "horizon = 4.0", "horizon must be"),
-        ("horizon = 4", "horizon = true", "horizon must be"),
-        ("horizon = 4", "horizon = 4\nsteps = 3", "unknown key 'steps' at the top"),
-        ("horizon = 4", "horizon = 4\nA = [[1]]", "belongs in [plant]"),
-        ("delta = 0.01", "delta = 0.01\nhorizon = 4", "belongs before the first"),
-        ("[plant]", "[plan]", "did you mean 'plant'"),
         ("A = [[1, 0.1], [0, 1]]", "", "[plant] A is missing"),
         ("A = [[1, 0.1], [0, 1]]", "A = [[1, 0.1]]", "[plant] A must be square"),
-        ("A = [[1, 0.1], [0, 1]]", "A = [[1, 0.1], [0]]", "[plant] A: row 2 has 1"),
-        ("A = [[1, 0.1], [0, 1]]", "A = [[1, inf], [0, 1]]", "[plant] A: row 1, column 2"),
-        ("A = [[1, 0.1], [0, 1]]", "A = 1", "[plant] A must be a list"),
         ("B = [[0.005], [0.1]]", "B = [[1, 2]]", "[plant] B has shape"),
         ("C = [[1, 0]]", "C = [[1, 0]]\nD = [[1, 2]]", "[plant] D has shape"),
         ("x0 = [-20, 0]", "x0 = [-20]", "[plant] x0 has shape"),
         ("x0 = [-20, 0]", 'x0 = ["a", 0]', "[plant] x0"),
         ('["p", "v"]', '["p"]', "[plant] state_names must hold 2 names"),
         ('["p", "v"]', '["p", "p"]', "[plant] state_names: a name is empty or appears twice"),
-        ('["p", "v"]', "1", "[plant] state_names must be a list of texts"),
         ("feedback = [[3.4, 4.3]]", "feedback = [[3.4]]", "[controller] feedback has shape"),
         ("observer = [[0.8], [0.7]]", "", "[controller] observer is missing"),
-        ("feedback = [[3.4, 4.3]]", "gain = 1", "unknown key 'gain' in [controller]"),
         ("feedback = [[3.4, 4.3]]", 'feedback = "k.csv"', "[controller] feedback: k.csv"),
         ("constant = [1, 0]", "", "[reference] takes exactly one"),
         ("constant = [1, 0]", "constant = [1]", "[reference] constant has shape"),
@@ -140,15 +131,11 @@ def test_privacy_may_be_left_out(file):
         ("constant = [1, 0]", 'samples = "r.csv"', "[reference] samples must be a list"),
         ("constant = [1, 0]", "file = [[1, 0]]", "[reference] file must be a name"),
         ("constant = [1, 0]", 'file = "r.csv"', "[reference] file: r.csv does not exist"),
-        ("epsilon = 1.0", "epsilon = -1", "[privacy] epsilon must be at least 0"),
-        ("delta = 0.01", "delta = 1", "[privacy] delta must be at least 0 and less"),
         ("{v = 0.5, p = 1}", "{v = 0.5}", "[privacy] mu: state 'p' is missing"),
         ("{v = 0.5, p = 1}", "[1, 2, 3]", "[privacy] mu: 3 given"),
         ("{v = 0.5, p = 1}", "[[1, 2]]", "[privacy] mu: 1×2 numbers"),
         ("{v = 0.5, p = 1}", "0", "[privacy] mu must not be negative anywhere, nor zero"),
-        ("delta = 0.01", 'delta = 0.01\ncost = "money"', "[privacy] cost must be one of"),
         ("delta = 0.01", 'delta = 0.01\nneighbours = "all"', "[privacy] neighbours must be"),
-        ("[plant]", "[plant", "not valid TOML"),
     ],
 )
 def test_malformed_loop_files(file, old, new, said):
@@ -160,15 +147,46 @@ def test_malformed_loop_files(file, old, new, said):
     assert said in str(refusal.value)
 
 
-def test_sections_must_be_tables(file):
-    file.write_text("plant = 1\nhorizon = 4\n")
-    with pytest.raises(AffineDPError, match="must be a section"):
+SENDS = """
+horizon = 6
+[plant]
+A = [[0.9, 0.1], [0, 0.8]]
+C = [[1, 0]]
+x0 = [5, 1]
+[privacy]
+epsilon = 1.0
+delta = 0.01
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            SENDS + "[controller]\nfeedback = [[0, 0]]\nobserver = [[0], [0]]\n",
+            "[plant] B is missing",
+        ),
+        (SENDS + "[reference]\nconstant = [0, 0]\n", "[plant] B is missing"),
+        (SENDS + 'cost = "tracking"\n', "needs a loop"),
+        (SENDS.replace("C =", "D = [[1]]\nC ="), "[plant] B is missing"),
+        (SENDS.replace("C =", "B = [[0], [1]]\nC ="), "a plant that only sends leaves B out"),
+    ],
+)
+def test_half_a_loop_is_refused(file, text, reason):
+    file.write_text(text)
+    with pytest.raises(AffineDPError, match=re.escape(reason)):
         read_loop(file)
-    with pytest.raises(AffineDPError, match="does not exist"):
-        read_loop(file.with_name("absent.toml"))
 
 
 # ---------------------------------------------------------------------- design
+
+
+def test_a_plant_that_only_sends(file, tmp_path):
+    file.write_text(SENDS)
+    said = invoke("design", file, "-o", tmp_path / "m.json", "--json")
+    # pure noise was chosen, but δ = 0.01 was asked for
+    assert json.loads(said)["asked"] == {"epsilon": 1.0, "delta": 0.01, "holds": True}
+    assert "tracking" not in said
 
 
 def test_design(file, tmp_path):

@@ -5,7 +5,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from affinedp.cli.control import control_app
+from affinedp.cli.app import app
 from affinedp.control import StationaryMechanism, TrajectoryMechanism
 from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError
@@ -34,7 +34,7 @@ mu = {occupants = 0.1, oven = 0.5}
 def design(text, folder):
     file = folder / "loop.toml"
     file.write_text(text, encoding="utf-8")
-    result = CliRunner().invoke(control_app, ["design", str(file), "-o", str(folder / "m.json")])
+    result = CliRunner().invoke(app, ["control", "design", str(file), "-o", str(folder / "m.json")])
     if isinstance(result.exception, AffineDPError):
         return str(result.exception)
     assert result.exit_code == 0, result.output

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
-from affinedp.cli.control import control_app
-from affinedp.cli.control_loop import load_noise
+from affinedp.cli.app import app
+from affinedp.cli.control import load_noise
 from affinedp.control import StationaryMechanism
 from affinedp.errors import AffineDPError
 from brokers import Command, private_broker
@@ -37,7 +37,9 @@ mu = 0.1
 def file(tmp_path):
     path = tmp_path / "loop.toml"
     path.write_text(ROOM)
-    result = CliRunner().invoke(control_app, ["design", str(path), "-o", str(tmp_path / "m.json")])
+    result = CliRunner().invoke(
+        app, ["control", "design", str(path), "-o", str(tmp_path / "m.json")]
+    )
     assert result.exit_code == 0, result.output
     return path
 
@@ -108,7 +110,7 @@ def test_a_loop_with_stationary_noise_and_a_plant_that_is_started_anew(file, tmp
 def test_options_of_a_gateway_that_do_not_fit(file, tmp_path, options, said):
     words = ["gateway", "--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
              "--wait", 0, "--broker", "localhost:9", *options]  # fmt: skip
-    result = CliRunner().invoke(control_app, [str(word) for word in words])
+    result = CliRunner().invoke(app, ["control", *(str(word) for word in words)])
     assert result.exit_code != 0
     assert said in " ".join((result.output + str(result.exception)).split())
     assert not (tmp_path / "s.db").exists()

@@ -7,7 +7,7 @@ import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
-from affinedp.cli.consensus import consensus_app
+from affinedp.cli.app import app
 from affinedp.consensus import PrivateConsensus, write_network
 from affinedp.consensus.agents.agent import read_state
 from affinedp.consensus.agents.message import AgentMessage
@@ -114,7 +114,7 @@ def test_nobody_outlives_a_killed_launch(network, tmp_path):
 
 def invoke(*words):
     """The answer of a command in this process; a refusal raises."""
-    found = CliRunner().invoke(consensus_app, list(map(str, words)))
+    found = CliRunner().invoke(app, ["consensus", *map(str, words)])
     if found.exception is not None:
         raise found.exception
     return found.output

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from affinedp.cli.control import control_app
+from affinedp.cli.app import app
 from affinedp.cli.sensor import read_scales
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
@@ -62,7 +62,7 @@ def test_trial(loop, tmp_path, named):
     assert {"cloud/y", "cloud/u"} <= {message["topic"] for message in seen}
     assert "plant/y" not in {message["topic"] for message in seen}, "the truth stays at its broker"
     with pytest.raises(AffineDPError, match="a second drive needs a second draw"):
-        CliRunner().invoke(control_app, ["trial", str(loop)], catch_exceptions=False)
+        CliRunner().invoke(app, ["control", "trial", str(loop)], catch_exceptions=False)
 
 
 @pytest.mark.slow
@@ -82,21 +82,21 @@ def test_nobody_outlives_a_killed_trial(loop, tmp_path):
 def test_a_trial_needs_a_start(loop):
     loop.write_text(LOOP.replace("x0 = [-20, 0]\n", ""))
     with pytest.raises(AffineDPError, match="x0 is missing"):
-        CliRunner().invoke(control_app, ["trial", str(loop)], catch_exceptions=False)
+        CliRunner().invoke(app, ["control", "trial", str(loop)], catch_exceptions=False)
 
 
 def test_a_mechanism_that_is_none_is_refused_before_anything_starts(loop, tmp_path):
     (tmp_path / "noise.json").write_text("{}")
     words = ["trial", loop, "--mechanism", tmp_path / "noise.json"]
     with pytest.raises(AffineDPError, match="not a file of the kind"):
-        CliRunner().invoke(control_app, list(map(str, words)), catch_exceptions=False)
+        CliRunner().invoke(app, ["control", *map(str, words)], catch_exceptions=False)
     assert not list((tmp_path / "loop-trial").glob("*.log"))
 
 
 def test_a_process_that_ends_early(loop):
     words = ["trial", str(loop), "--resolution", "coarse"]
     with pytest.raises(AffineDPError, match="the gateway ended: .*coarse"):
-        CliRunner().invoke(control_app, words, catch_exceptions=False)
+        CliRunner().invoke(app, ["control", *words], catch_exceptions=False)
 
 
 def test_broker(tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.discovery.found import UNDECIDED
 
 pd = pytest.importorskip("pandas")
 
@@ -69,6 +70,9 @@ class TestEmployment:
         file = tmp_path / "table.toml"
         privacy = "\n[privacy]\nmu = 1\nepsilon = 1.0\ndelta = 1e-6\n"
         file.write_text(found.toml() + "\n" + privacy, encoding="utf-8")
+        with pytest.raises(adp.AffineDPError, match="between_rows"):
+            read_table_release(file)
+        file.write_text(found.toml().replace(UNDECIDED, "") + privacy, encoding="utf-8")
         read = read_table_release(file)
         assert len(read.release.equations) == 7
         # in which column people are counted, and of which it is the change, no data tells

@@ -214,9 +214,9 @@ def test_key_ignores_scale_order_and_offsets():
         ({"D": [[1, np.inf]]}, "finite"),
         ({"D": [1, 2]}, "must be a matrix"),
         ({"D": [[1, 2], [3]]}, "rectangular"),
-        ({"D": [["a", "b"]]}, "real numbers"),
-        ({"D": [[True, False]]}, "real numbers"),
-        ({"D": [[1j, 2]]}, "real numbers"),
+        ({"D": [["a", "b"]]}, "real number"),
+        ({"D": [[True, False]]}, "real number"),
+        ({"D": [[1j, 2]]}, "real number"),
         ({"D": np.zeros((2, 0))}, "no entries"),
         ({"D": [[1, 2]], "b": [1, 2]}, "b has 2 entries"),
         ({"D": [[1, 2]], "names": ["a"]}, "1 names for 2 entries"),
@@ -358,7 +358,9 @@ def test_the_point_has_no_dust():
     assert np.all((M.point == 0) | (np.abs(M.point) > 1e-3))
 
 
-@pytest.mark.parametrize("number", [Fraction(10**18 - 1, 10**18), Fraction(1, 3), Decimal(1) / 3])
+@pytest.mark.parametrize(
+    "number", [Fraction(10**18 - 1, 10**18), Fraction(1, 4001), Decimal(1) / 3]
+)
 def test_numbers_that_a_double_would_change_are_refused(number):
     """As text they are read exactly; rounded they would be another equation."""
     with pytest.raises(AffineDPError, match="from_equations"):

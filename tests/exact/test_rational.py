@@ -3,8 +3,17 @@
 from fractions import Fraction
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
-from affinedp.exact.rational import RationalMatrix, positive_definite
+from affinedp.exact.rational import (
+    Echelon,
+    RationalMatrix,
+    exact_circuit,
+    null_vector,
+    positive_definite,
+    reduce_exactly,
+)
 
 
 def test_positive_definite_against_fractions() -> None:
@@ -45,3 +54,30 @@ def test_inverses_are_exact() -> None:
         product = given @ back
         assert all(product.entry(i, j) == (i == j) for i in range(n) for j in range(n))
     assert RationalMatrix.of(np.ones((2, 2))).inverse() is None
+
+
+def test_rational_circuits():
+    third = Fraction(1, 3)
+    columns = [{0: Fraction(1)}, {0: Fraction(1), 1: third}, {1: Fraction(2)}]
+    assert exact_circuit(columns) in ([6, -6, 1], [-6, 6, -1])
+    assert exact_circuit(columns[:2]) is None
+    assert exact_circuit([*columns, {}]) is None
+    assert null_vector([{0: 1}], 3) is None
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_elimination_keeps_the_row_space(seed):
+    """Reduced rows lie in the space of the given ones and the other way round, and are as many."""
+    rng = np.random.default_rng(seed)
+    q, n = rng.integers(1, 6, 2)
+    table = rng.integers(-3, 4, (q, n)) * (rng.random((q, n)) < 0.6)
+    rows = [{j: Fraction(int(v), 3) for j, v in enumerate(row) if v} for row in table]
+    reduced = reduce_exactly([row for row in rows if row])
+    given_space, found_space = Echelon(int(n)), Echelon(int(n))
+    rank = sum(given_space.add(row) for row in rows)
+    assert rank == len(reduced) == np.linalg.matrix_rank(table.astype(float))
+    assert all(not given_space.rest(row) and row[pivot] == 1 for pivot, row in reduced)
+    assert all(found_space.add(row) for _, row in reduced)
+    assert not any(found_space.rest(row) for row in rows)
+    pivots = {pivot for pivot, _ in reduced}
+    assert all(pivots & row.keys() == {pivot} for pivot, row in reduced)

@@ -14,7 +14,7 @@ from flow_oracles import circuits_by_brute_force, cycles_with_outside, null_spac
 import affinedp as adp
 from affinedp import flows
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.circuits.rational import exact_circuit
+from affinedp.exact.rational import exact_circuit
 
 pandapower = pytest.importorskip("pandapower", reason="needs the extra [flows]")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pandapower's own files

@@ -244,7 +244,7 @@ def test_unstable_powers_are_exact():
     for t in range(T - 1):
         D[2 * t : 2 * t + 2, 2 * t : 2 * t + 2] = A
         D[2 * t : 2 * t + 2, 2 * t + 2 : 2 * t + 4] = -np.eye(2)
-    exact = [[Fraction(x) for x in row] for row in A.tolist()]
+    exact = [[Fraction(3), Fraction(1)], [Fraction(0), Fraction(1, 3)]]
     rows = [[Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)]]
     for _ in range(T - 1):
         rows += [[sum(a * r[c] for a, r in zip(row, rows[-2:])) for c in (0, 1)] for row in exact]

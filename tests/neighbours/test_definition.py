@@ -117,11 +117,14 @@ def test_free_sets_and_directions():
     assert answer.free_set == ("a", "t")
     assert answer.moved == ("a", "b")
     third = adp.DirectionAdjacency(M, [[1 / 3], [2 / 3], [1]])
-    nearly = third.are_neighbours([0, 0, 0], ["1/6", "1/3", "1/2"])
+    assert third.are_neighbours([0, 0, 0], ["1/6", "1/3", "1/2"]).distance == Fraction(1, 2)
+    computed = adp.DirectionAdjacency(M, [[0.1 + 0.2], [0.7], [1]])
+    nearly = computed.are_neighbours([0, 0, 0], [0.3, 0.7, 1])
     assert not nearly
     assert "rounding" in nearly.reason
-    beyond = adp.DirectionAdjacency(M, [[1 / 3], [0], [1 / 3]])
-    assert "1 + 5.6e-17 times" in beyond.are_neighbours([0, 0, 0], ["1/3", 0, "1/3"]).reason
+    beyond = adp.DirectionAdjacency(M, [[0.1 + 0.2], [0], [0.1 + 0.2]])
+    far = "0.30000000000000005"
+    assert "1 + 1.9e-17 times" in beyond.are_neighbours([0, 0, 0], [far, 0, far]).reason
     given = adp.DirectionAdjacency(M, [[1, 0], [-1, 2], [0, 2]])
     assert given.are_neighbours([0, 0, 0], [0, -1, -1]).direction == 1
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import affinedp as adp
 from affinedp.domains.network import network_of
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.circuits.rational import exact_circuit, null_vector
 from oracles import exact_directions
 
 SIZES = [1e-18, 1e-12, 1e-6, 1.0, 1e6, 1e12, 1e18]
@@ -65,7 +64,7 @@ def test_the_euro_is_not_two_marks():
     adjacency = adp.CircuitAdjacency(adp.AffineManifold(D))
     found = adjacency.sensitivity(np.eye(5), 2)
     assert adjacency.count() == 4
-    assert found.value == pytest.approx(6.6533e13, rel=1e-4)
+    assert found.value == pytest.approx(6.67578e13, rel=1e-5)
     assert "tiny coefficient" in found.warnings[0]
 
 
@@ -100,12 +99,3 @@ def test_nearly_equal_columns_do_not_fold():
     assert adjacency.count() == len(directions)
     power = max(sum(map(abs, v.values())) for v in directions.values())
     assert adjacency.sensitivity(np.eye(5), 1).upper >= power
-
-
-def test_rational_circuits():
-    third = Fraction(1, 3)
-    columns = [{0: Fraction(1)}, {0: Fraction(1), 1: third}, {1: Fraction(2)}]
-    assert exact_circuit(columns) in ([6, -6, 1], [-6, 6, -1])
-    assert exact_circuit(columns[:2]) is None
-    assert exact_circuit([*columns, {}]) is None
-    assert null_vector([{0: 1}], 3) is None

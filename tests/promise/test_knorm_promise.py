@@ -12,7 +12,7 @@ import pytest
 import affinedp as adp
 from affinedp.arrays import dense
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.curves import ComposedCurve, LaplaceCurve
 from affinedp.laws.knorm import KNorm
@@ -323,7 +323,7 @@ def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkey
         with contextlib.suppress(AffineDPError):  # what is refused is not wrong
             mechanism = adp.design_knorm(M, epsilon=1.0, adjacency=adjacency, starts=0, query=query)
             coordinates = Coordinates.of(mechanism.query, mechanism.basis, mechanism.noise)
-            points = [[readable(c) for c in point] for point in dense(mechanism.root).T.tolist()]
+            points = [[meaning(c) for c in point] for point in dense(mechanism.root).T.tolist()]
             worst = max(_polygon_gauge(points, coordinates.exact(move)) for move in moves)
             promised = F(mechanism.guarantee.sensitivity)
             assert worst * F(mechanism.rate) <= promised <= 1

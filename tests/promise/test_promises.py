@@ -122,7 +122,7 @@ def test_integers_are_exact():
     big = 10**12
     M = adp.AffineManifold([[big + 1, big], [big, big - 1]], public_entries="allow")
     assert M.dim == 0
-    with pytest.raises(AffineDPError, match="2\\^53"):
+    with pytest.raises(AffineDPError, match="more digits"):
         adp.AffineManifold(np.array([[2**53 + 1, 1], [2**53, 1]]))
 
 

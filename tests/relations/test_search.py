@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from affinedp.exact.modular import PRIME
 from affinedp.relations.chance import log10_by_size, log10_chance
 from affinedp.relations.exact_table import exact_table
-from affinedp.relations.modular import PRIME, null_space, primes, rational, reduced
 from affinedp.relations.relation import Relation, check, residual
 from affinedp.relations.sparse import short_vectors
 from affinedp.relations.within import search_within
@@ -357,29 +357,6 @@ class TestChance:
 
 
 class TestParts:
-    def test_primes(self):
-        found = list(primes(5))
-        assert found[0] == PRIME
-        assert all(all(p % k for k in range(2, 2000)) for p in found)
-        assert sorted(found, reverse=True) == found
-
-    @given(st.fractions(max_denominator=10_000), st.sampled_from(list(primes(3))))
-    def test_rational_reconstruction(self, value, prime):
-        if max(abs(value.numerator), value.denominator) ** 2 * 2 < prime:
-            residue = value.numerator * pow(value.denominator, -1, prime) % prime
-            assert rational(residue, prime) == value
-
-    @given(st.integers(0, 2**32 - 1))
-    def test_null_space(self, seed):
-        rng = np.random.default_rng(seed)
-        matrix = rng.integers(0, PRIME, (4, 3)) @ rng.integers(0, 2, (3, 7)) % PRIME
-        space = null_space(matrix)
-        exact = [[int(x) for x in row] for row in matrix]
-        for vector in space:
-            for row in exact:
-                assert sum(a * int(b) for a, b in zip(row, vector)) % PRIME == 0
-        assert len(space) == 7 - len(reduced(matrix)[1])
-
     def test_short_vectors_of_a_code(self):
         rng = np.random.default_rng(0)
         short = np.zeros((3, 12), dtype=np.int64)

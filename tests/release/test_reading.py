@@ -29,7 +29,7 @@ def mechanism():
         np.array([LARGE, 0, LARGE], dtype=np.uint64),
         np.array([LARGE, 0, LARGE], dtype=object),
         [Decimal(LARGE), 0, Decimal(LARGE)],
-        [Fraction(1, 3), Fraction(2, 3), 1],
+        [Fraction(1, 4001), Fraction(4000, 4001), 1],
         np.array(["0.1", "0.2", "0.3"], dtype=np.longdouble),
         pd.Series({"a": LARGE, "b": 0, "t": LARGE}),
         pd.DataFrame({"a": [LARGE], "b": [0.5], "t": [LARGE]}),

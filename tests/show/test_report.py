@@ -18,9 +18,8 @@ from affinedp.errors import MissingExtraError
 from affinedp.laws.curves import GaussianCurve
 from affinedp.mechanism import build
 from affinedp.show.baseline import Baseline
-from affinedp.show.levels import groups_of
 from affinedp.show.opening import allowed_guess, best_guess, percent
-from affinedp.show.page import Report, round_up
+from affinedp.show.page import Report, groups_of, round_up
 from affinedp.show.plot import plot, strongest
 from affinedp.show.report import report
 from affinedp.tables import MarginRelease, TableRelease, with_total_rows

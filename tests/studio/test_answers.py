@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pydantic", reason="needs the extra studio")
 
 import affinedp as adp
-from affinedp.cli.designed import design_problem
+from affinedp.cli.problems import design_problem
 from affinedp.errors import AffineDPError
 from affinedp.files.problem import read_problem
 from affinedp.studio import answers, problem, tasks

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
-from affinedp.cli.tables import release_file
+from affinedp.cli.release import release_file
 from affinedp.designs.structured.tree import tree_of
 from affinedp.designs.structured.whole_tables import whole_tables
 from affinedp.errors import AffineDPError
@@ -251,7 +251,7 @@ def test_from_file_to_file(tmp_path, capsys):
     rows.assign(ward="w" + rows["ward"], who=range(80)).to_csv(tmp_path / "p.csv", index=False)
     said = []
     args = [tmp_path / "margins.toml", tmp_path / "p.csv", tmp_path / "out.csv"]
-    release_file(*args, say=said.append)
+    _, said = release_file(*args)
     out = pd.read_csv(tmp_path / "out.csv")
     assert list(out) == ["city", "ward", "sex", "age", "count", "lower", "upper"]
     assert len(out) == 8 * 12

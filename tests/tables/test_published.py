@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 
-from affinedp.cli.tables import release_file
+from affinedp.cli.release import release_file
 from affinedp.domains.frames import fresh_index, fresh_labels
 from affinedp.mechanism import Mechanism
 from affinedp.tables import BrokenTotalsError, TableError, TableRelease
@@ -263,8 +263,7 @@ def released_files(folder, data, kind, more="", privacy=""):
     (folder / "table.toml").write_text(
         TOML.replace("[privacy]\n", f"[privacy]\n{privacy}") + more, encoding="utf-8"
     )
-    said = []
-    release_file(folder / "table.toml", data, folder / f"out.{kind}", say=said.append)
+    release_file(folder / "table.toml", data, folder / f"out.{kind}")
     names = sorted(path.name for path in folder.iterdir())
     return names, [(folder / name).read_bytes() for name in names]
 

@@ -7,7 +7,7 @@ import pytest
 from employment import TOTALS, employment
 
 import affinedp as adp
-from affinedp.cli.tables import release_file
+from affinedp.cli.release import release_file
 from affinedp.errors import AffineDPError
 from affinedp.tables import read_table_release
 
@@ -41,7 +41,7 @@ def folder(tmp_path):
 def released(folder, **options):
     said = []
     files = (folder / "table.toml", folder / "data.csv", folder / "out.csv")
-    answer = release_file(*files, say=said.append, **options)
+    answer, said = release_file(*files, **options)
     return pd.read_csv(folder / "out.csv"), "\n".join(said), answer
 
 
@@ -83,16 +83,14 @@ def test_with_a_ledger(folder):
 def test_the_files_of_each_month_have_names_of_their_own(folder):
     for month in ("january", "february"):
         place = folder / f"{month}.csv"
-        release_file(folder / "table.toml", folder / "data.csv", place, say=lambda _: None)
+        release_file(folder / "table.toml", folder / "data.csv", place)
     written = {path.name for path in folder.iterdir()}
     assert written >= {"january-noise.csv", "february-noise.csv", "february-report.html"}
 
 
 def test_parquet(folder):
     pd.read_csv(folder / "data.csv").to_parquet(folder / "data.parquet")
-    release_file(
-        folder / "table.toml", folder / "data.parquet", folder / "out.parquet", say=lambda _: None
-    )
+    release_file(folder / "table.toml", folder / "data.parquet", folder / "out.parquet")
     out = pd.read_parquet(folder / "out.parquet")
     assert (out["all"] == out["women"] + out["men"]).all()
 
@@ -115,7 +113,7 @@ def test_labels_from_files_match_rows_of_any_type(tmp_path):
         "[privacy]\nmu = 1\nepsilon = 1.0\ndelta = 1e-6\n[output]\nround_to = 1\nnoise = 'n.csv'\n"
     )
     (tmp_path / "d.csv").write_text("year,n\n2019,4\n2020,5\nboth,9\n")
-    release_file(tmp_path / "t.toml", tmp_path / "d.csv", tmp_path / "o.csv", say=lambda _: None)
+    release_file(tmp_path / "t.toml", tmp_path / "d.csv", tmp_path / "o.csv")
     out = pd.read_csv(tmp_path / "o.csv")["n"]
     assert out[2] == out[0] + out[1]
     assert list(pd.read_csv(tmp_path / "o-n.csv").columns)[:2] == ["row", "column"]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, real_array
+from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.lattice import whole_kernel
+from affinedp.exact.numbers import real_array
 from affinedp.laws.base import Law
 from affinedp.laws.curves import laplace_delta
 from affinedp.laws.laplace import Laplace
@@ -347,7 +348,7 @@ def low_bits(mechanism: Mechanism, start: FloatArray, end: FloatArray) -> Attack
     start, end : arrays, shape (n,)
         The two neighbours.
     """
-    from affinedp.equations.elimination import eliminate_dense
+    from affinedp.exact.canonical import eliminate_dense
 
     image = dense(mechanism.query @ mechanism.manifold.kernel)
     canonical = eliminate_dense(np.ascontiguousarray(image.T), 1e-10)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, dense, exact_doubles, real_array
+from affinedp.arrays import FloatArray, dense
 from affinedp.audit.attacks import (
     Attack,
     Release,
@@ -28,6 +28,7 @@ from affinedp.audit.attacks import (
 )
 from affinedp.audit.distinguish import distinguish
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
@@ -235,7 +236,7 @@ def low_bits_attack(
 
 
 def _on_manifold(mechanism: Mechanism, x: ArrayLike, name: str) -> FloatArray:
-    point = exact_doubles(x, name)
+    point = real_array(x, name)
     if not mechanism.manifold.contains(point):
         raise AffineDPError(f"{name} does not obey the equations")
     return point

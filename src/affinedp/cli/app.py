@@ -7,80 +7,59 @@ it is asked for, and what it needs when it runs.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typer import Exit, Option, Typer, echo
 
 from affinedp.cli import exits
-from affinedp.cli.commands import Place, group_of
+from affinedp.cli.commands import group_of
 
+# Modules that commands are written in, each in a function of the command's name.
 COMMANDS = {
-    "discover": Place(
-        "discover",
-        "discover",
-        (
-            "affinedp discover data.csv",
-            "affinedp discover data.csv --given 'women + men = all' --toml",
-        ),
-    ),
-    "verify": Place(
-        "verify",
-        "verify",
-        (
-            "affinedp verify problem.toml",
-            "affinedp verify problem.toml --epsilon 1 --delta 1e-6 && echo kept",
-        ),
-    ),
-    "design": Place(
-        "design",
-        "design",
-        (
-            "affinedp design problem.toml -o mechanism.json --epsilon 1 --delta 1e-6",
-            "affinedp design problem.toml --preview",
-        ),
-    ),
-    "report": Place(
-        "report",
-        "report",
-        (
-            "affinedp report mechanism.json",
-            "affinedp report mechanism.json --html report.html",
-        ),
-    ),
-    "release": Place(
-        "release",
-        "release",
-        (
-            "affinedp release mechanism.json data.csv -o out.csv --ledger budget.db "
-            "--rows different",
-            "affinedp release table.toml data.csv -o out-2026-01.csv --ledger budget.db",
-        ),
-    ),
-    "audit": Place("audit", "audit", ("affinedp audit mechanism.json --runs 20000",)),
-    "reproduce": Place(
-        "reproduce",
-        "reproduce",
-        ("affinedp reproduce examples", "affinedp reproduce all --out paper"),
-    ),
-    "doctor": Place(
-        "doctor",
-        "doctor",
-        ("affinedp doctor", "affinedp doctor --broker localhost:1883 --json"),
-    ),
-    "studio": Place(
-        "studio",
-        "studio",
-        ("affinedp studio", "affinedp studio --port 8642 --no-open"),
-    ),
-    "ledger": Place("ledger", "ledger_app"),
-    "control": Place("control", "control_app"),
-    "consensus": Place("consensus", "consensus_app"),
-    "tables": Place("table_commands", "tables_app"),
+    "discover": "discover",
+    "verify": "problems",
+    "design": "problems",
+    "report": "release",
+    "release": "release",
+    "audit": "audit",
+    "reproduce": "reproduce",
+    "doctor": "doctor",
+    "studio": "studio",
 }
+# Groups of commands, each with what it is for.
+GROUPS = {
+    "ledger": (
+        "Start a privacy budget, look at it, check it, move it to a server.",
+        dict.fromkeys(("create", "show", "history", "check", "export"), "ledger"),
+    ),
+    "control": (
+        "Private cloud control: design output noise, and run the loop over MQTT.",
+        {
+            **dict.fromkeys(("design", "gateway", "cloud", "plant"), "control"),
+            "trial": "trials",
+            "broker": "trials",
+            "sensor": "sensor",
+            "eavesdrop": "trials",
+        },
+    ),
+    "consensus": (
+        "Private average consensus: agents as processes, over MQTT.",
+        {
+            "agent": "consensus",
+            "readout": "consensus",
+            "eavesdrop": "trials",
+            "launch": "trials",
+            "keys": "consensus",
+        },
+    ),
+    "tables": (
+        "Tables: preview accuracy, guess a description.",
+        {"preview": "tables", "guess": "tables"},
+    ),
+}
+_HELP = "Differential privacy for data that obeys known linear equations."
 
-app = typer.Typer(
-    cls=group_of(COMMANDS),
-    help="Differential privacy for data that obeys known linear equations.",
+app = Typer(
+    cls=group_of(COMMANDS, GROUPS),
+    help=_HELP,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -91,18 +70,17 @@ def _version(wanted: bool) -> None:
     if wanted:
         from affinedp import __version__
 
-        typer.echo(f"affinedp {__version__}")
-        raise typer.Exit
+        echo(f"affinedp {__version__}")
+        raise Exit
 
 
-@app.callback()
+@app.callback(help=_HELP)
 def _root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
-    ] = False,
+    version: bool = Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version."
+    ),
 ) -> None:
-    """Differential privacy for data that obeys known linear equations."""
+    pass
 
 
 def main() -> None:

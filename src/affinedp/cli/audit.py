@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
 
-import typer
+from typer import Argument, Option
 
-from affinedp.cli.exits import NOT_KEPT
+from affinedp.cli.commands import Answer
+from affinedp.cli.exits import KEPT, NOT_KEPT
 from affinedp.cli.file_kinds import expect
-from affinedp.cli.options import AsJson, MechanismFile
-from affinedp.cli.output import finite, say, say_json
+from affinedp.cli.output import finite
 
 
 def audit(
-    mechanism: MechanismFile,
-    epsilon: Annotated[float | None, typer.Option(help="ε that is claimed (or its own).")] = None,
-    delta: Annotated[float | None, typer.Option(help="δ at which it is attacked.")] = None,
-    runs: Annotated[int, typer.Option(help="Releases of each of two neighbours.")] = 100_000,
-    confidence: Annotated[float, typer.Option(help="How sure the bound on ε is.")] = 0.999,
-    seed: Annotated[int, typer.Option(help="Which runs choose the threshold.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Workers (-1: all cores).")] = 1,
-    low_bits: Annotated[bool, typer.Option(help="Attack the last bits instead.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Attack real releases of a saved mechanism; exit code 1 if its claim is refuted."""
+    mechanism: Path = Argument(..., help="Mechanism file.", show_default=False),
+    epsilon: float | None = Option(None, help="ε that is claimed (or its own)."),
+    delta: float | None = Option(None, help="δ at which it is attacked."),
+    runs: int = Option(100_000, help="Releases of each of two neighbours."),
+    confidence: float = Option(0.999, help="How sure the bound on ε is."),
+    seed: int = Option(0, help="Which runs choose the threshold."),
+    jobs: int = Option(1, help="Workers (-1: all cores)."),
+    low_bits: bool = Option(False, help="Attack the last bits instead."),
+) -> Answer:
+    """Attack real releases of a saved mechanism; exit code 1 if its claim is refuted.
+
+    Examples
+    --------
+    affinedp audit mechanism.json --runs 20000
+    """
     from affinedp.audit.trial import audit as likelihood_ratio_attack
     from affinedp.audit.trial import low_bits_attack
     from affinedp.mechanism import Mechanism
@@ -40,20 +44,10 @@ def audit(
         seed=seed,
         n_jobs=jobs,
     )
-    if as_json:
-        answer = {
-            "passed": found.passed,
-            "epsilon_lower": found.epsilon_lower,
-            "epsilon_stated": finite(found.epsilon_stated),
-            "delta": found.delta,
-            "confidence": found.confidence,
-            "runs": found.runs,
-            "seed": found.seed,
-            "attack": found.attack,
-            "neighbours": found.neighbours,
-        }
-        say_json(answer)
-    else:
-        say(found)
-    if not found.passed:
-        raise typer.Exit(NOT_KEPT)
+    told = ("epsilon_lower", "delta", "confidence", "runs", "seed", "attack", "neighbours")
+    answer = {
+        "passed": found.passed,
+        "epsilon_stated": finite(found.epsilon_stated),
+        **{name: getattr(found, name) for name in told},
+    }
+    return Answer(answer, found, KEPT if found.passed else NOT_KEPT)

@@ -8,130 +8,94 @@ import os
 import stat
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
+from typer import Option
 
-from affinedp.cli.answers import outcome_as_json
-from affinedp.cli.broker_options import (
-    Address,
-    CaFile,
-    CertFile,
-    KeyFile,
-    PasswordFile,
-    Tls,
-    Username,
-    attended,
-    public_broker,
-)
-from affinedp.cli.eavesdrop import eavesdrop
+from affinedp.cli.brokers import attended
+from affinedp.cli.commands import Answer
 from affinedp.cli.file_kinds import expect
-from affinedp.cli.help import add
-from affinedp.cli.launch import keys as make_keys
-from affinedp.cli.launch import launch
-from affinedp.cli.options import AsJson, SameSecret
-from affinedp.cli.output import say_json
+from affinedp.cli.options import LABEL, LEDGER, NETWORK, SAME_SECRET
+from affinedp.cli.output import dropped, outcome_as_json
 from affinedp.errors import AffineDPError
+from affinedp.files.writing import folder_for_owner
+from affinedp.mqtt.broker import Broker
 from affinedp.progress import Progress
 
 if TYPE_CHECKING:
     from affinedp.consensus.agents.agent import Agent
     from affinedp.consensus.agents.noise import AgentNoise
-    from affinedp.mqtt.process import Outcome
+    from affinedp.consensus.network_file import NetworkFile
 
 logger = logging.getLogger(__name__)
 
-consensus_app = typer.Typer(
-    help="Private average consensus: agents as processes, over MQTT.",
-    no_args_is_help=True,
-)
-
-State = Annotated[Path, typer.Option(help="State of this agent; secret, kept.")]
+_STATE = Option(..., help="State of this agent; secret, kept.")
 
 
 def agent(
-    name: Annotated[str, typer.Option("--id", help="Name of this agent.")],
-    state: State,
-    network: Annotated[
-        Path | None,
-        typer.Option(help="Network file: neighbours, weights, noise and rounds of this agent."),
-    ] = None,
-    neighbours: Annotated[
-        str | None, typer.Option(help="Names, as in 1,5 (with --weight), or 1:0.25,5:0.5.")
-    ] = None,
-    value_file: Annotated[
-        Path | None, typer.Option(help="One number, secret; needed until the state exists.")
-    ] = None,
-    weight: Annotated[float | None, typer.Option(help="Weight of links without one.")] = None,
-    law: Annotated[
-        Literal["gaussian", "laplace"] | None, typer.Option(help="Gaussian by default.")
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="ε to keep.")] = None,
-    delta: Annotated[float | None, typer.Option(help="δ to keep, for Gaussian noise.")] = None,
-    mu: Annotated[
-        float | None, typer.Option(help="The promise is about values so far apart (default 1).")
-    ] = None,
-    sigma: Annotated[float | None, typer.Option(help="Scale of the noise, instead of ε.")] = None,
-    bound: Annotated[float | None, typer.Option(help="Public bound on the size of values.")] = None,
-    ledger: Annotated[
-        str | None,
-        typer.Option(help="Budget that pays for the draw: a file, or postgresql://…#name."),
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
-    same_secret: SameSecret = False,
-    redraw: Annotated[
-        bool, typer.Option("--redraw", help="Draw again if the state is lost; needs a ledger.")
-    ] = False,
-    rerun: Annotated[
-        bool,
-        typer.Option("--rerun", help="Begin again from round 0 with the same draw; free."),
-    ] = False,
-    run: Annotated[
-        int | None, typer.Option(help="Which run: go on with it, or begin it; free.", min=1)
-    ] = None,
-    keys: Annotated[
-        Path | None, typer.Option(help="Keys of the links: drop what they do not seal.")
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="Rounds to go (default: no end).", min=0)
-    ] = None,
-    broker: Address = "localhost:1883",
-    topic: Annotated[
-        str, typer.Option(help="Where the agents of this run meet, as a prefix of topics.")
-    ] = "consensus",
-    username: Username = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    ca_file: CaFile = None,
-    cert_file: CertFile = None,
-    key_file: KeyFile = None,
-    resend: Annotated[float, typer.Option(help="Seconds to wait for others.", min=0.01)] = 1.0,
-    linger: Annotated[
-        float, typer.Option(help="Seconds to stay for others after the last round.", min=0.0)
-    ] = 60.0,
-    as_json: AsJson = False,
-) -> None:
+    public: Broker,
+    name: str = Option(..., "--id", help="Name of this agent."),
+    state: Path = _STATE,
+    network: Path | None = Option(
+        None, help="Network file: neighbours, weights, noise and rounds of this agent."
+    ),
+    neighbours: str | None = Option(
+        None, help="Names, as in 1,5 (with --weight), or 1:0.25,5:0.5."
+    ),
+    value_file: Path | None = Option(
+        None, help="One number, secret; needed until the state exists."
+    ),
+    weight: float | None = Option(None, help="Weight of links without one."),
+    law: Literal["gaussian", "laplace"] | None = Option(None, help="Gaussian by default."),
+    epsilon: float | None = Option(None, help="ε to keep."),
+    delta: float | None = Option(None, help="δ to keep, for Gaussian noise."),
+    mu: float | None = Option(None, help="The promise is about values so far apart (default 1)."),
+    sigma: float | None = Option(None, help="Scale of the noise, instead of ε."),
+    bound: float | None = Option(None, help="Public bound on the size of values."),
+    ledger: str | None = LEDGER,
+    label: str | None = LABEL,
+    same_secret: bool = SAME_SECRET,
+    redraw: bool = Option(
+        False, "--redraw", help="Draw again if the state is lost; needs a ledger."
+    ),
+    rerun: bool = Option(
+        False, "--rerun", help="Begin again from round 0 with the same draw; free."
+    ),
+    run: int | None = Option(None, help="Which run: go on with it, or begin it; free.", min=1),
+    keys: Path | None = Option(None, help="Keys of the links: drop what they do not seal."),
+    rounds: int | None = Option(None, help="Rounds to go (default: no end).", min=0),
+    topic: str = Option(
+        "consensus", help="Where the agents of this run meet, as a prefix of topics."
+    ),
+    resend: float = Option(1.0, help="Seconds to wait for others.", min=0.01),
+    linger: float = Option(60.0, help="Seconds to stay for others after the last round.", min=0.0),
+) -> Answer:
     """Run one agent: publish its value with noise, once, and average with its neighbours.
 
     The noise is drawn when the state is made; after a crash or a restart the agent goes on where
     it was.  What is published after the first message follows from published messages.
+
+    Examples
+    --------
+    affinedp consensus agent --id 3 --state 3.db --value-file 3.txt --network ring.toml
+        --broker localhost:1883 --ledger budget.db
+    affinedp consensus agent --id 3 --state 3.db --value-file 3.txt --neighbours 2:0.25,4:0.25
+        --epsilon 1 --delta 0.01 --rounds 100
     """
     from affinedp.budget.ledger import Ledger
     from affinedp.consensus.agents.agent import Agent
     from affinedp.consensus.agents.keys import Keys
     from affinedp.consensus.agents.noise import AgentNoise
-    from affinedp.consensus.network_file import read_network
     from affinedp.mqtt.agent_process import Meeting, run_agent
     from affinedp.mqtt.connection import Connection
 
-    public = public_broker(broker, username, password_file, tls, ca_file, cert_file, key_file)
     meeting = Meeting(public, topic)
     noise = AgentNoise(law, epsilon, delta, mu, sigma, bound)
     if network is not None:
         if neighbours is not None or weight is not None or set(noise.given()) - {"bound"}:
             raise AffineDPError("neighbours, weights and noise stand in the network file")
-        expect(network, "network")
-        found = read_network(network)
+        found = read_network_of(network)
         links = found.consensus.links_of(name)
         noise = found.consensus.noise_of(name, bound)
         rounds = found.rounds if rounds is None else rounds
@@ -182,22 +146,28 @@ def agent(
             on_round=lambda t: bar.update(t / (rounds or math.inf), f"round {t}"),
             keys=sealing,
         )
-        if as_json:
-            say_json({"agent": opened.name, "message": opened.y, **outcome_as_json(outcome)})
-        else:
-            _say(opened, outcome, rounds)
+        ending = "all rounds" if outcome.finished else "stopped"
+        goal = "" if rounds is None else f" of {rounds}"
+        return Answer(
+            {"agent": opened.name, "message": opened.y, **outcome_as_json(outcome)},
+            f"agent {opened.name}: {ending}, {outcome.steps}{goal}; message {opened.y!r}; "
+            f"dropped: {dropped(outcome)}",
+        )
 
 
 def readout(
-    state: State,
-    agents: Annotated[
-        int | None, typer.Option(help="How many agents there are, for the corrected estimate.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    state: Path = _STATE,
+    agents: int | None = Option(
+        None, help="How many agents there are, for the corrected estimate."
+    ),
+) -> Answer:
     """Show the owner of an agent its estimates of the average.
 
     Keep them: next to the messages, the state and the corrected estimate reveal the value.
+
+    Examples
+    --------
+    affinedp consensus readout --state 3.db --agents 6
     """
     from affinedp.consensus.agents.agent import read_state
 
@@ -210,28 +180,50 @@ def readout(
         found = {"message": opened.readout("message"), "state": opened.readout("state")}
         if agents is not None:
             found["corrected"] = opened.readout("corrected", agents)
-        if as_json:
-            say_json({"agent": opened.name, "round": opened.round, **found})
-            return
-        typer.echo(f"agent      {opened.name}, round {opened.round}")
+        lines = [f"agent      {opened.name}, round {opened.round}"]
         for name, value in found.items():
-            public = "  (public)" if name == "message" else ""
-            typer.echo(f"{name:<10} {value!r}{public}")
+            lines.append(f"{name:<10} {value!r}{'  (public)' if name == 'message' else ''}")
+        answer = {"agent": opened.name, "round": opened.round, **found}
+        return Answer(answer, "\n".join(lines))
+
+
+def keys(
+    network: Path = NETWORK,
+    folder: Path = Option(..., help="Where to write NAME.keys for each agent."),
+) -> Answer:
+    """Make a key for each link of a network; give each agent its file, and no other.
+
+    With ``--keys`` agents drop every message that a neighbour did not seal.
+
+    Examples
+    --------
+    affinedp consensus keys ring.toml --folder keys
+    """
+    from affinedp.consensus.agents.keys import write_keys
+
+    found = read_network_of(network)
+    home = folder_for_owner(folder)
+    files = [str(home / f"{name}.keys") for name in write_keys(home, links_of(found))]
+    return Answer(files, "\n".join(files))
+
+
+def read_network_of(path: Path) -> NetworkFile:
+    """Return what a network file says, unless it is a file of another kind."""
+    from affinedp.consensus.network_file import read_network
+
+    expect(path, "network")
+    return read_network(path)
+
+
+def links_of(found: NetworkFile) -> list[tuple[str, str]]:
+    """Return the links of a network, each once."""
+    names = found.consensus.process_names
+    rows, columns, _ = found.consensus.network.links()
+    return [(names[i], names[j]) for i, j in zip(rows, columns) if i < j]
 
 
 def read_neighbours(text: str, weight: float | None = None) -> dict[str, float]:
-    """Read the neighbours of an agent and the weights of its links.
-
-    Parameters
-    ----------
-    text : str
-        Names with or without weights, such as ``1:0.25,5``.
-    weight : float, optional
-        For names without one.
-
-    Returns
-    -------
-    dict of str to float
+    """Return the neighbours of an agent with the weights of its links.
 
     Examples
     --------
@@ -255,17 +247,7 @@ def read_neighbours(text: str, weight: float | None = None) -> dict[str, float]:
 
 
 def read_value(file: Path) -> float:
-    """Read a secret number; it is not shown, whatever is wrong with it.
-
-    Parameters
-    ----------
-    file : Path
-        A text file with one number and nothing else.
-
-    Returns
-    -------
-    float
-    """
+    """Return the secret number in a file; it is not shown, whatever is wrong with it."""
     try:
         content = file.read_text(encoding="utf-8").strip()
         shared = os.name == "posix" and file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
@@ -290,26 +272,3 @@ def _promise(opened: Agent, noise: AgentNoise) -> str:
     kept = guarantee.asked or f"ε = {guarantee.epsilon(delta):.6g} at δ = {delta:g}"
     apart = f"{noise.record()['mu']:g}"
     return f"its messages keep {kept} for values up to {apart} apart, however long it runs"
-
-
-def _say(opened: Agent, outcome: Outcome, rounds: int | None) -> None:
-    ending = "all rounds" if outcome.finished else "stopped"
-    goal = "" if rounds is None else f" of {rounds}"
-    dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.dropped.items()))
-    typer.echo(
-        f"agent {opened.name}: {ending}, {outcome.steps}{goal}; message {opened.y!r}; "
-        f"dropped: {dropped or 'nothing'}"
-    )
-
-
-_AGENT = "affinedp consensus agent --id 3 --state 3.db --value-file 3.txt"
-add(
-    consensus_app,
-    agent,
-    f"{_AGENT} --network ring.toml --broker localhost:1883 --ledger budget.db",
-    f"{_AGENT} --neighbours 2:0.25,4:0.25 --epsilon 1 --delta 0.01 --rounds 100",
-)
-add(consensus_app, readout, "affinedp consensus readout --state 3.db --agents 6")
-add(consensus_app, eavesdrop, "affinedp consensus eavesdrop --log seen.jsonl")
-add(consensus_app, launch, "affinedp consensus launch ring.toml --rounds 50")
-add(consensus_app, make_keys, "affinedp consensus keys ring.toml --folder keys", name="keys")

@@ -1,81 +1,392 @@
-"""``affinedp control …``: design the noise of a loop, and run the loop over MQTT."""
+"""``affinedp control …``: design the noise of a loop, and run its processes over MQTT."""
 
 from __future__ import annotations
 
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
+from typer import Option
 
-from affinedp.cli.control_design import design_loop
-from affinedp.cli.control_loop import Loop, cloud, gateway, plant
-from affinedp.cli.control_trial import broker, trial
-from affinedp.cli.eavesdrop import eavesdrop
+from affinedp.cli.brokers import attended, own_side_broker
+from affinedp.cli.commands import Answer
+from affinedp.cli.exits import KEPT, LOOP_ENDED
 from affinedp.cli.file_kinds import expect
-from affinedp.cli.help import add
-from affinedp.cli.options import AsJson
-from affinedp.cli.output import say, say_json
-from affinedp.cli.sensor import sensor
+from affinedp.cli.options import FRESH_NOISE, LABEL, LEDGER, LOOP, SAME_SECRET
+from affinedp.cli.output import dropped, outcome_as_json, promise_as_json
+from affinedp.errors import AffineDPError
+from affinedp.mqtt.broker import Broker
+from affinedp.progress import Progress
+
+if TYPE_CHECKING:
+    from affinedp.control.gateway.gateway import Gateway
+    from affinedp.control.loop.loop_file import LoopFile
+    from affinedp.mqtt.process import Outcome
+
+logger = logging.getLogger(__name__)
 
 # Over longer horizons the report leaves out what the loop pays.
 MOST_TRACKED = 20_000
+LAWS = ("auto", "gaussian", "laplace", "knorm")
 
-control_app = typer.Typer(
-    help="Private cloud control: design output noise, and run the loop over MQTT.",
-    no_args_is_help=True,
-)
+_LINGER = Option(10.0, help="Seconds to stay after the last step.", min=0.0)
+_WAIT = Option(60.0, "--wait", help="Seconds to wait for brokers at the start.", min=0.0)
+_OWN_BROKER = "Broker on the plant's side, for the measurements."
+_FOR_IT = "For that broker."
 
 
 def design(
-    loop: Loop,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Mechanism file to write.")],
-    epsilon: Annotated[float | None, typer.Option(help="ε to keep.")] = None,
-    delta: Annotated[float | None, typer.Option(help="δ to keep.")] = None,
-    law: Annotated[
-        str, typer.Option(help="gaussian, laplace, knorm, or auto: the least cost (default).")
-    ] = "auto",
-    as_json: AsJson = False,
-) -> None:
+    loop: Path = LOOP,
+    output: Path = Option(..., "--output", "-o", help="Mechanism file to write."),
+    epsilon: float | None = Option(None, help="ε to keep."),
+    delta: float | None = Option(None, help="δ to keep."),
+    law: str = Option("auto", help="gaussian, laplace, knorm, or auto: the least cost (default)."),
+) -> Answer:
     """Design the least noise that hides the trajectory of LOOP, or its private inputs, and save it.
 
     ε and δ come from its privacy table, or from the options.  The report says what the loop pays.
     Without a law the one that costs the loop least is taken; noise that is fresh at every step
     (neighbours "forward" and "input") is Gaussian.
-    """
-    from affinedp.cli.answers import promise_as_json
-    from affinedp.control.loop.loop_file import read_loop
 
-    expect(loop, "loop")
-    read = read_loop(loop)
+    Examples
+    --------
+    affinedp control design loop.toml -o noise.json --epsilon 1 --delta 0.01
+    """
+    read = read_loop_of(loop)
     mechanism = design_loop(read, epsilon, delta, law)
     mechanism.save(output)
     tracked = read.steered and read.horizon <= MOST_TRACKED
     report = read.loop.report(mechanism, read.horizon) if tracked else mechanism.report()
-    if as_json:
-        costs = [{"what": label, "text": text} for label, text in report.totals]
-        say_json({**promise_as_json(mechanism.guarantee), "costs": costs})
+    costs = [{"what": label, "text": text} for label, text in report.totals]
+    return Answer({**promise_as_json(mechanism.guarantee), "costs": costs}, report)
+
+
+def read_loop_of(path: Path) -> LoopFile:
+    """Return what a loop file says, unless it is a file of another kind."""
+    from affinedp.control.loop.loop_file import read_loop
+
+    expect(path, "loop")
+    return read_loop(path)
+
+
+def design_loop(
+    read: LoopFile, epsilon: float | None = None, delta: float | None = None, law: str = "auto"
+) -> Any:
+    """Design the noise that a loop file asks for, or what options ask for instead."""
+    from affinedp.cli.problems import kept
+    from affinedp.control.loop.loop_file import UNSAID
+    from affinedp.control.stationary.design import design_input_noise
+    from affinedp.control.stationary.output_noise import design_output_noise
+    from affinedp.promise.guarantee import keeping
+
+    if read.neighbours is None:
+        raise AffineDPError(UNSAID)
+    fresh = read.neighbours in ("input", "forward")
+    if law not in LAWS:
+        raise AffineDPError(f"law must be one of {', '.join(LAWS)}, not {law!r}")
+    if fresh and law not in ("auto", "gaussian"):
+        raise AffineDPError(f"noise for neighbours = {read.neighbours!r} is Gaussian, not {law}")
+    epsilon, delta = kept(epsilon, delta, read, gaussian=fresh or law == "gaussian")
+    shared: dict[str, Any] = {
+        "mu": read.mu,
+        "cost": read.loop if read.cost == "tracking" else None,
+    }
+    if read.neighbours == "input":
+        # a stable plant does without the horizon
+        shared |= {"window": read.window, "horizon": read.horizon}
+        return design_input_noise(read.private, epsilon, delta, **shared)
+
+    def designed(chosen: str) -> Any:
+        least = delta if chosen in ("auto", "gaussian") else 0.0
+        words: dict[str, Any] = {"neighbours": read.neighbours, "law": chosen, **shared}
+        return design_output_noise(read.dynamics, read.horizon, epsilon, least, **words)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = designed("gaussian" if fresh else law)
+    if law == "auto" and found.law == "laplace":
+        # a gateway cannot send Laplace noise; K-norm noise is as pure, and costs nearly the same
+        found = designed("knorm")
     else:
-        say(report)
+        for warning in said:
+            warnings.warn(warning.message, stacklevel=2)
+    # pure noise keeps more; the report still begins with what was asked for
+    return keeping(found, epsilon, delta)
 
 
-_GATEWAY = "affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1"
-add(control_app, design, "affinedp control design loop.toml -o noise.json --epsilon 1 --delta 0.01")
-add(
-    control_app,
-    gateway,
-    f"{_GATEWAY} --ledger budget.db --broker broker.example:8883 --tls --in-broker localhost:1883",
-    f"{_GATEWAY} --limits limits.toml",
-)
-add(control_app, cloud, "affinedp control cloud loop.toml --broker localhost:1883")
-add(
-    control_app, plant, "affinedp control plant loop.toml --broker localhost:1883 --log plant.jsonl"
-)
-add(
-    control_app,
-    trial,
-    "affinedp control trial loop.toml",
-    "affinedp control trial loop.toml --broker localhost:1883 --period 0.1",
-)
-add(control_app, broker, "affinedp control broker --port 1883")
-add(control_app, sensor, "affinedp control sensor recording.csv")
-add(control_app, eavesdrop, "affinedp control eavesdrop --log seen.jsonl --topics 'cloud/#'")
+def gateway(
+    public: Broker,
+    mechanism: Path = Option(..., help="Mechanism file."),
+    state: Path = Option(..., help="State of this trajectory; secret, kept."),
+    resolution: str = Option(
+        ...,
+        help="Step of the sensors: a number, one per output with commas, "
+        "dither:BITS:STEP, or exact (simulation only).",
+    ),
+    limits: Path | None = Option(
+        None, help="File with the sensors' range and public limits that keep it (TOML)."
+    ),
+    measurement_error: float | None = Option(
+        None, help="How far measurements may be off the equations otherwise."
+    ),
+    analog_noise: float | None = Option(
+        None, help="Least noise before the converters; a promise of yours."
+    ),
+    fresh_noise: str | None = FRESH_NOISE,
+    horizon: int | None = Option(
+        None, help="How many steps this run has at most, if fewer.", min=1
+    ),
+    ledger: str | None = LEDGER,
+    label: str | None = LABEL,
+    same_secret: bool = SAME_SECRET,
+    new_run: Literal["stop", "draw"] = Option(
+        "stop", help="When the plant is started anew: stop it, or draw and charge again."
+    ),
+    redraw: bool = Option(False, "--redraw", help="Draw again for a lost state; needs a ledger."),
+    moved: bool = Option(False, "--moved", help="The state was moved here; no copy is in use."),
+    claim: bool = Option(
+        True, "--claim/--no-claim", help="Claim the topic, against a second gateway."
+    ),
+    take_over: bool = Option(
+        False, "--take-over", help="The gateway that claims the topic is gone."
+    ),
+    source: str = Option("plant/y", "--in", help="Topic of the measurements."),
+    target: str = Option("cloud/y", "--out", help="Topic to publish on."),
+    in_broker: str | None = Option(None, help=_OWN_BROKER),
+    in_username: str | None = Option(None, help=_FOR_IT),
+    in_password_file: Path | None = Option(None, help=_FOR_IT),
+    in_plain: bool = Option(False, "--in-plain", help="No TLS to that broker."),
+    linger: float = _LINGER,
+    wait: float = _WAIT,
+) -> Answer:
+    """Publish the plant's measurements with the noise of a saved mechanism.
+
+    The noise is drawn once, when the state is made; after a crash or a restart the gateway goes
+    on where it was, and repeats what it said.  A plant that is started anew is a new run, which
+    needs a new draw.
+
+    Examples
+    --------
+    affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1 --ledger
+        budget.db --broker broker.example:8883 --tls --in-broker localhost:1883
+    affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1 --limits
+        limits.toml
+    """
+    from affinedp.cli.sensor import read_limits, read_resolution, read_scales
+    from affinedp.mqtt.gateway_process import run_gateway
+    from affinedp.mqtt.process import Place
+
+    inside = own_side_broker(public, in_broker, in_username, in_password_file, in_plain)
+    loaded = load_noise(mechanism)
+    words = {
+        "resolution": read_resolution(resolution),
+        "measurement_error": measurement_error,
+        "analog_noise": analog_noise,
+        "fresh_noise": read_scales(fresh_noise),
+        "horizon": horizon,
+        "redraw": redraw,
+        "moved": moved,
+        **read_limits(limits),
+    }
+    if new_run == "draw" and ledger is None:
+        raise AffineDPError("--new-run draw needs a --ledger, which is charged for every run")
+    with ExitStack() as stack:
+        stop = stack.enter_context(attended())
+        _warn_of_one_broker(public.address, inside.address, source)
+        if not state.exists():
+            _reach((public, inside), wait, stop)  # nothing is drawn and charged in vain
+            if ledger is None:
+                logger.warning("gateway: no ledger was given: nothing keeps count of this draw")
+        opener = stack.enter_context(_states(loaded, state, ledger, label, same_secret, words))
+        opened = opener(None)
+        outcome = run_gateway(
+            opened,
+            Place(inside, source),
+            Place(public, target),
+            stop,
+            linger=linger,
+            on_step=stack.enter_context(_progress("gateway", opened.horizon)),
+            renew=opener if new_run == "draw" else None,
+            claim=claim,
+            take_over=take_over,
+            patience=wait,
+        )
+    return _ended("gateway", outcome, loaded.horizon if horizon is None else horizon)
+
+
+def load_noise(path: Path) -> Any:
+    """Read the noise of a loop: one draw, or stationary noise."""
+    from affinedp.cli.release import load_any
+
+    expect(path, "noise of a loop")
+    return load_any(path)
+
+
+@contextmanager
+def _states(
+    mechanism: Any,
+    state: Path,
+    ledger: str | None,
+    label: str | None,
+    same_secret: bool,
+    words: dict[str, Any],
+) -> Iterator[Callable[[str | None], Gateway]]:
+    """Open the gateway of a run: the first in ``state``, each other beside it under its name."""
+    from affinedp.budget.ledger import Ledger
+    from affinedp.control.gateway.gateway import Gateway
+
+    with ExitStack() as stack:
+
+        def opener(run: str | None) -> Gateway:
+            path = state if run is None else state.with_name(f"{state.name}.{run}")
+            named = label if run is None or label is None else f"{label} {run}"
+            with ExitStack() as now:  # a ledger belongs to the thread that opened it
+                budget = None
+                if ledger is not None:
+                    found = Ledger(ledger, create=False, same_secret=same_secret)
+                    budget = now.enter_context(found)
+                return stack.enter_context(
+                    Gateway(mechanism, state=path, ledger=budget, label=named, **words)
+                )
+
+        yield opener
+
+
+def _reach(places: tuple[Broker, ...], wait: float, stop: Any) -> None:
+    from affinedp.mqtt.connection import Connection
+
+    for place in places:
+        with Connection(place, patience=wait, stop=stop):
+            pass
+
+
+def _warn_of_one_broker(public: str, inside: str, source: str) -> None:
+    if inside == public:
+        logger.warning(
+            "gateway: measurements and noisy measurements share the broker at %s: who may "
+            "read %s there sees the measurements themselves.  Use --in-broker, or let the "
+            "broker's access control keep everyone else away from it",
+            public,
+            source,
+        )
+
+
+def cloud(
+    public: Broker,
+    loop: Path = LOOP,
+    source: str = Option("cloud/y", "--in", help="Topic of the noisy measurements."),
+    target: str = Option("cloud/u", "--out", help="Topic of the inputs."),
+    missing: Literal["predict", "hold", "stop"] = Option(
+        "predict", help="A step without a measurement: predict it, hold the input, or stop."
+    ),
+    state: Path | None = Option(None, help="Keep the observer here, to go on after a restart."),
+    linger: float = _LINGER,
+    wait: float = _WAIT,
+) -> Answer:
+    """Answer noisy measurements with the inputs of the observer and feedback in LOOP.
+
+    Where the plant starts (x0) is not used; give the cloud a copy of the file without it.
+
+    Examples
+    --------
+    affinedp control cloud loop.toml --broker localhost:1883
+    """
+    from affinedp.mqtt.cloud_process import run_cloud
+    from affinedp.mqtt.process import Place
+
+    read = read_loop_of(loop)
+    with attended() as stop, _progress("cloud", read.horizon) as on_step:
+        outcome = run_cloud(
+            read.loop,
+            read.horizon,
+            Place(public, source),
+            Place(public, target),
+            stop,
+            missing=missing,
+            state=state,
+            linger=linger,
+            on_step=on_step,
+            patience=wait,
+        )
+    return _ended("cloud", outcome, read.horizon)
+
+
+def plant(
+    public: Broker,
+    loop: Path = LOOP,
+    source: str = Option("cloud/u", "--in", help="Topic of the inputs."),
+    target: str = Option("plant/y", "--out", help="Topic of the measurements."),
+    out_broker: str | None = Option(None, help=_OWN_BROKER),
+    out_username: str | None = Option(None, help=_FOR_IT),
+    out_password_file: Path | None = Option(None, help=_FOR_IT),
+    out_plain: bool = Option(False, "--out-plain", help="No TLS to that broker."),
+    log: Path | None = Option(None, help="Write x, y and u of each step here."),
+    period: float = Option(0.0, help="Seconds per step, at least.", min=0.0),
+    resend: float = Option(1.0, help="Seconds without an answer before y is sent again.", min=0.01),
+    patience: float = Option(60.0, help="Seconds without an answer before it gives up.", min=0.01),
+    silence: Literal["stop", "hold"] = Option(
+        "stop", help="Without an answer: end, or hold the input before and go on."
+    ),
+    run: str | None = Option(None, help="Name of this run, which no other has; random otherwise."),
+    wait: float = _WAIT,
+) -> Answer:
+    """Simulate the plant of LOOP: send y(t), wait for u(t), and so on to the horizon.
+
+    Examples
+    --------
+    affinedp control plant loop.toml --broker localhost:1883 --log plant.jsonl
+    """
+    from affinedp.mqtt.plant_process import run_plant
+    from affinedp.mqtt.process import Place
+
+    inside = own_side_broker(public, out_broker, out_username, out_password_file, out_plain)
+    read = read_loop_of(loop)
+    check_start(read, loop)
+    with attended() as stop, _progress("plant", read.horizon) as on_step:
+        outcome = run_plant(
+            read.loop,
+            read.horizon,
+            Place(public, source),
+            Place(inside, target),
+            stop,
+            log=log,
+            period=period,
+            resend=resend,
+            patience=patience,
+            silence=silence,
+            run=run,
+            on_step=on_step,
+            wait=wait,
+        )
+    return _ended("plant", outcome, read.horizon)
+
+
+def check_start(read: LoopFile, path: Path) -> None:
+    """Refuse a loop file without a start, which only a plant needs."""
+    if not read.has_start:
+        raise AffineDPError(f"{path}: [plant] x0 is missing: where does the plant start?")
+
+
+@contextmanager
+def _progress(who: str, horizon: int) -> Iterator[Any]:
+    with Progress(who) as bar:
+        yield lambda step: bar.update((step + 1) / horizon, f"step {step}")
+
+
+def _ended(who: str, outcome: Outcome, horizon: int) -> Answer:
+    """What came of it; a run that ended before its time has an exit code of its own."""
+    from affinedp.control.trajectory.dynamics import step_of
+
+    ending = "all steps" if outcome.finished else "ended" if outcome.reason else "stopped"
+    steps = step_of(outcome.steps, horizon)
+    if outcome.reason:
+        typer.echo(f"{who}: {outcome.reason}", err=True)
+    return Answer(
+        outcome_as_json(outcome) | {"horizon": horizon},
+        f"{who}: {ending}, {steps}; dropped: {dropped(outcome)}",
+        LOOP_ENDED if outcome.reason else KEPT,
+    )

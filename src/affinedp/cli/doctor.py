@@ -9,28 +9,19 @@ import platform
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
+from typer import Option
 
 from affinedp import __version__
-from affinedp.cli.exits import NOT_KEPT
-from affinedp.cli.options import AsJson
-from affinedp.cli.output import say_json, say_table
+from affinedp.cli.commands import Answer
+from affinedp.cli.exits import KEPT, NOT_KEPT
+from affinedp.cli.output import say_table
 from affinedp.errors import AffineDPError, install_command
 
 Status = Literal["fine", "missing", "problem"]
 
-CORE = (
-    "numpy",
-    "scipy",
-    "numba",
-    "typer",
-    "rich",
-    "joblib",
-    "lazy-loader",
-    "threadpoolctl",
-)
+CORE = ("numpy", "scipy", "numba", "typer", "rich", "joblib", "lazy-loader", "threadpoolctl")
 EXTRAS = {
     "control": ("control",),
     "network": ("networkx", "paho-mqtt"),
@@ -71,20 +62,22 @@ class Finding:
 
 
 def doctor(
-    broker: Annotated[
-        list[str] | None, typer.Option(help="A broker to try, host:port; may be repeated.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say which extras, brokers and parallel backends are there (exit code 1: something amiss)."""
+    broker: list[str] | None = Option(None, help="A broker to try, host:port; may be repeated."),
+) -> Answer:
+    """Say which extras, brokers and parallel backends are there (exit code 1: something amiss).
+
+    Examples
+    --------
+    affinedp doctor
+    affinedp doctor --broker localhost:1883 --json
+    """
     findings = diagnose(broker or ())
-    if as_json:
-        say_json([asdict(finding) for finding in findings])
-    else:
-        rows = ((found.area, found.what, found.status, found.detail) for found in findings)
-        say_table(("area", "what", "status", "detail"), rows)
-    if not healthy(findings):
-        raise typer.Exit(NOT_KEPT)
+    rows = [asdict(finding) for finding in findings]
+    return Answer(
+        rows,
+        lambda: say_table(("area", "what", "status", "detail"), [row.values() for row in rows]),
+        KEPT if healthy(findings) else NOT_KEPT,
+    )
 
 
 def diagnose(brokers: Sequence[str] = ()) -> tuple[Finding, ...]:
@@ -141,6 +134,11 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _found(area: str, what: str, detail: str | None, advice: str) -> Finding:
+    """What is there, or what to do to have it; it is optional."""
+    return Finding(area, what, "fine" if detail else "missing", detail or advice)
+
+
 def _core() -> Iterable[Finding]:
     python = f"{platform.python_version()} ({platform.python_implementation()})"
     yield Finding("core", "affinedp", "fine", f"{__version__} on Python {python}")
@@ -160,10 +158,8 @@ def _circuit_cache() -> Finding:
         place = compiled.column_side.fast._cache.cache_path  # type: ignore[attr-defined]
     except Exception as error:  # numba and LLVM fail in many ways
         return Finding("core", "circuit search", "problem", f"numba does not load: {error}")
-    if place is None:
-        advice = "each process compiles anew, for some seconds: set NUMBA_CACHE_DIR"
-        return Finding("core", "compiled cache", "missing", advice)
-    return Finding("core", "compiled cache", "fine", str(place))
+    advice = "each process compiles anew, for some seconds: set NUMBA_CACHE_DIR"
+    return _found("core", "compiled cache", place and str(place), advice)
 
 
 def _trial_release() -> Finding:
@@ -184,12 +180,9 @@ def _extras() -> Iterable[Finding]:
     for extra, packages in EXTRAS.items():
         versions = {package: _version(package) for package in packages}
         missing = [package for package, version in versions.items() if version is None]
-        if missing:
-            some = f"{', '.join(missing)}: " if len(missing) < len(packages) else ""
-            yield Finding("extras", extra, "missing", f"{some}{install_command(extra)}")
-        else:
-            there = ", ".join(f"{package} {version}" for package, version in versions.items())
-            yield Finding("extras", extra, "fine", there)
+        there = ", ".join(f"{package} {version}" for package, version in versions.items())
+        some = f"{', '.join(missing)}: " if len(missing) < len(packages) else ""
+        yield _found("extras", extra, None if missing else there, some + install_command(extra))
 
 
 def _parallel() -> Iterable[Finding]:
@@ -200,8 +193,8 @@ def _parallel() -> Iterable[Finding]:
         yield Finding("parallel", "loky", "fine", f"joblib {joblib}, {cpu_count()} cores")
     for backend, package in BACKENDS.items():
         version = _version(package)
-        detail = f"{package} {version}" if version else f"pip install {package}"
-        yield Finding("parallel", backend, "fine" if version else "missing", detail)
+        there = f"{package} {version}" if version else None
+        yield _found("parallel", backend, there, f"pip install {package}")
 
 
 def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
@@ -209,11 +202,10 @@ def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
 
     embedded = has_embedded() and _version("paho-mqtt") is not None
     advice = f"for trials on this machine: {install_command('broker,network')}"
-    detail = f"amqtt {_version('amqtt')}, for trials on this machine" if embedded else advice
-    yield Finding("brokers", "embedded", "fine" if embedded else "missing", detail)
-    program = find_mosquitto()
+    there = f"amqtt {_version('amqtt')}, for trials on this machine" if embedded else None
+    yield _found("brokers", "embedded", there, advice)
     advice = "only to run a broker for use (Debian: apt install mosquitto)"
-    yield Finding("brokers", "mosquitto", "fine" if program else "missing", program or advice)
+    yield _found("brokers", "mosquitto", find_mosquitto(), advice)
     for address in addresses:
         yield _reach(address)
 

@@ -27,13 +27,7 @@ SHOW_TRACEBACK = "AFFINEDP_TRACEBACK"
 
 
 def run(commands: Callable[[], object]) -> NoReturn:
-    """Run a command line to its exit code; whatever goes wrong is said in one line.
-
-    Parameters
-    ----------
-    commands : callable
-        A Typer application.
-    """
+    """Run a command line to its exit code; whatever goes wrong is said in one line."""
     if sys.stdout is None:  # closed before we began: what is said there must fail, not vanish
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
@@ -76,11 +70,6 @@ def _answer(commands: Callable[[], object]) -> int:
 
 def with_flags(text: str) -> str:
     """Return a message about arguments of Python as one about options: ``moved=True``: --moved.
-
-    Parameters
-    ----------
-    text : str
-        A refusal.
 
     Examples
     --------

@@ -58,13 +58,7 @@ USES: dict[Kind, str] = {
 
 
 def kind_of(path: Path) -> Kind:
-    """Return what a file seems to be; an empty text where that is not clear.
-
-    Parameters
-    ----------
-    path : Path
-        Any file.
-    """
+    """Return what a file seems to be; an empty text where that is not clear."""
     if path.suffix.lower() in DATA:
         return "data"
     try:
@@ -102,15 +96,7 @@ def _beside(path: Path) -> list[str]:
 
 
 def expect(path: Path, *wanted: Kind) -> Kind:
-    """Return what a file seems to be, and refuse one that is clearly something else.
-
-    Parameters
-    ----------
-    path : Path
-        What was given.
-    *wanted : str
-        What it may be.
-    """
+    """Return what a file seems to be, and refuse one that is clearly something else."""
     file = visible(str(path))
     if not path.exists():
         from affinedp.files.values import hint  # loads NumPy, which no good file waits for
@@ -131,10 +117,9 @@ def _many_files(folder: Path) -> str:
     """Where a table goes that lies in many files."""
     if not any(folder.glob("*.parquet")):
         return ""
-    return (
-        ". A table in many files is released in Python: read it with dask.dataframe.read_parquet "
-        "or polars.scan_parquet, and give release(table, into=…); docs/howto/cluster.md shows how"
-    )
+    from affinedp.files.data import IN_MANY_FILES
+
+    return f". {IN_MANY_FILES}"
 
 
 def _article(kind: Kind) -> str:
@@ -143,13 +128,7 @@ def _article(kind: Kind) -> str:
 
 @contextmanager
 def about(path: Path) -> Iterator[None]:
-    """Put the name of a file before whatever is wrong with its content.
-
-    Parameters
-    ----------
-    path : Path
-        The data.
-    """
+    """Put the name of a file before whatever is wrong with its content."""
     from affinedp.budget.ledger import LedgerError
 
     try:

@@ -1,34 +1,20 @@
-"""Arguments and options that several commands share, so that they mean and say the same."""
+"""Options that several commands share, so that they mean and say the same."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typer import Argument, Option
 
-import typer
-
-ProblemFile = Annotated[Path, typer.Argument(help="Problem in TOML or JSON.", show_default=False)]
-MechanismFile = Annotated[Path, typer.Argument(help="Mechanism file.", show_default=False)]
-LedgerFile = Annotated[
-    str, typer.Argument(help="Ledger: a file, or postgresql://…#name.", show_default=False)
-]
-NewMechanism = Annotated[Path, typer.Option("--output", "-o", help="Mechanism file to write.")]
-AskedEpsilon = Annotated[float | None, typer.Option(help="Ask whether this ε is kept.")]
-AskedDelta = Annotated[float | None, typer.Option(help="δ that goes with it (default 0).")]
-Tolerance = Annotated[
-    float, typer.Option(help="Share by which ε may be exceeded, for rounding; 0 for none.")
-]
-KeptEpsilon = Annotated[float | None, typer.Option(help="ε to keep.")]
-KeptDelta = Annotated[float | None, typer.Option(help="δ to keep (Gaussian).")]
-CheckAgainst = Annotated[
-    Path | None,
-    typer.Option(help="Private data: say on stderr which equations it obeys that were not given."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
-SameSecret = Annotated[
-    bool,
-    typer.Option(
-        "--same-secret", help="A change of the ledger's secret is one of these neighbours, too."
-    ),
-]
+LEDGER = Option(None, help="Budget that pays for the draw: a file, or postgresql://…#name.")
+LABEL = Option(None, help="For the ledger.")
+SAME_SECRET = Option(
+    False,
+    "--same-secret",
+    help="A change of the ledger's secret is one of these neighbours, too.",
+)
+FRESH_NOISE = Option(
+    None,
+    help="Scale of the noise that is fresh at every step, one or one per output with commas "
+    "(default: what the sensors need).",
+)
+LOOP = Argument(..., help="Loop file, TOML or JSON.", show_default=False)
+NETWORK = Argument(..., help="Network file, .toml or .json.", show_default=False)

@@ -6,85 +6,42 @@ import json
 import math
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from affinedp.files.visible import visible
 
+if TYPE_CHECKING:
+    from affinedp.promise.guarantee import Guarantee
+
 LEAST_WIDTH = 40  # columns of a table for people, however few a terminal claims to have
 
 
 def say(text: object) -> None:
-    """Print lines for people.
-
-    Parameters
-    ----------
-    text : object
-        Anything with a text.
-    """
+    """Print lines for people."""
     typer.echo(visible(str(text), lines=True))
 
 
-def for_people(epsilon: float) -> str:
-    """Return an ε that is left as people read it: what only rounding left is nothing.
-
-    Parameters
-    ----------
-    epsilon : float
-        As programs get it.
-
-    Examples
-    --------
-    >>> for_people(2.9976e-15), for_people(0.25)
-    ('0', '0.25')
-    """
-    return f"{round(epsilon, 12):.6g}"
-
-
 def say_json(answer: object) -> None:
-    """Print an answer for programs, in ASCII, so that no console is too small for it.
-
-    Parameters
-    ----------
-    answer : object
-        Of plain values.
-    """
+    """Print an answer for programs, in ASCII, so that no console is too small for it."""
     typer.echo(json.dumps(answer, indent=2))
 
 
 def complain(text: object) -> None:
-    """Print one refusal on standard error, if there is one.
-
-    Parameters
-    ----------
-    text : object
-        What is wrong.
-    """
+    """Print one refusal on standard error, if there is one."""
     with suppress(OSError):  # the exit code still says it
         typer.echo(f"affinedp: {visible(str(text), lines=True)}", err=True)
 
 
 def warn(text: object) -> None:
-    """Print something to beware of on standard error, so that no answer is spoilt by it.
-
-    Parameters
-    ----------
-    text : object
-        One sentence.
-    """
-    with suppress(OSError):
-        typer.echo(f"affinedp: note: {visible(str(text), lines=True)}", err=True)
+    """Print something to beware of on standard error, so that no answer is spoilt by it."""
+    complain(f"note: {text}")
 
 
 def say_rich(thing: object) -> None:
-    """Print something of rich, such as a table, at least as wide as words are.
-
-    Parameters
-    ----------
-    thing : object
-        What rich can print.
-    """
+    """Print something of rich, such as a table, at least as wide as words are."""
     from rich.console import Console
 
     console = Console()
@@ -100,19 +57,7 @@ def say_table(
     title: str | None = None,
     right: Iterable[str] = (),
 ) -> None:
-    """Print a table.
-
-    Parameters
-    ----------
-    headings : iterable of str
-        Of the columns.
-    rows : iterable of iterables of str
-        The cells.
-    title : str, optional
-        Stands above.
-    right : iterable of str
-        Columns of numbers.
-    """
+    """Print a table, with columns of numbers to the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -128,27 +73,86 @@ def say_table(
     say_rich(table)
 
 
-def finite(value: float) -> float | None:
-    """Return a number that JSON can hold: infinity is None.
+def for_people(epsilon: float) -> str:
+    """Return an ε that is left as people read it: what only rounding left is nothing.
 
-    Parameters
-    ----------
-    value : float
-        Any number.
+    Examples
+    --------
+    >>> for_people(2.9976e-15), for_people(0.25)
+    ('0', '0.25')
     """
+    return f"{round(epsilon, 12):.6g}"
+
+
+def finite(value: float) -> float | None:
+    """Return a number that JSON can hold: infinity is None."""
     return value if math.isfinite(value) else None
 
 
 def by_name(vector: Any, names: tuple[str, ...]) -> dict[str, float] | None:
-    """Return the entries of a vector that are not zero, by name.
-
-    Parameters
-    ----------
-    vector : array or None
-        One number for each name.
-    names : tuple of str
-        The names.
-    """
+    """Return the entries of a vector that are not zero, by name."""
     if vector is None:
         return None
     return {name: float(value) for name, value in zip(names, vector) if value != 0.0}
+
+
+def promise_as_json(
+    guarantee: Guarantee, asked: tuple[float, float] | None = None, holds: bool | None = None
+) -> dict[str, Any]:
+    """Return a promise for programs: what was asked for first, and whether it is kept."""
+    kept = guarantee.asked
+    if asked is None and kept is not None:
+        asked, holds = (kept.epsilon, kept.delta), guarantee.keeps_asked()
+    first: dict[str, Any] = {}
+    if asked is not None:
+        first["asked"] = {"epsilon": asked[0], "delta": asked[1], "holds": holds}
+        if kept is not None and kept.releases > 1:
+            first["asked"]["releases"] = kept.releases
+    deltas = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
+    return {
+        **first,
+        "law": guarantee.law,
+        "promise": guarantee.leak is None,
+        "exact": guarantee.exact,
+        "sensitivity": finite(guarantee.sensitivity),
+        "epsilon_at_delta": {f"{d:g}": finite(guarantee.epsilon(d)) for d in deltas},
+        "rho": finite(guarantee.rho),
+        "neighbours": guarantee.neighbours,
+        "rests_on": guarantee.basis,
+        "method": guarantee.method,
+        "worst_direction": by_name(guarantee.worst_direction, guarantee.names),
+        "leak": by_name(guarantee.leak, guarantee.output_names),
+        "warnings": list(guarantee.warnings),
+    }
+
+
+def mechanism_as_json(mechanism: Any) -> dict[str, Any]:
+    """Return a mechanism's promise and cost for programs."""
+    answer = promise_as_json(mechanism.guarantee)
+    if hasattr(mechanism, "alternatives") and hasattr(mechanism, "excess"):
+        least = mechanism.least
+        answer |= {
+            "expected_squared_error": mechanism.expected_squared_error,
+            "gap": mechanism.gap,
+            "lower_bound": mechanism.lower_bound,
+            "excess": mechanism.excess,
+            "bound_certified": least is not None and not least.confined,
+            "alternatives": [asdict(other) for other in mechanism.alternatives],
+        }
+    return {**answer, "notes": list(mechanism.notes)}
+
+
+def outcome_as_json(outcome: Any) -> dict[str, Any]:
+    """Return how a process of a loop or a network ended, for programs."""
+    return {
+        "finished": outcome.finished,
+        "steps": outcome.steps,
+        "reason": outcome.reason or None,
+        "dropped": dict(sorted(outcome.dropped.items())),
+    }
+
+
+def dropped(outcome: Any) -> str:
+    """Return what a process left out, for people."""
+    found = ", ".join(f"{count} {why}" for why, count in sorted(outcome.dropped.items()))
+    return found or "nothing"

@@ -22,13 +22,7 @@ class PendingLedger(Ledger):
         self.left: float | None = None
 
     def settle(self, entry: int) -> None:
-        """Note that the noise of a charge was drawn.
-
-        Parameters
-        ----------
-        entry : int
-            What ``charge`` returned.
-        """
+        """Note that the noise of a charge was drawn."""
         self.waiting.append(entry)
 
     def settle_all(self) -> None:
@@ -64,13 +58,6 @@ def settled_in_the_end(path: str | None, same_secret: bool = False) -> Iterator[
 
     What is left then is its ``left``, or None if it could not be asked any more.
     If something went wrong it stays charged, without a release, as after a crash: noise was drawn.
-
-    Parameters
-    ----------
-    path : str or None
-        The path or address of a ledger that exists; None gives None.
-    same_secret : bool
-        Whether a change of its secret is one of these neighbours, whatever their unit.
     """
     if path is None:
         yield None
@@ -91,13 +78,7 @@ def settled_in_the_end(path: str | None, same_secret: bool = False) -> Iterator[
 
 
 def budget_left(ledger: PendingLedger | None) -> dict[str, float | None]:
-    """Return what is left, for programs: nothing is said without a ledger.
-
-    Parameters
-    ----------
-    ledger : PendingLedger or None
-        What :func:`settled_in_the_end` gave.
-    """
+    """Return what is left, for programs: nothing is said without a ledger."""
     if ledger is None:
         return {"budget_left": None, "budget_delta": None}
     return {"budget_left": ledger.left, "budget_delta": ledger.delta}

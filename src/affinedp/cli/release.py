@@ -1,54 +1,55 @@
-"""``affinedp release``: data from file to file, with noise."""
+"""``affinedp release`` and ``report``: data published from file to file, and what that promises."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import typer
+from typer import Argument, Option
 
+from affinedp.cli.commands import Answer
 from affinedp.cli.file_kinds import about, expect
-from affinedp.cli.options import AsJson, Force, SameSecret
-from affinedp.cli.output import for_people, say, say_json, warn
+from affinedp.cli.options import SAME_SECRET
+from affinedp.cli.output import for_people, mechanism_as_json, promise_as_json, warn
 from affinedp.errors import AffineDPError
 
 NO_LEDGER = "no ledger was given (--ledger): nothing keeps count of this release"
 
 
 def release(
-    mechanism: Annotated[
-        Path,
-        typer.Argument(help="Mechanism, or description of a table (.toml).", show_default=False),
-    ],
-    data: Annotated[Path, typer.Argument(help="Data, CSV, Parquet or Excel.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the results go.")],
-    ledger: Annotated[
-        str | None, typer.Option(help="Budget to charge first: a file, or postgresql://…#name.")
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="For the ledger.")] = None,
-    bound: Annotated[float | None, typer.Option(help="Public bound on the data.")] = None,
-    rows: Annotated[
-        Literal["same", "different"] | None,
-        typer.Option(
-            help="Whom several rows are about; needed for several rows of a saved mechanism with a "
-            "ledger.  same: it is charged for each row; different: once.  A description of a table "
-            "says it itself.",
-        ),
-    ] = None,
-    same_secret: SameSecret = False,
-    sampler: Annotated[
-        str,
-        typer.Option(metavar="bulk|opendp", help="Who draws the noise; both have the same law."),
-    ] = "bulk",
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
+    mechanism: Path = Argument(
+        ..., help="Mechanism, or description of a table (.toml).", show_default=False
+    ),
+    data: Path = Argument(..., help="Data, CSV, Parquet or Excel.", show_default=False),
+    output: Path = Option(..., "--output", "-o", help="Where the results go."),
+    ledger: str | None = Option(
+        None, help="Budget to charge first: a file, or postgresql://…#name."
+    ),
+    label: str | None = Option(None, help="For the ledger."),
+    bound: float | None = Option(None, help="Public bound on the data."),
+    rows: Literal["same", "different"] | None = Option(
+        None,
+        help="Whom several rows are about; needed for several rows of a saved mechanism with a "
+        "ledger.  same: it is charged for each row; different: once.  A description of a table "
+        "says it itself.",
+    ),
+    same_secret: bool = SAME_SECRET,
+    sampler: str = Option(
+        "bulk", metavar="bulk|opendp", help="Who draws the noise; both have the same law."
+    ),
+    force: bool = Option(False, "--force", help="Replace files that exist."),
+) -> Answer:
     """Publish DATA, one release per row, with the noise of a saved mechanism.
 
     Columns are matched by name.  The promise holds for each row.  With a ledger, say whether a
     change of the secret may move all rows or one at most.  Data that is malformed or does not obey
     the equations is refused, and nothing is charged then.  A description of a table says by names
     of columns what must add up; its noise is designed here.
+
+    Examples
+    --------
+    affinedp release mechanism.json data.csv -o out.csv --ledger budget.db --rows different
+    affinedp release table.toml data.csv -o out-2026-01.csv --ledger budget.db
     """
     from affinedp.laws.sampler import checked_sampler
 
@@ -60,35 +61,75 @@ def release(
             f"--rows is for saved mechanisms: say [privacy] rows in {mechanism.name}"
         )
     expect(data, "data")
-    refuse_to_overwrite(output, force)
+    _refuse_to_overwrite([output], force)
+    words: dict[str, Any] = {"label": label, "bound": bound, "sampler": draws}
     if described:
-        from affinedp.cli.tables import release_file
-
-        answer = release_file(
-            mechanism,
-            data,
-            output,
-            ledger=ledger,
-            label=label,
-            bound=bound,
-            same_secret=same_secret,
-            sampler=draws,
-            force=force,
-            say=(lambda text: None) if as_json else say,
+        answer, lines = release_file(
+            mechanism, data, output, ledger, same_secret=same_secret, force=force, **words
         )
     else:
-        answer = _with_mechanism(
-            mechanism, data, output, ledger, label, bound, rows, same_secret, draws
-        )
-        if not as_json:
-            say(f"released {answer['rows']:,} rows to {output}")
-    if as_json:
-        say_json(answer)
-    elif answer["budget_left"] is not None:
+        words["rows"] = rows
+        answer, lines = _with_mechanism(mechanism, data, output, ledger, same_secret, words)
+    if answer["budget_left"] is not None:
         left = for_people(answer["budget_left"])
-        say(f"budget left: ε = {left} at δ = {answer['budget_delta']:g}")
+        lines.append(f"budget left: ε = {left} at δ = {answer['budget_delta']:g}")
     if ledger is None:
         warn(NO_LEDGER)
+    return Answer(answer, "\n".join(lines))
+
+
+def report(
+    mechanism: Path = Argument(..., help="Mechanism file.", show_default=False),
+    html: Path | None = Option(None, help="Write an HTML page here."),
+    trust: bool = Option(False, help="Do not verify the guarantee again."),
+) -> Answer:
+    """Say what a saved mechanism promises and costs; its guarantee is verified again.
+
+    The page for --html opens with a paragraph for people who decide.
+
+    Examples
+    --------
+    affinedp report mechanism.json
+    affinedp report mechanism.json --html report.html
+    """
+    from affinedp.files.writing import write_text
+
+    expect(mechanism, "mechanism", "noise of a loop", "structured noise")
+    loaded = load_any(mechanism, reverify=not trust)
+    if html is None:
+        return Answer(mechanism_as_json(loaded), loaded.report)
+    write_text(html, loaded.report().page())
+    return Answer(mechanism_as_json(loaded), f"wrote {html}")
+
+
+def load_any(path: Path, reverify: bool = True) -> Any:
+    """Return the mechanism in a file, of whatever kind it is."""
+    from affinedp.files.mechanisms import (
+        STATIONARY_FORMAT,
+        STRUCTURED_FORMAT,
+        TRAJECTORY_FORMAT,
+        format_of,
+    )
+
+    form = format_of(path)
+    if form == TRAJECTORY_FORMAT:
+        from affinedp.control.trajectory.noise import TrajectoryMechanism
+
+        return TrajectoryMechanism.load(path, reverify=reverify)
+    if form == STATIONARY_FORMAT:
+        from affinedp.control.stationary.noise import StationaryMechanism
+
+        return StationaryMechanism.load(path, reverify=reverify)
+    if form == STRUCTURED_FORMAT:
+        from affinedp.designs.structured.saved import load_structured
+
+        return load_structured(path)  # always verified
+    from affinedp.mechanism import Mechanism
+
+    return Mechanism.load(path, reverify=reverify)
+
+
+Told = tuple[dict[str, Any], list[str]]
 
 
 def _with_mechanism(
@@ -96,45 +137,127 @@ def _with_mechanism(
     data: Path,
     output: Path,
     ledger: str | None,
-    label: str | None,
-    bound: float | None,
-    rows: Literal["same", "different"] | None,
     same_secret: bool,
-    sampler: Literal["bulk", "opendp"],
-) -> dict[str, Any]:
-    from affinedp.cli.answers import promise_as_json
+    words: dict[str, Any],
+) -> Told:
+    """Publish with a saved mechanism."""
     from affinedp.cli.pending import budget_left, settled_in_the_end
     from affinedp.files.data import check_writable, read_table, write_table
     from affinedp.mechanism import Mechanism
     from affinedp.release.plan import checked_bound
 
-    checked_bound(bound)
+    checked_bound(words["bound"])
     loaded = Mechanism.load(mechanism)
     check_writable(output)
     table = read_table(data)
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):
-            published = loaded.release(
-                table, ledger=budget, label=label, bound=bound, rows=rows, sampler=sampler
-            )
+            published = loaded.release(table, ledger=budget, **words)
         write_table(published, output, whole=loaded.publishes_whole_numbers)
-    return {
+    answer = {
         "promise_of_each_row": promise_as_json(loaded.guarantee),
         "rows": len(published),
         "output": str(output),
         **budget_left(budget),
     }
+    return answer, [f"released {len(published):,} rows to {output}"]
 
 
-def refuse_to_overwrite(path: Path, force: bool) -> None:
-    """Refuse to replace what was published before: two releases of a secret tell more than one.
+def release_file(
+    description: Path,
+    data: Path,
+    output: Path,
+    ledger: str | None = None,
+    *,
+    same_secret: bool = False,
+    force: bool = False,
+    label: str | None = None,
+    bound: float | None = None,
+    sampler: str = "bulk",
+) -> Told:
+    """Publish the table in a file as a table file says, or all margins of people in it."""
+    from affinedp.cli.pending import budget_left, settled_in_the_end
+    from affinedp.cli.tables import labelled_table
+    from affinedp.files.data import check_writable, read_table, write_table
+    from affinedp.tables.margin_file import describes_margins, read_margin_release
+    from affinedp.tables.table_file import read_table_release
 
-    Parameters
-    ----------
-    path : Path
-        Where results would go.
-    force : bool
-        Whether they may replace what is there.
-    """
-    if not force and path.exists() and not path.is_dir():
-        raise AffineDPError(f"{path} exists already: choose another name, or give --force")
+    margins = describes_margins(description)
+    read: Any = (read_margin_release if margins else read_table_release)(description)
+    noise = None if margins else _beside(output, read.noise)
+    page = _beside(output, read.report)
+    further = [path for path in (noise, page) if path is not None]
+    check_writable(output)
+    if output.resolve() == data.resolve():
+        raise AffineDPError(f"{output} is the private table itself: choose another output")
+    _check_further(further, force)
+    words: dict[str, Any] = {"label": label}
+    if margins:
+        table = read_table(data)
+        words |= {"count": read.count, "person": read.person}
+    else:
+        table = labelled_table(data, read.index)
+        words |= {"bound": read.bound if bound is None else bound, "sampler": sampler}
+    with settled_in_the_end(ledger, same_secret) as budget:
+        with about(data):
+            released = read.release.release(table, ledger=budget, **words)
+        if margins:
+            published = released.tables(read.level, read.at)
+        else:
+            published = released.table.reset_index() if read.index else released.table
+        write_table(published, output)
+    what = "numbers" if margins else "rows"
+    lines = [f"released {len(published):,} {what} to {output}"]
+    if noise is not None:
+        write_table(_noise_table(released, read.level), noise)
+        lines.append(f"wrote the noise to {noise}")
+    if page is not None:
+        from affinedp.files.writing import write_text
+
+        write_text(page, released.report(read.level).page())
+        lines.append(f"wrote a report to {page}")
+    answer = {
+        "promise": promise_as_json(released.guarantee),
+        "rows": len(published),
+        "output": str(output),
+        "further": [str(path) for path in further],
+        **budget_left(budget),
+    }
+    return answer, [*lines, str(released.guarantee)]
+
+
+def _noise_table(released: Any, level: float) -> Any:
+    """Noise and half widths of intervals, a row for each column or cell."""
+    import pandas
+
+    noise, width = released.noise, released.design.half_width(level)
+    if hasattr(noise, "stack"):
+        noise, width = noise.stack(), width.stack()
+    heading = f"half_width_{level * 100:g}_percent"
+    frame = pandas.DataFrame({"standard_deviation": noise, heading: width})
+    frame.index = frame.index.set_names(["row", "column"][-frame.index.nlevels :])
+    return frame.reset_index()
+
+
+def _beside(output: Path, name: str | None) -> Path | None:
+    """A file beside the published table, with its name: that of next month is another."""
+    if name is None:
+        return None
+    place = output.parent / name
+    return place.with_name(f"{output.stem}-{place.name}")
+
+
+def _check_further(paths: list[Path], force: bool) -> None:
+    for path in paths:
+        if path.suffix.lower() == ".pdf":
+            raise AffineDPError(f"{path}: a report is an HTML page, which prints: name it .html")
+        if not path.parent.is_dir():
+            raise AffineDPError(f"{path} cannot be written: no such folder")
+    _refuse_to_overwrite(paths, force)
+
+
+def _refuse_to_overwrite(paths: list[Path], force: bool) -> None:
+    """Refuse to replace what was published before: two releases of a secret tell more than one."""
+    for path in paths:
+        if not force and path.exists() and not path.is_dir():
+            raise AffineDPError(f"{path} exists already: choose another name, or give --force")

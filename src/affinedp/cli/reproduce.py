@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
+from typer import Argument, Option
 
-from affinedp.cli.options import AsJson
-from affinedp.cli.output import say, say_json, say_table
+from affinedp.cli.commands import Answer
+from affinedp.cli.output import say, say_table
 from affinedp.progress import Progress
 
 if TYPE_CHECKING:
@@ -16,44 +16,40 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    part: Annotated[
-        Literal["all", "examples", "control", "consensus"], typer.Argument(help="What of it.")
-    ] = "all",
-    out: Annotated[Path | None, typer.Option(help="Folder for figures and results.")] = None,
-    rows: Annotated[
-        bool, typer.Option("--rows", help="Print every number, even with --out.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+    part: Literal["all", "examples", "control", "consensus"] = Argument("all", help="What of it."),
+    out: Path | None = Option(None, help="Folder for figures and results."),
+    rows: bool = Option(False, "--rows", help="Print every number, even with --out."),
+) -> Answer:
     """Compute the paper's numbers again, print them beside the paper's, draw its figures.
 
     With --out the figures (PNG and SVG), results.json and report.html go into that folder, and
     a summary is printed.
+
+    Examples
+    --------
+    affinedp reproduce examples
+    affinedp reproduce all --out paper
     """
     from affinedp.paper.parts import parts_named
     from affinedp.paper.parts import reproduce as compute
 
-    names = parts_named(part)
     with Progress("reproducing the paper:") as bar:
-        found = compute(names, out, bar.update)
-    if as_json:
-        keys = ("what", "paper", "ours", "verdict", "how")
-        say_json([dict(zip(keys, claim.row())) for one in found for claim in one.claims])
-        return
-    if rows or out is None:
-        _say_rows(found)
-    if out is not None:
-        _say_summary(found, out)
+        found = compute(parts_named(part), out, bar.update)
 
+    def show() -> None:
+        if rows or out is None:
+            for one in found:
+                say_table(
+                    ("claim", "paper", "affinedp", "verdict"),
+                    (claim.row()[:4] for claim in one.claims),
+                    title=one.title,
+                    right=("paper", "affinedp"),
+                )
+        if out is not None:
+            _say_summary(found, out)
 
-def _say_rows(found: list[Reproduced]) -> None:
-    for one in found:
-        say_table(
-            ("claim", "paper", "affinedp", "verdict"),
-            (claim.row()[:4] for claim in one.claims),
-            title=one.title,
-            right=("paper", "affinedp"),
-        )
+    keys = ("what", "paper", "ours", "verdict", "how")
+    return Answer([dict(zip(keys, claim.row())) for one in found for claim in one.claims], show)
 
 
 def _say_summary(found: list[Reproduced], out: Path) -> None:

@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from typer import Argument
 
+from affinedp.cli.commands import Answer
 from affinedp.cli.file_kinds import expect
-from affinedp.cli.options import AsJson
-from affinedp.cli.output import say, say_json
 from affinedp.errors import AffineDPError
 
 
 def sensor(
-    readings: Annotated[
-        Path, typer.Argument(help="CSV file, one column per sensor.", show_default=False)
-    ],
-    as_json: AsJson = False,
-) -> None:
+    readings: Path = Argument(..., help="CSV file, one column per sensor.", show_default=False),
+) -> Answer:
     """Estimate step, range and nonlinearity of sensors from a recording.
 
     Nothing is sent.  Record raw readings over the whole range that the plant will use; what is
     printed depends on them, so keep it to yourself.
+
+    Examples
+    --------
+    affinedp control sensor recording.csv
     """
     from affinedp.control.sensors.recording import read_recording, study
 
     expect(readings, "data")
     found = [study(name, column) for name, column in read_recording(readings)]
-    if as_json:
-        say_json({"sensors": [one.to_record() for one in found]})
-        return
-    for one in found:
-        say(one)
+    return Answer({"sensors": [one.to_record() for one in found]}, "\n".join(map(str, found)))
 
 
 def read_resolution(text: str) -> Any:
     """Return what ``--resolution`` says: numbers, dithered converters, or "exact".
-
-    Parameters
-    ----------
-    text : str
-        Such as ``0.1``, ``0.1,0.05``, ``dither:6:0.1`` or ``exact``.
 
     Examples
     --------
@@ -56,11 +47,6 @@ def read_resolution(text: str) -> Any:
 
 def read_scales(text: str | None) -> list[float] | float | None:
     """Return what ``--fresh-noise`` says: a number, or one per output.
-
-    Parameters
-    ----------
-    text : str or None
-        Such as ``0.1`` or ``0.1,0.05``.
 
     Examples
     --------

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
+from typer import Option
 
 from affinedp.errors import MissingExtraError
 
 
 def studio(
-    port: Annotated[
-        int | None,
-        typer.Option(
-            help="Where to listen (default: 8642, or any that is free).", min=0, max=65535
-        ),
-    ] = None,
-    open_page: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the page in a browser.")
-    ] = True,
+    port: int | None = Option(
+        None, help="Where to listen (default: 8642, or any that is free).", min=0, max=65535
+    ),
+    open_page: bool = Option(True, "--open/--no-open", help="Open the page in a browser."),
 ) -> None:
     """Open a page on this machine: equations, who must stay hidden, how much noise, the script.
 
     The first line is the link, with the token of this run.  Nothing leaves this process.
+
+    Examples
+    --------
+    affinedp studio
+    affinedp studio --port 8642 --no-open
     """
     try:
         from affinedp.studio.serving import serve

@@ -1,193 +1,175 @@
-"""``affinedp release table.toml data.csv -o out.csv``: a table from file to file."""
+"""``affinedp tables …``: look at a table before it is published."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from affinedp.cli.answers import promise_as_json
-from affinedp.cli.file_kinds import about
-from affinedp.cli.pending import budget_left, settled_in_the_end
+from typer import Argument, Option
+
+from affinedp.cli.commands import Answer
+from affinedp.cli.file_kinds import about, expect
+from affinedp.cli.output import promise_as_json
 from affinedp.errors import AffineDPError
-from affinedp.files.data import check_writable, read_table, write_table
-from affinedp.files.writing import write_text
-from affinedp.laws.sampler import Sampler
-from affinedp.tables.margin_file import describes_margins, read_margin_release
-from affinedp.tables.released_margins import ReleasedMarginTables
-from affinedp.tables.released_table import ReleasedTable
-from affinedp.tables.table_file import TableFile, labelled, read_table_release
+
+if TYPE_CHECKING:
+    from affinedp.tables.table_file import TableFile
+
+SHOWN = ("noise", "half_width", "all_at_once")
 
 
-def release_file(
-    description: Path,
-    data: Path,
-    output: Path,
-    *,
-    ledger: str | None = None,
-    label: str | None = None,
-    bound: float | None = None,
-    same_secret: bool = False,
-    sampler: Sampler = "bulk",
-    force: bool = False,
-    say: Callable[[str], object] = print,
-) -> dict[str, Any]:
-    """Publish the table in a file as a table file says, or all margins of people in it.
+def preview(
+    description: Path = Argument(..., help="Description of a table (.toml).", show_default=False),
+    data: Path | None = Argument(
+        None,
+        help="The table, CSV, Parquet or Excel; only its labels are used. Margins need none.",
+        show_default=False,
+    ),
+    level: float = Option(0.95, help="Of the intervals."),
+) -> Answer:
+    """Show how accurate every level of a table would be; nothing is spent or published.
 
-    Parameters
-    ----------
-    description : Path
-        Table file, TOML or JSON.
-    data : Path
-        The private table, CSV or Parquet.
-    output : Path
-        Where the published table goes.
-    ledger : str, optional
-        Budget to charge first; it must exist.
-    label : str, optional
-        For the ledger.
-    bound : float, optional
-        Public bound on the numbers, in place of the one in the file.
-    same_secret : bool
-        Whether a change of the ledger's secret is one of these neighbours, whatever their unit.
-    sampler : {"bulk", "opendp"}
-        Who draws.
-    force : bool
-        Whether the noise and the report may replace files that exist.
-    say : callable
-        Takes what is to be told, line by line.
+    The noise is designed from the description, the labels of the rows and public columns.  No
+    private number is read.
 
-    Returns
-    -------
-    dict
-        The same for programs.
+    Examples
+    --------
+    affinedp tables preview table.toml data.csv
+    affinedp tables preview table.toml data.csv --level 0.9 --json
     """
+    from affinedp.tables.margin_file import describes_margins, read_margin_release
+    from affinedp.tables.table_file import read_table_release
+
+    expect(description, "table description")
+    design: Any
     if describes_margins(description):
-        return _release_margins(
-            description, data, output,
-            ledger=ledger, label=label, same_secret=same_secret, force=force, say=say,
-        )  # fmt: skip
-    read = read_table_release(description)
-    further = [path for path in (_beside(output, read.noise), _beside(output, read.report)) if path]
-    check_writable(output)
-    if output.resolve() == data.resolve():
-        raise AffineDPError(f"{output} is the private table itself: choose another output")
-    _check_further(further, force)
-    table = labelled_table(data, read.index)
-    limit = read.bound if bound is None else bound
-    with settled_in_the_end(ledger, same_secret) as budget:
+        design = read_margin_release(description).release.design()
+    elif data is None:
+        read = read_table_release(description)
+        design = read.release.design(_columns_only(read, description))
+    else:
+        read = read_table_release(description)
+        expect(data, "data")
+        table = labelled_table(data, read.index)
         with about(data):
-            released = read.release.release(
-                table, ledger=budget, label=label, bound=limit, sampler=sampler
-            )
-        write_table(released.table.reset_index() if read.index else released.table, output)
-    say(f"released {len(table):,} rows to {output}")
-    _write_noise(released, read, _beside(output, read.noise), say)
-    report = _beside(output, read.report)
-    if report is not None:
-        _write_page(report, released, read.level, say)
-    say(str(released.guarantee))
-    return {
-        "promise": promise_as_json(released.guarantee),
-        "rows": len(table),
-        "output": str(output),
-        "further": [str(path) for path in further],
-        **budget_left(budget),
-    }
+            design = read.release.design(table)
+    found = design.levels(level)
+    rows = [{"level": name, **row} for name, row in found.to_dict("index").items()]
+    promise = promise_as_json(design.guarantee)
+    lines = [str(design.guarantee), "", *_accuracy(found, level), ""]
+    for label, text in design.report().totals:
+        if label.startswith("against"):
+            lines.append(f"{label}: {text}")
+    if data is None:
+        lines.append(
+            f"columns that the description does not name are not counted: {_whole(description)}"
+        )
+    lines.append("nothing was spent")
+    return Answer({**promise, "confidence": level, "levels": rows}, "\n".join(lines))
 
 
-def _check_further(paths: list[Path], force: bool) -> None:
-    for path in paths:
-        if path.suffix.lower() == ".pdf":
-            raise AffineDPError(f"{path}: a report is an HTML page, which prints: name it .html")
-        if not path.parent.is_dir():
-            raise AffineDPError(f"{path} cannot be written: no such folder")
-        if path.exists() and not force:
-            raise AffineDPError(f"{path} exists already: choose another -o, or give --force")
+def _accuracy(found: Any, level: float) -> Iterator[str]:
+    """A table of levels, in lines that stand below each other."""
+    percent = f"{level * 100:g} %"
+    heads = ["level", "numbers", "noise", f"± ({percent}, one)", f"± ({percent}, all at once)"]
+    lines = [
+        [str(name), f"{int(row['numbers']):,}", *(f"{row[key]:.4g}" for key in SHOWN)]
+        for name, row in found.iterrows()
+    ]
+    widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
+    for line in [heads, *lines]:
+        cells = [line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))]
+        yield "  ".join(cells).rstrip()
 
 
-def _release_margins(
-    description: Path,
-    data: Path,
-    output: Path,
-    *,
-    ledger: str | None,
-    label: str | None,
-    same_secret: bool,
-    force: bool,
-    say: Callable[[str], object],
-) -> dict[str, Any]:
-    """Publish all margins in one long file: labels, counts, the ends of intervals."""
-    read = read_margin_release(description)
-    report = _beside(output, read.report)
-    check_writable(output)
-    if output.resolve() == data.resolve():
-        raise AffineDPError(f"{output} is the private table itself: choose another output")
-    _check_further([] if report is None else [report], force)
-    people = read_table(data)
-    with settled_in_the_end(ledger, same_secret) as budget:
-        with about(data):
-            released = read.release.release(
-                people, count=read.count, person=read.person, ledger=budget, label=label
-            )
-        table = released.tables(read.level, read.at)
-        write_table(table, output)
-    say(f"released {len(table):,} numbers to {output}")
-    if report is not None:
-        _write_page(report, released, read.level, say)
-    say(str(released.guarantee))
-    return {
-        "promise": promise_as_json(released.guarantee),
-        "rows": len(table),
-        "output": str(output),
-        "further": [] if report is None else [str(report)],
-        **budget_left(budget),
-    }
+def _whole(description: Path) -> str:
+    return f"affinedp tables preview {description} DATA counts them (its labels, no private number)"
 
 
-def _write_page(
-    path: Path,
-    released: ReleasedTable | ReleasedMarginTables,
-    level: float,
-    say: Callable[[str], object],
-) -> None:
-    write_text(path, released.report(level).page())
-    say(f"wrote a report to {path}")
+def _columns_only(read: TableFile, description: Path) -> Any:
+    """A table of the columns that the description names, without any row of data."""
+    import pandas
+
+    told = read.release
+    apart = told.row_mode == "separate" and told.hierarchy is None and told.margins is None
+    named = list(dict.fromkeys([*_parts(told), *(told.columns or ())]))
+    if not apart or not named or told.equations:
+        raise AffineDPError(
+            f"how accurate this table is depends on its rows: {_whole(description)}"
+        )
+    return pandas.DataFrame({name: [0] for name in named})
 
 
-def _beside(output: Path, name: str | None) -> Path | None:
-    """A file beside the published table, with its name: that of next month is another."""
-    if name is None:
-        return None
-    place = output.parent / name
-    return place.with_name(f"{output.stem}-{place.name}")
+def _parts(told: Any) -> Iterator[str]:
+    for total, parts in (told.totals or {}).items():
+        yield total
+        for part in parts:
+            yield from (part,) if isinstance(part, str) else part
 
 
 def labelled_table(data: Path, index: tuple[str, ...]) -> Any:
-    """Return the table in a file with the columns that label its rows as its index.
+    """Return the table in a file with the columns that label its rows as its index."""
+    from affinedp.files.data import read_table
+    from affinedp.tables.table_file import labelled
 
-    Parameters
-    ----------
-    data : Path
-        CSV, Parquet or Excel.
-    index : tuple of str
-        The columns.
-    """
     return labelled(read_table(data), index, data.name)
 
 
-def _write_noise(
-    released: ReleasedTable, read: TableFile, path: Path | None, say: Callable[[str], object]
-) -> None:
-    if path is None:
-        return
-    import pandas
+def guess(
+    data: Path = Argument(
+        ..., help="A cross-tabulation, CSV, Parquet or Excel.", show_default=False
+    ),
+    index: str = Option(..., help="Column that labels the rows."),
+    epsilon: float = Option(..., help="ε of the promise."),
+    delta: float = Option(0.0, help="δ of the promise."),
+    releases: int = Option(1, help="Planned releases that keep the promise together."),
+    public_margins: bool = Option(
+        False, "--public-margins", help="Publish the totals as they are."
+    ),
+) -> Answer:
+    """Print a description of a cross-tabulation, guessed from its labels, to check and correct.
 
-    noise, width = released.noise, released.design.half_width(read.level)
-    if hasattr(noise, "stack"):
-        noise, width = noise.stack(), width.stack()
-    heading = f"half_width_{read.level * 100:g}_percent"
-    frame = pandas.DataFrame({"standard_deviation": noise, heading: width})
-    frame.index = frame.index.set_names(["row", "column"][-frame.index.nlevels :])
-    write_table(frame.reset_index(), path)
-    say(f"wrote the noise to {path}")
+    Examples
+    --------
+    affinedp tables guess counts.csv --index region --epsilon 1 > table.toml
+    """
+    import tomllib
+
+    from pandas.api.types import is_numeric_dtype
+
+    from affinedp.tables.crosstab import from_crosstab
+    from affinedp.tables.table_file import table_toml
+
+    expect(data, "data")
+    table = labelled_table(data, (index,))
+    words = [str(name) for name, kind in table.dtypes.items() if not is_numeric_dtype(kind)]
+    if words:
+        raise AffineDPError(
+            f"{data}: the column {words[0]!r} holds labels, not numbers, and this guesses "
+            f"cross-tabulations only. For totals of places in rows write a description that begins "
+            f'hierarchy = ["{index}", "{words[0]}"]'
+        )
+    release = from_crosstab(
+        table,
+        epsilon=epsilon,
+        delta=delta,
+        margins="public" if public_margins else "private",
+        labels="public",  # the text below asks for it
+        ask=None,
+        say=lambda text: None,
+        releases=releases,
+    )
+    text = table_toml(release, [index]).rstrip()
+    lines = [
+        "# guessed from the labels: check every line before anything is released",
+        "# labels are published as they are: with other people in the data they must be the same",
+        text,
+    ]
+    if not release.totals and len(table.columns) > 2:
+        parts = ", ".join(f'"{name}"' for name in table.columns[:-1])
+        lines += [
+            "\n# no column is called a total; if one adds up others, say so before anything else:",
+            f'# [totals]\n# "{table.columns[-1]}" = [{parts}]',
+        ]
+    return Answer(tomllib.loads(text), "\n".join(lines))

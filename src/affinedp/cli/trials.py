@@ -1,55 +1,251 @@
-"""What trials on one machine share: a folder, a broker, and processes that end with us."""
+"""Loops and networks on one machine: ``control trial``, ``consensus launch``, a broker, a listener.
+
+Each process is the same as in earnest; it ends when the trial does.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import typer
+from typer import Option
+
+from affinedp.cli.brokers import attended
+from affinedp.cli.commands import Answer
+from affinedp.cli.consensus import links_of, read_network_of
+from affinedp.cli.control import check_start, design_loop, load_noise, read_loop_of
+from affinedp.cli.exits import KEPT, UNEXPECTED
+from affinedp.cli.options import FRESH_NOISE, LOOP, NETWORK
+from affinedp.cli.output import promise_as_json, say_json, warn
 from affinedp.errors import AffineDPError
+from affinedp.files.writing import folder_for_owner
+from affinedp.mqtt.broker import Broker
+from affinedp.progress import Progress
 
 if TYPE_CHECKING:
-    from affinedp.mqtt.broker import Broker
+    from affinedp.consensus.network_file import NetworkFile
+    from affinedp.consensus.private import PrivateConsensus
+    from affinedp.mqtt.listening import Monitor
 
+LOOK = 0.05  # seconds between two looks at the processes
 PATIENCE = 20.0  # seconds for a process to end when it is asked to
 
+Processes = dict[str, "subprocess.Popen[bytes]"]
 
-def folder_for_owner(folder: Path) -> Path:
-    """Make a folder, for its owner only.
 
-    Parameters
-    ----------
-    folder : Path
-        Where; one that is there is taken.
+def trial(
+    loop: Path = LOOP,
+    mechanism: Path | None = Option(
+        None, help="Mechanism file (default: design what LOOP asks for)."
+    ),
+    folder: Path | None = Option(
+        None, help="State and logs, secret (default: beside the file, NAME-trial)."
+    ),
+    broker: str | None = Option(None, help="Public broker, host:port (default: start one)."),
+    resolution: str = Option("exact", help="Step of the sensors, as for the gateway."),
+    fresh_noise: str | None = FRESH_NOISE,
+    period: float = Option(0.0, help="Seconds per step, at least.", min=0.0),
+) -> Answer:
+    """Run the plant, the gateway, the cloud and an eavesdropper of LOOP on this machine.
+
+    For trials: here one person has everything.  Each is the same process as in earnest.  The plant
+    has a broker of its own; what the eavesdropper heard at the public one is in seen.jsonl.
+
+    Examples
+    --------
+    affinedp control trial loop.toml
+    affinedp control trial loop.toml --broker localhost:1883 --period 0.1
     """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise AffineDPError(f"{folder} cannot be made: {error.strerror}") from None
-    return folder
+    from affinedp.control.gateway.alarms import alarms_of
+
+    read = read_loop_of(loop)
+    check_start(read, loop)
+    home = folder_for_owner(loop.with_name(f"{loop.stem}-trial") if folder is None else folder)
+    if (home / "secret.db").exists():
+        raise AffineDPError(
+            f"{home} holds a trial already; a second drive needs a second draw: give another "
+            "--folder"
+        )
+    noise = home / "noise.json" if mechanism is None else mechanism
+    if mechanism is None:
+        designed = design_loop(read)
+        designed.save(noise)
+    else:
+        designed = load_noise(noise)
+    running: Processes = {}
+    with ExitStack() as stack:
+        stop = stack.enter_context(attended())
+        own = stack.enter_context(_named_or_own(None, folder_for_owner(home / "own"))).address
+        public = stack.enter_context(_named_or_own(broker, home)).address
+        typer.echo(f"public broker at {public}, the plant's at {own}; see {home}", err=True)
+        stack.callback(lambda: _end_all(running.values()))
+        commands: dict[str, list[Any]] = {
+            "eavesdrop": ["--log", home / "seen.jsonl"],
+            "cloud": [loop],
+            "gateway": [
+                "--mechanism", noise, "--state", home / "secret.db", "--resolution", resolution,
+                "--in-broker", own,
+                *([] if fresh_noise is None else ["--fresh-noise", fresh_noise]),
+            ],
+            "plant": [
+                loop, "--out-broker", own, "--log", home / "plant.jsonl", "--period", period,
+            ],
+        }  # fmt: skip
+        for name, words in commands.items():
+            if name == "plant":
+                for other in running:
+                    _until_it_listens(other, running[other], home / f"{other}.log", stop)
+            words = ["control", name, *words, "--broker", public]
+            running[name] = _start(home / f"{name}.log", words)
+        while running["plant"].poll() is None and not stop.wait(LOOK):
+            pass
+        code = running["plant"].poll()
+        _end_all(running.values())
+    said = {name: _last_words(home / f"{name}.log") for name in commands}
+    log = alarms_of(home / "secret.db")
+    alarms = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    for line in alarms:  # whoever tries a loop out owns its readings
+        warn(line)
+    guarantee, lines = designed.guarantee, []
+    if guarantee.asked is not None:
+        verdict = "keeps" if guarantee.keeps_asked() else "does NOT keep"
+        lines.append(f"the noise {verdict} {guarantee.asked}, as was asked")
+    title = designed.report().title
+    lines += [f"{title}; affinedp report {noise} says what it hides and costs", *said.values()]
+    ends = {"folder": str(home), "exit_code": code, "last_words": said, "alarms": alarms}
+    return Answer({**promise_as_json(guarantee), **ends}, "\n".join(lines), _code(code or KEPT))
+
+
+def launch(
+    network: Path = NETWORK,
+    folder: Path | None = Option(
+        None, help="States and logs, secret (default: beside the file, NAME-run)."
+    ),
+    broker: str | None = Option(None, help="Broker, host:port (default: start one)."),
+    topic: str = Option("consensus", help="Where the agents meet."),
+    rounds: int | None = Option(None, help="Rounds to go, instead of the file's.", min=0),
+    rerun: bool = Option(False, "--rerun", help="Begin again with the same draws; free."),
+    sealed: bool = Option(
+        False, "--sealed", help="Make keys, and drop messages that they do not seal."
+    ),
+    linger: float = Option(60.0, help="Seconds that agents stay for others at the end.", min=0.0),
+) -> Answer:
+    """Run all agents of a network as processes on this machine, and show what everyone sees.
+
+    For trials: here one person has all values.  Each agent is the same process as in earnest, with
+    a state of its own; one that was run before goes on with its draw.
+
+    Examples
+    --------
+    affinedp consensus launch ring.toml --rounds 50
+    """
+    from affinedp.mqtt.agent_process import Meeting
+    from affinedp.mqtt.listening import Monitor
+
+    found = read_network_of(network)
+    names = found.consensus.process_names
+    goal = found.rounds if rounds is None else rounds
+    if goal is None:
+        raise AffineDPError("say how many rounds: rounds in the network file, or --rounds")
+    home = folder_for_owner(network.with_name(f"{network.stem}-run") if folder is None else folder)
+    reached = _reached(home, found)
+    one_end = len(reached) == len(names) and len(set(reached)) == 1 and reached[0][1] == goal
+    if one_end and not rerun:  # nobody would speak any more
+        typer.echo("all agents have done their rounds: --rerun begins again", err=True)
+        return _seen(home, found.consensus)
+    values = _value_files(found, home)
+    if sealed:
+        _make_keys(found, home)
+    words = ["--network", network, "--rounds", goal, "--topic", topic]
+    words += ["--linger", linger, "--run", _run(reached, rerun)]
+    agents: Processes = {}
+    with ExitStack() as stack:
+        stop = stack.enter_context(attended())
+        place = stack.enter_context(_named_or_own(broker, home))
+        monitor = stack.enter_context(Monitor(Meeting(place, topic), names, home / "seen.jsonl"))
+        typer.echo(
+            f"{len(names)} agents meet under {topic} at {place.address}; see {home}", err=True
+        )
+        bar = stack.enter_context(Progress(f"{len(names)} agents"))
+        stack.callback(_remove, values, home)
+        stack.callback(lambda: _end_all(agents.values()))
+        for name in names:
+            own = ["--id", name, "--state", home / f"{name}.db", "--broker", place.address]
+            own += ["--value-file", values[name]] if name in values else []
+            own += ["--keys", home / f"{name}.keys"] if sealed else []
+            agents[name] = _start(home / f"{name}.log", ["consensus", "agent", *own, *words])
+        failed = _watch(agents, monitor, bar, goal, stop)
+        if failed is not None:
+            _end_all(agents.values())
+            code = agents[failed].returncode
+            last = _last_words(home / f"{failed}.log")
+            typer.echo(f"agent {failed} ended with exit code {code}: {last}", err=True)
+            typer.echo("its draw is kept: launch again, with --rerun to begin anew", err=True)
+            raise typer.Exit(_code(code))
+        if stop.is_set():
+            raise typer.Exit
+        return _seen(home, found.consensus)
+
+
+def broker(
+    port: int | None = Option(
+        None, help="Where to listen (default: a free port).", min=1, max=65535
+    ),
+    folder: Path = Option(Path("."), help="For its log."),
+    as_json: bool = Option(False, "--json", help="Print JSON for programs."),
+) -> None:
+    """Start a broker for trials that only this machine can reach, until Ctrl-C.
+
+    It keeps nothing over a restart and knows no passwords and no TLS; mosquitto is the one for use.
+
+    Examples
+    --------
+    affinedp control broker --port 1883
+    """
+    from affinedp.mqtt.local_broker import local_broker
+
+    with attended() as stop, local_broker(folder_for_owner(folder), port=port) as started:
+        if as_json:  # first of all, for whoever waits for the port
+            say_json({"address": started.address})
+            sys.stdout.flush()
+        typer.echo(f"broker: listening at {started.address}", err=True)
+        stop.wait()
+
+
+def eavesdrop(
+    public: Broker,
+    log: Path = Option(..., help="Where the messages are written, as JSON lines."),
+    topics: list[str] | None = Option(None, help="What to listen to."),
+) -> Answer:
+    """Write down every message that a broker delivers, until Ctrl-C.
+
+    Examples
+    --------
+    affinedp control eavesdrop --log seen.jsonl --topics 'cloud/#'
+    affinedp consensus eavesdrop --log seen.jsonl
+    """
+    from affinedp.mqtt.listening import eavesdrop as listen
+
+    with attended() as stop:
+        count = listen(public, topics or ["#"], log, stop)
+    answer = {"messages": count, "log": str(log)}
+    return Answer(answer, f"eavesdropper: {count} messages in {log}")
+
+
+# What trials share: a folder, a broker, and processes that end with us.
 
 
 @contextmanager
-def named_or_own(address: str | None, home: Path) -> Iterator[Broker]:
-    """Use the broker that was named, or start one for the trial.
-
-    Parameters
-    ----------
-    address : str or None
-        As ``host:port``.
-    home : Path
-        For what a broker of our own says.
-
-    Yields
-    ------
-    Broker
-    """
-    from affinedp.mqtt.broker import Broker
+def _named_or_own(address: str | None, home: Path) -> Iterator[Broker]:
+    """The broker that was named, or one that is started for the trial."""
     from affinedp.mqtt.local_broker import local_broker
 
     if address is not None:
@@ -59,16 +255,8 @@ def named_or_own(address: str | None, home: Path) -> Iterator[Broker]:
         yield started
 
 
-def start(log: Path, words: Iterable[object]) -> subprocess.Popen[bytes]:
-    """Start a command of affinedp as a process that ends when this one does, also if it is killed.
-
-    Parameters
-    ----------
-    log : Path
-        Where it says what, for its owner only.
-    words : iterable
-        The command and its options.
-    """
+def _start(log: Path, words: Iterable[object]) -> subprocess.Popen[bytes]:
+    """A command as a process that ends when this one does, also if it is killed."""
     command = [sys.executable, "-m", "affinedp.cli.started", *map(str, words)]
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
         # a group of its own: Ctrl-C comes to us, and we end them
@@ -77,26 +265,18 @@ def start(log: Path, words: Iterable[object]) -> subprocess.Popen[bytes]:
         )
 
 
-def last_words(log: Path) -> str:
-    """Return the last line of what a process said.
-
-    Parameters
-    ----------
-    log : Path
-        Where it said it.
-    """
+def _last_words(log: Path) -> str:
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return said[-1].removeprefix("affinedp: ") if said else "it said nothing"
 
 
-def end_all(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Ask those that still run to end; what does not is killed, and its draw is on the disk.
+def _code(code: int) -> int:
+    """The exit code of a trial: that of the process that failed, unless a signal ended it."""
+    return code if 0 <= code < 126 else UNEXPECTED
 
-    Parameters
-    ----------
-    processes : iterable
-        From :func:`start`.
-    """
+
+def _end_all(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Ask those that still run to end; what does not is killed, and its draw is on the disk."""
     left = list(processes)
     for process in left:
         if process.poll() is None:
@@ -110,3 +290,111 @@ def end_all(processes: Iterable[subprocess.Popen[bytes]]) -> None:
             process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+def _until_it_listens(
+    name: str, process: subprocess.Popen[bytes], log: Path, stop: threading.Event
+) -> None:
+    while "listening" not in log.read_text(encoding="utf-8", errors="replace"):
+        if process.poll() is not None:
+            raise AffineDPError(f"the {name} ended: {_last_words(log)}")
+        if stop.wait(LOOK):
+            return
+
+
+# Agents of a network.
+
+
+def _reached(home: Path, found: NetworkFile) -> list[tuple[int, int]]:
+    """Run and round of every agent that has a state; refused while it runs, or for other values."""
+    from affinedp.consensus.agents.agent import read_state
+
+    reached = []
+    for name in found.consensus.process_names:
+        if (home / f"{name}.db").exists():
+            with read_state(home / f"{name}.db", found.values.get(name)) as agent:
+                reached.append((agent.run, agent.round))
+    return reached
+
+
+def _run(reached: list[tuple[int, int]], rerun: bool) -> int:
+    """The number of the run: that of the states, or the next one if they differ."""
+    runs = {run for run, _ in reached}
+    return max(runs, default=1) + int(bool(runs and rerun) or len(runs) > 1)
+
+
+def _value_files(found: NetworkFile, home: Path) -> dict[str, Path]:
+    """Files with the values of agents, for their owner only.
+
+    Also of those that have drawn: they refuse a value that is not theirs any more.
+    """
+    files = {}
+    for name in found.consensus.process_names:
+        if name not in found.values:
+            if any((home / file).exists() for file in (f"{name}.db", f".{name}.db.part")):
+                continue  # the state, or what a crash left of it, holds the value
+            raise AffineDPError(
+                f"there is no value for agent {name!r}: a trial needs all of them, in [values] of "
+                "the network file"
+            )
+        files[name] = home / f"{name}.txt"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with open(os.open(files[name], flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(f"{found.values[name]!r}\n")
+    return files
+
+
+def _remove(values: Mapping[str, Path], home: Path) -> None:
+    """Remove value files that are not needed any more: the states hold the values."""
+    for name, file in values.items():
+        if (home / f"{name}.db").exists():
+            file.unlink(missing_ok=True)
+
+
+def _make_keys(found: NetworkFile, home: Path) -> None:
+    from affinedp.consensus.agents.keys import write_keys
+
+    if not all((home / f"{name}.keys").exists() for name in found.consensus.process_names):
+        write_keys(home, links_of(found))
+
+
+def _watch(
+    agents: Processes, monitor: Monitor, bar: Progress, goal: int, stop: threading.Event
+) -> str | None:
+    """Wait until all agents ended well (None), or one did not: its name."""
+    while not stop.is_set():
+        monitor.check()
+        codes = {name: process.poll() for name, process in agents.items()}
+        failed = next((name for name, code in codes.items() if code not in (None, 0)), None)
+        if failed is not None or all(code == 0 for code in codes.values()):
+            return failed
+        reached = max(monitor.round(), 0)
+        bar.update(reached / max(goal, 1), f"round {reached}")
+        time.sleep(LOOK)
+    return None
+
+
+def _seen(home: Path, consensus: PrivateConsensus) -> Answer:
+    """What was asked for, and the last messages, which are public: as the agents said them."""
+    from affinedp.consensus.agents.agent import read_state
+
+    names, noise = consensus.process_names, consensus.noise
+    asked, lines = None, []
+    if noise.epsilon is not None:  # refused where an agent's noise does not keep it
+        agents = consensus.network.names
+        kept = all(consensus.agent_guarantee(name).keeps_asked() for name in agents)
+        asked = {"epsilon": float(noise.epsilon.max()), "delta": noise.delta, "holds": kept}
+        same = noise.mu.min() == noise.mu.max()
+        apart = f"{noise.mu[0]:g}" if same else "their μ"  # never more than every agent's own
+        lines.append(
+            f"the messages of every agent {'keep' if kept else 'do NOT keep'} "
+            f"ε = {asked['epsilon']:g} at δ = {asked['delta']:g}, for values up to {apart} apart, "
+            "however long it runs"
+        )
+    found = []
+    widest = max(map(len, names))
+    for name in names:
+        with read_state(home / f"{name}.db") as agent:
+            found.append({"agent": name, "round": agent.round, "message": agent.y})
+            lines.append(f"agent {name:<{widest}}  round {agent.round}  message {agent.y!r}")
+    return Answer({"asked": asked, "agents": found}, "\n".join(lines))

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, is_number, real_array
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import is_number, real_array
 
 GRID_BITS = 50
 # Rounding makes a shortened record longer than the norm by less than this share.

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, real_array
+from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 SHOWN_AGENTS = 5
 

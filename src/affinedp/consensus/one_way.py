@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray, is_sparse, real_array
+from affinedp.arrays import FloatArray, IntArray, is_sparse
 from affinedp.consensus.network import Network, NetworkError, listed
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 
 @dataclass(frozen=True, eq=False)

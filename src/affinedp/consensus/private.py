@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, real_array
+from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus import bounds, error_curves
 from affinedp.consensus.agents.agent import Agent
@@ -35,6 +35,7 @@ from affinedp.consensus.spectrum import (
 )
 from affinedp.consensus.weights import Weights, network_from_edges, network_of
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.named import LawName
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None

@@ -10,9 +10,9 @@ import json
 import math
 from dataclasses import dataclass
 
-from affinedp.arrays import is_number
 from affinedp.consensus.one_way import LEAST_MASS
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import is_number
 
 
 @dataclass(frozen=True)

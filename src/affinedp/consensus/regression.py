@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.moments import GRID_BITS, Moments
@@ -25,6 +25,7 @@ from affinedp.consensus.network import whole
 from affinedp.consensus.spectrum import check_convergence, spectrum_of
 from affinedp.consensus.weights import Weights, network_of
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.calibration import gaussian_sigma
 from affinedp.laws.curves import GaussianCurve
 from affinedp.laws.sampler import draw_integers

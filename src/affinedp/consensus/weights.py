@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, Matrix, is_sparse, real_array
+from affinedp.arrays import FloatArray, Matrix, is_sparse
 from affinedp.consensus.network import Network, NetworkError, is_name, listed
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 # "metropolis", "uniform", one weight for all links, or one for each link.
 Weights: TypeAlias = "str | float | ArrayLike | None"

@@ -36,8 +36,9 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, real_array
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.exact.rounding import UNIT_ROUNDOFF, gamma
 from affinedp.promise.domination import (
     NORM_ROUNDING,

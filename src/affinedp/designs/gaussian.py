@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, real_array, within_range
+from affinedp.arrays import FloatArray, Matrix, within_range
 from affinedp.designs.bounds import proof_of, with_least
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import (
@@ -22,6 +22,7 @@ from affinedp.designs.separate import (
 )
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import (
-    FloatArray,
-    IntArray,
-    Matrix,
-    dense,
-    real_array,
-    within_range,
-    yes_or_no,
-)
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, within_range, yes_or_no
 from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.knorm_blocks import real_cell, whole_cells
 from affinedp.designs.knorm_bodies import AXES, HULL, SEARCHED, Chosen, best_bodies
@@ -27,6 +19,7 @@ from affinedp.designs.large_sum import MOST_LISTED_SUM, large_sum
 from affinedp.designs.separate import NOTHING_TO_HIDE, checked_weights, split
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency

@@ -13,7 +13,7 @@ from affinedp.designs.separate import Block, with_floor
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.lattice import Columns, image_lattice, whole_kernel
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import inverse
 from affinedp.neighbours.whole import whole_steps
 
@@ -90,7 +90,7 @@ def whole_cells(manifold: AffineManifold, query: Matrix) -> Callable[[Block], Ce
         image = _image(block)
         moves: dict[tuple[int, ...], None] = {}
         for column in image[places].T.tolist():
-            read = [readable(c) for c in column]
+            read = [meaning(c) for c in column]
             exact = [sum((a * b for a, b in zip(row, read)), Fraction(0)) for row in back]
             step, times = whole_steps(exact)
             if times:
@@ -109,7 +109,7 @@ def whole_cells(manifold: AffineManifold, query: Matrix) -> Callable[[Block], Ce
 
 def _row(query: Matrix, output: int) -> dict[int, Fraction]:
     line = dense(query[[output]]).ravel()
-    return {int(j): readable(float(line[j])) for j in np.flatnonzero(line)}
+    return {int(j): meaning(float(line[j])) for j in np.flatnonzero(line)}
 
 
 def _whole_kernel(manifold: AffineManifold) -> Columns:

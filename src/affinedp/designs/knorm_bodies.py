@@ -12,7 +12,7 @@ from affinedp.designs.axes import best_axes
 from affinedp.designs.body_search import MOST_SEARCHED, better_bodies
 from affinedp.designs.knorm_blocks import Cell, as_one_sum
 from affinedp.designs.separate import Block
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.laws.knorm import KNorm
@@ -176,7 +176,7 @@ def _short(extra: FloatArray, vertices: FloatArray) -> FloatArray:
 
 def _polytope(rows: FloatArray) -> Polytope:
     kept = np.unique(rows[np.any(rows != 0, axis=1)], axis=0)
-    return Polytope([tuple(map(readable, row)) for row in kept.tolist()])
+    return Polytope([tuple(map(meaning, row)) for row in kept.tolist()])
 
 
 def _square_strategy(cell: Cell, laplace: MechanismRecord | None, limit: float) -> list[FloatArray]:

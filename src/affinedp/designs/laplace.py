@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, real_array, within_range
+from affinedp.arrays import FloatArray, Matrix, within_range
 from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.gaussian import (
     assemble,
@@ -27,6 +27,7 @@ from affinedp.designs.separate import (
 )
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of

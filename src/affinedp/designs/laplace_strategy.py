@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.designs.laplace_search import (
     LARGE,
     Problem,
@@ -30,6 +30,7 @@ from affinedp.designs.laplace_search import (
 )
 from affinedp.designs.least_trace import least_trace
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 _GAP, _GAP_WHEN_LARGE = 1e-3, 0.3  # of the ellipsoid, which gives coordinates and lower bound
 _WORTHWHILE = 1e-9  # relative gain below which a strategy is left as it was given

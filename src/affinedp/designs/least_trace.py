@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, real_array
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.designs.interior_point import (
     SMALLEST_LIFT,
     DualPoint,
@@ -27,6 +27,7 @@ from affinedp.designs.interior_point import (
     squared_lengths,
 )
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.exact.rounding import (
     UNIT_ROUNDOFF,
     checked_inverse,

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array, within_range
+from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.bounds import dual_value
 from affinedp.designs.knorm_blocks import real_cell
 from affinedp.designs.separate import Block, checked_weights, split
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning, real_array
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.laws.polytope import Polytope
 from affinedp.neighbours.adjacency import Adjacency
@@ -87,7 +87,7 @@ def _from_order(block: Block) -> float:
     cell = real_cell(block)
     kept = np.unique(cell.moves[np.any(cell.moves != 0, axis=1)], axis=0)
     try:
-        body = Polytope([tuple(map(readable, move)) for move in kept.tolist()])
+        body = Polytope([tuple(map(meaning, move)) for move in kept.tolist()])
     except TooLargeBodyError:
         return 0.0
     return min(least_on_cone(corners @ cell.cost @ corners.T) for corners in body.corners)

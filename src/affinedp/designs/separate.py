@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, real_array, real_matrix
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array, real_matrix
 from affinedp.neighbours.adjacency import Adjacency
 
 # Terms of an output that cancel leave so much of themselves, times their number.

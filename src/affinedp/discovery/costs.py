@@ -15,6 +15,7 @@ from affinedp.designs.laplace import iid_noise
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import meaning
 from affinedp.laws.calibration import gaussian_sigma
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.promise.verification import verify
@@ -161,7 +162,7 @@ def _rows_of(manifold: AffineManifold) -> list[Row]:
     if exact is None:
         raise AffineDPError("the design's equations are not rational")
     return [
-        ({manifold.names[j]: value for j, value in row.items()}, Fraction(float(offset)))
+        ({manifold.names[j]: value for j, value in row.items()}, meaning(float(offset)))
         for row, offset in zip(exact, offsets)
     ]
 

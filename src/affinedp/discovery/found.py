@@ -14,6 +14,9 @@ PRIVATE = (
     "Found in private data: for whoever holds the data, not for publication. Nothing of it goes "
     "into a mechanism unless you add it."
 )
+UNDECIDED = (
+    'between_rows = "undecided"  # say below what the public knows of it, and take this line out'
+)
 SHOWN_DOUBTFUL = 8
 SHOWN_LABELS = 12
 
@@ -67,7 +70,8 @@ class Discovery:
 
         Look at every line: only what the public knows belongs there.  A table file asks besides in
         which numbers a person is counted, which no data tells: give sums under ``[totals]``, or
-        name ``cells``; what is found about rows is a comment until somebody takes it out.
+        name ``cells``.  What is found about rows is a comment, and no file is read before somebody
+        has decided about it.
 
         Examples
         --------
@@ -94,8 +98,11 @@ class Discovery:
             lines.append("]")
         if self.hierarchy:
             lines.append(f"hierarchy = {_text(self.hierarchy)}")
-        for one in self.equations:
-            if one.scope != "row" and not self._has_a_key(one):
+        between = [one for one in self.equations if one.scope != "row"]
+        if any(one.pattern != "hierarchy" or not self.hierarchy for one in between):
+            lines.append(UNDECIDED)  # no file is read with this line: rows would count as separate
+        for one in between:
+            if not self._has_a_key(one):
                 lines.append(_comment(f"between rows: {one.text}"))
         sums = [one.sides() for one in within if one.pattern == "total"]
         # these keys of a table file say in which numbers a person is counted, and no data does

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.equations.elimination import EPS, balancing_units
-from affinedp.equations.modular_form import ModularForm
-from affinedp.equations.residues import Integers, inverses
+from affinedp.exact.canonical import EPS, balancing_units
+from affinedp.exact.modular import ModularForm, Residues, inverses
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -89,7 +88,7 @@ class Component:
             self.error,
         )
 
-    def modular_kernel(self) -> list[tuple[int, Integers]]:
+    def modular_kernel(self) -> list[tuple[int, Residues]]:
         """Every prime with the kernel basis modulo it, entries × free."""
         found = []
         for prime, reduced in self.modular.dense():
@@ -99,7 +98,7 @@ class Component:
             found.append((prime, basis))
         return found
 
-    def modular_equations(self) -> list[tuple[int, Integers]]:
+    def modular_equations(self) -> list[tuple[int, Residues]]:
         """Every prime with ``[I | X]`` modulo it, in the order of the entries."""
         found = []
         for prime, reduced in self.modular.dense():

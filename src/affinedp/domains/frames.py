@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import LARGEST_WHOLE
+from affinedp.exact.numbers import LARGEST_WHOLE
 
 INT64 = range(-(2**63), 2**63)
 

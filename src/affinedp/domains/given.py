@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse, some
+from affinedp.arrays import Matrix, some
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import short_decimals
+from affinedp.exact.numbers import given_rows, nonzeros, short_numbers
 
+# Doubles below this have fewer digits, and may stand for several decimals.
+SMALLEST = 2.0**-1022
 # Up to this many coefficients exact elimination takes well under a second.
 EXACT_COEFFICIENTS = 20_000
 
 
 def rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
-    """The rows as exact rationals if every coefficient is an integer or a short decimal."""
-    row, column, values = nonzeros(matrix)
-    if len(values) > EXACT_COEFFICIENTS:
+    """The rows as rationals; None if some are binary numbers of full length, or too many."""
+    values = nonzeros(matrix)[2]
+    if len(values) > EXACT_COEFFICIENTS or np.any(np.abs(values) < SMALLEST):
         return None
-    exact = short_decimals(values.tolist())
-    if exact is None:
+    if short_numbers(values.tolist()) is None:
         return None
-    rows: list[dict[int, Fraction]] = [{} for _ in range(matrix.shape[0])]
-    for i, j, value in zip(row.tolist(), column.tolist(), exact):
-        rows[i][j] = value
-    return rows
-
-
-def nonzeros(matrix: Matrix) -> tuple[IntArray, IntArray, FloatArray]:
-    """Rows, columns and values of the nonzero coefficients."""
-    if is_sparse(matrix):
-        entries = matrix.tocoo()
-        kept = entries.data != 0
-        return entries.row[kept], entries.col[kept], entries.data[kept]
-    row, column = np.nonzero(matrix)
-    return row, column, matrix[row, column]
+    return given_rows(matrix)
 
 
 def transposed(
@@ -68,27 +54,3 @@ def checked_names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
     if repeated:
         raise AffineDPError(f"names are used twice: {some(repeated)}")
     return tuple(names)
-
-
-def refuse_rounded(values: Any, name: str) -> None:
-    """Refuse fractions, decimals and long doubles that a double would change."""
-    if values is None or is_sparse(values):
-        return
-    try:
-        given = np.asarray(values)
-    except ValueError:
-        return  # no array at all, which is said elsewhere
-    if given.dtype.kind != "O" and given.dtype != np.longdouble:
-        return
-    for place, value in np.ndenumerate(given):
-        if isinstance(value, Fraction | Decimal | np.longdouble) and np.isfinite(float(value)):
-            number = float(value)
-            same = Fraction(*value.as_integer_ratio()) == Fraction(number)
-            written = isinstance(value, Decimal) and value == Decimal(repr(number))
-            if not (same or written):
-                at = ", ".join(map(str, place))
-                raise AffineDPError(
-                    f"{name}[{at}] = {value} is no double, and rounding it would change the "
-                    "equation. Give the equations as text to AffineManifold.from_equations, which "
-                    "reads fractions such as 1/3 and long decimals exactly"
-                )

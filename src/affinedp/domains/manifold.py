@@ -24,19 +24,11 @@ from affinedp.arrays import (
     dense,
     is_sparse,
     linked,
-    real_array,
-    real_matrix,
     some,
     within_range,
 )
 from affinedp.domains.base import Domain
-from affinedp.domains.given import (
-    checked_names,
-    nonzeros,
-    rational_rows,
-    refuse_rounded,
-    transposed,
-)
+from affinedp.domains.given import checked_names, rational_rows, transposed
 from affinedp.domains.reading import Wrap, read_rows
 from affinedp.domains.text import (
     MAX_BITS,
@@ -46,21 +38,23 @@ from affinedp.domains.text import (
     format_equation,
     parse_equations,
 )
-from affinedp.equations.consistency import check_consistent, solve_basis
-from affinedp.equations.elimination import (
-    Canonical,
-    balancing_units,
-    eliminate_dense,
-    eliminate_exactly,
-    eliminate_sparse,
-    in_float_range,
-)
-from affinedp.equations.modular_form import ModularForm, modular_form
 from affinedp.errors import (
     AffineDPError,
     DoubtfulZeroError,
     IdentifiableEntriesError,
 )
+from affinedp.exact.canonical import (
+    Canonical,
+    balancing_units,
+    check_consistent,
+    eliminate_dense,
+    eliminate_exactly,
+    eliminate_sparse,
+    in_float_range,
+    solve_basis,
+)
+from affinedp.exact.modular import ModularForm, modular_form
+from affinedp.exact.numbers import meaning, nonzeros, real_array, real_matrix
 from affinedp.parts import StorageError, frozen
 
 if TYPE_CHECKING:
@@ -72,6 +66,8 @@ ExactRows = tuple[ExactRow, ...]
 # coefficients and offsets
 ExactEquations = tuple[Sequence[Mapping[int, Fraction]], Sequence[Fraction]]
 
+# What to do about numbers that rounding would make other equations of.
+AS_TEXT = "give the equations as text to AffineManifold.from_equations, which reads it exactly"
 # Up to this many coefficients times the number of equations, exact elimination takes well under a
 # second.
 EXACT_WORK = 400_000
@@ -144,12 +140,10 @@ class AffineManifold(Domain):
         public_entries: PublicEntries = "refuse",
         rank_tolerance: float | None = None,
     ) -> None:
-        refuse_rounded(D, "D")
-        refuse_rounded(b, "b")
-        matrix = real_matrix(D, "D")
-        offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1)
+        matrix = real_matrix(D, "D", AS_TEXT)
+        offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1, AS_TEXT)
         rows = rational_rows(matrix) if rank_tolerance is None else None
-        exact = None if rows is None else (rows, [Fraction(value) for value in offsets.tolist()])
+        exact = None if rows is None else (rows, [meaning(value) for value in offsets.tolist()])
         self._build(matrix, offsets, exact, names, public_entries, rank_tolerance)
 
     @classmethod
@@ -405,9 +399,8 @@ class AffineManifold(Domain):
                     if value:
                         columns[j][i] = value
             return columns
-        known: dict[float, Fraction] = {}
         for i, j, value in zip(*(part.tolist() for part in nonzeros(self._matrix))):
-            columns[j][i] = known.setdefault(value, Fraction(value))
+            columns[j][i] = meaning(value)
         return columns
 
     @cached_property
@@ -685,7 +678,7 @@ class AffineManifold(Domain):
     def _reduced_exactly(self) -> Canonical:
         """The canonical form of the independent equations in rational arithmetic."""
         rows = self.rational_rows
-        offsets = [Fraction(value) for value in self._offsets.tolist()]
+        offsets = [meaning(value) for value in self._offsets.tolist()]
         exact, _ = eliminate_exactly(rows, offsets, self.n)
         if len(exact.rows) < len(rows):
             return self._canonical

@@ -7,7 +7,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import format_equation
-from affinedp.equations.elimination import eliminate_dense
+from affinedp.exact.canonical import eliminate_dense
 
 MOST_OUTPUTS = 2_000
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, exact_doubles
+from affinedp.arrays import FloatArray
 from affinedp.domains.frames import fresh_index
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 # Results with their names, in the form that the data had.
 Wrap = Callable[[FloatArray, tuple[str, ...]], Any]
@@ -37,7 +38,7 @@ def read_rows(names: tuple[str, ...], x: Any) -> tuple[FloatArray, Wrap]:
         row = x.to_frame().T
         values = _by_name(lambda name: _pandas_column(row[name]), list(x.index), names)
         return values, lambda y, outputs: _series(y[0], outputs, x.name)
-    array = exact_doubles(x, "x")
+    array = real_array(x, "x")
     if array.ndim not in (1, 2) or array.shape[-1] != len(names):
         raise AffineDPError(
             f"x has shape {array.shape}, but must have {len(names)} entries (or rows of them)"
@@ -55,7 +56,7 @@ def _by_name(column: Callable[[str], Any], given: list[Any], names: tuple[str, .
     unknown = [str(name) for name in given if name not in names]
     if missing or unknown:
         raise AffineDPError(_other_columns(missing, unknown))
-    return np.column_stack([exact_doubles(column(name), f"column {name!r}, row") for name in names])
+    return np.column_stack([real_array(column(name), f"column {name!r}, row") for name in names])
 
 
 def _pandas_column(column: Any) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import Rows, readable, readable_rows
+from affinedp.exact.numbers import Rows, given_rows, meaning
 from affinedp.exact.rational import common_denominator
 
 # Whole numbers in the matrices that are reduced for K-norm noise.
@@ -175,7 +175,7 @@ def whole_solution(matrix: Matrix, b: FloatArray, exact: Rows | None) -> list[Fr
     if not np.any(b):
         return found
     given = zip(_rows(matrix, exact), b.tolist())
-    equations = [_whole(row, -readable(value)) for row, value in given]
+    equations = [_whole(row, -meaning(value)) for row, value in given]
     if len(equations) == 1:
         only, total = equations[0]
         content = math.gcd(*only.values())
@@ -251,7 +251,7 @@ def _subtract(vector: SparseVector, other: Mapping[int, int], times: int) -> Non
 
 
 def _rows(matrix: Matrix, exact: Rows | None) -> Rows:
-    return readable_rows(matrix) if exact is None else exact
+    return given_rows(matrix) if exact is None else exact
 
 
 def _whole(row: Mapping[int, Fraction], right: Fraction | int) -> tuple[SparseVector, int]:

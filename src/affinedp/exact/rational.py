@@ -1,19 +1,28 @@
-"""Linear algebra in whole and rational numbers: small matrices, nothing rounds."""
+"""Linear algebra in whole and rational numbers: nothing rounds.
+
+Sparse rows are eliminated as whole numbers without a common divisor, each row up to a factor; small
+square matrices by Bareiss's rule; products and certificates with one common denominator.
+"""
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
+from affinedp.exact.numbers import Rows
 
 Vector = tuple[int, ...]
+WholeRow = dict[int, int]  # column to nonzero coefficient
+Pairs = list[tuple[int, int]]
+Number = TypeVar("Number", bound=float)
 Rationals = Sequence[Fraction]
 BigIntegers = NDArray[Any]  # Python integers in an object array
 
@@ -33,6 +42,179 @@ def primitive(vector: Sequence[int]) -> tuple[Vector, int]:
     if content == 0:
         return tuple(vector), 0
     return tuple(c // content for c in vector), content
+
+
+# ---------------------------------------------------------------------- sparse rows
+
+
+def coprime(row: Mapping[int, Fraction | int]) -> WholeRow:
+    """Return the multiple of a row that has whole coefficients without a common divisor."""
+    unit = math.lcm(*(value.denominator for value in row.values()))
+    whole = {j: v.numerator * (unit // v.denominator) for j, v in row.items() if v}
+    content = math.gcd(*whole.values())
+    return {j: value // content for j, value in whole.items()}
+
+
+def cleared(row: WholeRow, by: WholeRow, pivot: int) -> WholeRow:
+    """Return a multiple of ``row`` minus one of ``by`` without the pivot column, coprime again."""
+    common = math.gcd(row[pivot], by[pivot])
+    keep, take = by[pivot] // common, row[pivot] // common
+    found = dict(row) if keep == 1 else {j: keep * value for j, value in row.items()}
+    for j, value in by.items():
+        after = found.get(j, 0) - take * value
+        if after:
+            found[j] = after
+        else:
+            found.pop(j, None)
+    content = math.gcd(*found.values())
+    return found if content <= 1 else {j: value // content for j, value in found.items()}
+
+
+class Tableau(Generic[Number]):
+    """Rows under elimination, by row and by column; subclasses say how two rows are combined."""
+
+    def __init__(self, rows: Iterable[dict[int, Number]]) -> None:
+        self.rows: list[dict[int, Number]] = list(rows)
+        self.columns: dict[int, set[int]] = {}
+        for i, row in enumerate(self.rows):
+            for j in row:
+                self.columns.setdefault(j, set()).add(i)
+
+    def clear(self, i: int, pivot: int) -> None:
+        """Subtract row ``i`` from every other row with the pivot column, so that it vanishes."""
+        row = self.lead(i, pivot)
+        for other in self.columns[pivot] - {i}:
+            after = self.rows[other] = self.combined(self.rows[other], row, pivot)
+            for j in row:
+                if j in after:
+                    self.columns[j].add(other)
+                else:
+                    self.columns[j].discard(other)
+
+    def lead(self, i: int, pivot: int) -> dict[int, Number]:
+        """Return row ``i``, scaled for its pivot."""
+        return self.rows[i]
+
+    def combined(
+        self, target: dict[int, Number], row: dict[int, Number], pivot: int
+    ) -> dict[int, Number]:
+        """Return the target without the pivot column."""
+        raise NotImplementedError
+
+    def reduce(self, small: float = 0.0, constant: int = -1) -> tuple[Pairs, list[int]]:
+        """Bring the rows to ``[I | X]`` form: (row, pivot column) pairs, and the rows put off.
+
+        The shortest row is taken first, and in it the large entry whose column is shortest, which
+        keeps network matrices sparse.  The column ``constant`` is never a pivot.  A row whose
+        entries are all at most ``small`` is put off: in rounding it may be a dependent one.
+        """
+        heap = [(len(row), i) for i, row in enumerate(self.rows)]
+        heapq.heapify(heap)
+        order: Pairs = []
+        postponed: list[int] = []
+        while heap:
+            length, i = heapq.heappop(heap)
+            row = self.rows[i]
+            if len(row) != length:
+                heapq.heappush(heap, (len(row), i))
+                continue
+            sizes = {j: abs(value) for j, value in row.items() if j != constant}
+            largest = max(sizes.values(), default=0)
+            if largest <= small:
+                postponed.append(i)
+                continue
+            large = (j for j in sizes if 10 * sizes[j] >= largest)
+            pivot = min(large, key=lambda j: (len(self.columns[j]), j))
+            self.clear(i, pivot)
+            order.append((i, pivot))
+        return order, postponed
+
+
+class WholeTableau(Tableau[int]):
+    """Rows of coprime whole numbers, each up to a factor."""
+
+    def combined(self, target: WholeRow, row: WholeRow, pivot: int) -> WholeRow:
+        """Return a multiple of the target without the pivot column."""
+        return cleared(target, row, pivot)
+
+
+def reduce_exactly(rows: Rows) -> list[tuple[int, Mapping[int, Fraction]]]:
+    """Return the reduced rows as (pivot column, row with a unit pivot) pairs."""
+    tableau = WholeTableau(coprime(row) for row in rows)
+    order, _ = tableau.reduce()
+    return [(column, unit_row(tableau.rows[i], column)) for i, column in order]
+
+
+def unit_row(row: WholeRow, pivot: int) -> dict[int, Fraction]:
+    """Return a row divided by its pivot."""
+    return {j: Fraction(value, row[pivot]) for j, value in row.items()}
+
+
+def null_vector(rows: Iterable[WholeRow], width: int) -> list[int] | None:
+    """Return the vector of integers that the rows map to zero, or None if it is not unique."""
+    tableau = WholeTableau(dict(row) for row in rows)
+    order, _ = tableau.reduce()
+    (*free,) = set(range(width)) - {pivot for _, pivot in order}
+    if len(free) != 1:
+        return None
+    unit = math.lcm(*(tableau.rows[i][pivot] for i, pivot in order))
+    values = [unit] * width
+    for i, pivot in order:
+        row = tableau.rows[i]
+        values[pivot] = -row.get(free[0], 0) * (unit // row[pivot])
+    return values
+
+
+def exact_circuit(columns: Sequence[Mapping[int, Fraction]]) -> list[int] | None:
+    """Return nonzero integers that map these columns to zero, or None if they are no circuit."""
+    rows: dict[int, dict[int, Fraction]] = {}
+    for j, column in enumerate(columns):
+        for i, value in column.items():
+            rows.setdefault(i, {})[j] = value
+    found = null_vector((coprime(row) for row in rows.values()), len(columns))
+    return found if found is not None and all(found) else None
+
+
+class Echelon:
+    """Independent rows in reduced form, one after another.
+
+    Columns from ``width`` on are carried along and never lead: a row that brings a column of its
+    own shows there which combination of rows it has become.
+
+    Examples
+    --------
+    >>> space = Echelon(2)
+    >>> space.add({0: 1, 1: 2, 10: 1}), space.add({0: 2, 1: 4, 11: 1})
+    (True, False)
+    >>> space.rest({0: 2, 1: 4, 11: 1})
+    {11: 1, 10: -2}
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.rows: dict[int, WholeRow] = {}  # by their leading columns
+
+    def rest(self, row: Mapping[int, Fraction | int]) -> WholeRow:
+        """Return a multiple of what remains of a row when the others are taken away."""
+        left = coprime(row)
+        for column in [j for j in left if j in self.rows]:
+            left = cleared(left, self.rows[column], column)
+        return left
+
+    def add(self, row: Mapping[int, Fraction | int]) -> bool:
+        """Add a row; say whether it was independent of those before."""
+        left = self.rest(row)
+        lead = max((j for j in left if j < self.width), default=None)
+        if lead is None:
+            return False
+        for column, other in self.rows.items():
+            if lead in other:
+                self.rows[column] = cleared(other, left, lead)
+        self.rows[lead] = left
+        return True
+
+
+# ---------------------------------------------------------------------- small matrices
 
 
 def adjugate(matrix: Sequence[Sequence[int]]) -> tuple[int, list[list[int]]]:
@@ -77,20 +259,11 @@ def inverse(matrix: Sequence[Rationals]) -> list[list[Fraction]] | None:
 
 def independent(vectors: Sequence[Sequence[int]], most: int) -> list[int]:
     """Return the places of the first vectors that are independent of those before, up to most."""
-    echelon: list[tuple[int, list[int]]] = []
+    space = Echelon(len(vectors[0]) if vectors else 0)
     found: list[int] = []
     for place, vector in enumerate(vectors):
-        left = list(vector)
-        for pivot, row in echelon:
-            if left[pivot]:
-                a, b = row[pivot], left[pivot]
-                left = [a * x - b * y for x, y in zip(left, row)]
-        lead = next((j for j, c in enumerate(left) if c), None)
-        if lead is not None:
-            echelon.append((lead, list(primitive(left)[0])))
+        if len(found) < most and space.add(dict(enumerate(vector))):
             found.append(place)
-            if len(found) == most:
-                break
     return found
 
 

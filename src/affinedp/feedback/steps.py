@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import exact_number, meaning, real_array
 from affinedp.feedback.state import (
     STEPS,
     Progressed,
@@ -25,7 +26,6 @@ from affinedp.feedback.state import (
     plan_of,
     was_charged,
 )
-from affinedp.neighbours.definition import exact_number
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
 from affinedp.once.record import Head
@@ -240,7 +240,7 @@ class ReleaseInSteps:
         return sorted({e for i in self._step() if i in follow for e in follow[i].offsets})
 
     def _read(self, x: Any, known: Progressed) -> dict[int, Fraction]:
-        """What the step reads, as the doubles that it is."""
+        """What the step reads, as the numbers that it means."""
         names = self._mechanism.manifold.names
         wanted = [j for j in self._due() if j not in known.entries]
         needs = [names[j] for j in wanted]
@@ -261,7 +261,7 @@ class ReleaseInSteps:
                 f"some entry of x is beyond {limit:.1e}, up to which data is released exactly with "
                 "this noise. Nothing was released; change the units"
             )
-        return {j: Fraction(float(value)) for j, value in zip(wanted, values)}
+        return {j: meaning(float(value)) for j, value in zip(wanted, values)}
 
     def _given(self, b: Mapping[int, Any] | None, known: Progressed) -> dict[int, Fraction]:
         """The offsets that come with this step."""

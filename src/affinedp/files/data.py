@@ -13,10 +13,15 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from affinedp.arrays import NOT_KEPT, says_decimal
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.numbers import NOT_KEPT, says_decimal
 from affinedp.files.visible import check_names, visible
 from affinedp.files.writing import replacing
+
+IN_MANY_FILES = (
+    "A table in many files is released in Python: read it with dask.dataframe.read_parquet or "
+    "polars.scan_parquet, and give release(table, into=…); docs/howto/cluster.md shows how"
+)
 
 # A path, or what it holds from its beginning.
 Source = Callable[[], Any]
@@ -40,17 +45,8 @@ def read_table(
     """Read a CSV, Parquet or Excel file into a DataFrame, or refuse it with one clear sentence.
 
     Only columns are read: no index, attributes or other notes that a writer left in the file.
-
-    Parameters
-    ----------
-    path : Path
-        ``.csv``, ``.parquet`` or ``.xlsx``; at most 20 million cells.
-    long_numbers : {"refuse", "text"}
-        What to do with numbers in a CSV file that double precision would change: refuse them, or
-        leave their column as the texts that stand there.
-    content : bytes, optional
-        What the file holds, where that is in memory; the path is then a name only, and nothing is
-        written to a disk.
+    Numbers of a CSV file that double precision would change are refused, or left as the texts that
+    stand there (``long_numbers``).  With ``content`` the file is in memory, and the path a name.
     """
     pandas = _pandas()
     if content is None:
@@ -98,13 +94,19 @@ def read_table(
 
 
 def _read_csv(pandas: Any, path: Path, source: Source, long_numbers: str) -> Any:
+    def read(**options: Any) -> Any:
+        return pandas.read_csv(source(), skipinitialspace=True, **options)
+
+    def written(places: list[int]) -> Any:
+        """Columns as they stand there."""
+        told = {"keep_default_na": False, "na_values": [""]}
+        return read(index_col=False, usecols=places, dtype=str, **told)
+
     with warnings.catch_warnings():
         # rows longer than the header: pandas would drop what is too much
         warnings.simplefilter("error", pandas.errors.ParserWarning)
-        table = pandas.read_csv(
-            source(), skipinitialspace=True, float_precision="round_trip", index_col=False
-        )
-        header = pandas.read_csv(source(), skipinitialspace=True, header=None, nrows=1, dtype=str)
+        table = read(float_precision="round_trip", index_col=False)
+        header = read(header=None, nrows=1, dtype=str)
         names = header.iloc[0].dropna()
         if names.duplicated().any():  # pandas would give the second one another name
             twice = visible(str(names[names.duplicated()].iloc[0]))
@@ -116,29 +118,14 @@ def _read_csv(pandas: Any, path: Path, source: Source, long_numbers: str) -> Any
             if kind.kind not in "iufb" or table.iloc[:, place].isna().all()
         ]
         if labels:
-            texts = pandas.read_csv(
-                source(),
-                skipinitialspace=True,
-                index_col=False,
-                usecols=labels,
-                dtype=str,
-                keep_default_na=False,
-                na_values=[""],
-            )
+            texts = written(labels)
             for place, name in zip(labels, texts.columns):
                 if texts[name].notna().any():
                     _check_separators_of_digits(path, name, texts[name].dropna())
                     table.isetitem(place, texts[name].astype(object))
         places = [i for i, kind in enumerate(table.dtypes) if kind.kind == "f"]
         if places:
-            texts = pandas.read_csv(
-                source(),
-                skipinitialspace=True,
-                index_col=False,
-                usecols=places,
-                dtype=str,
-                keep_default_na=False,
-            )
+            texts = written(places)
             for name, row in _changed(table.iloc[:, places], texts):
                 if long_numbers == "refuse":
                     raise AffineDPError(
@@ -231,15 +218,7 @@ def _read_excel(path: Path, source: Source) -> Any:
 
 
 def check_unpacked(name: str, source: Any) -> None:
-    """Refuse an Excel file that is small only while it is packed.
-
-    Parameters
-    ----------
-    name : str
-        What the file is called.
-    source : path or file
-        The file, from its beginning.
-    """
+    """Refuse an Excel file that is small only while it is packed."""
     with zipfile.ZipFile(source) as packed:
         if sum(part.file_size for part in packed.infolist()) > MOST_UNPACKED:
             raise AffineDPError(f"{name} is too large when unpacked")
@@ -279,17 +258,8 @@ def _check_size(path: Path, cells: int, columns: int) -> None:
 def write_table(frame: Any, path: Path, *, whole: bool = False) -> None:
     """Write the columns of a DataFrame as CSV, Parquet or Excel, at once or not at all.
 
-    Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        What to write.
-    path : Path
-        ``.csv``, ``.parquet`` or ``.xlsx``.
-    whole : bool
-        Whether what is published is whole by design, and written as ``29``, not ``29.0``: what
-        the mechanism is known for, never what the numbers happen to be.
+    Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.  With
+    ``whole``, 29 and not 29.0: what the mechanism is known for, never what numbers happen to be.
     """
     kind = _kind(path)
     if whole and (frame.abs().to_numpy() < 2.0**63).all():
@@ -320,13 +290,7 @@ def _write_parquet(frame: Any, path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place where nothing can be written, before anything is charged.
-
-    Parameters
-    ----------
-    path : Path
-        Where results will go.
-    """
+    """Refuse a place where nothing can be written, before anything is charged."""
     _kind(path)
     if path.is_dir():
         raise AffineDPError(f"{path} cannot be written: it is a folder")
@@ -337,9 +301,7 @@ def check_writable(path: Path) -> None:
 def _refuse_folder(path: Path) -> None:
     if path.is_dir():
         raise AffineDPError(
-            f"{path} is a folder, and only single files are read here. A table in many files is "
-            "released in Python: read it with dask.dataframe.read_parquet or polars.scan_parquet, "
-            "and give release(table, into=…); docs/howto/cluster.md shows how"
+            f"{path} is a folder, and only single files are read here. {IN_MANY_FILES}"
         )
 
 

@@ -42,23 +42,6 @@ _KEYS_AND_NUMBERS = re.compile(r"[\w\-.\" \t]+")
 def read_document(file: Path, text: str | None = None) -> dict[str, Any]:
     """Read a TOML or JSON file.
 
-    Parameters
-    ----------
-    file : Path
-        It ends in ``.toml`` or ``.json``.
-    text : str, optional
-        What it holds, where that is in memory; the path is then a name only.
-
-    Returns
-    -------
-    dict
-        Tables, lists, texts and numbers.  A decimal that would silently become 0 is refused.
-
-    Raises
-    ------
-    AffineDPError
-        Without the name of the file, which the caller puts before it.
-
     Examples
     --------
     >>> import pathlib, tempfile
@@ -88,17 +71,7 @@ def read_document(file: Path, text: str | None = None) -> dict[str, Any]:
 
 
 def read_text(file: Path, where: str, most: int) -> str:
-    """Return the text of a file of bounded size, with one encoding for letters that look alike.
-
-    Parameters
-    ----------
-    file : Path
-        It must be in UTF-8.
-    where : str
-        What it is, in messages.
-    most : int
-        Bytes that it may have.
-    """
+    """Return the text of a file of bounded size, with one encoding for letters that look alike."""
     try:
         if not file.exists():
             raise AffineDPError(f"{where} does not exist")
@@ -111,17 +84,7 @@ def read_text(file: Path, where: str, most: int) -> str:
 
 
 def read_bytes(file: Path, where: str, most: int) -> bytes:
-    """Return the content of a file of bounded size; what is no file could be read for ever.
-
-    Parameters
-    ----------
-    file : Path
-        What to read.
-    where : str
-        What it is, in messages.
-    most : int
-        Bytes that it may have.
-    """
+    """Return the content of a file of bounded size; what is no file could be read for ever."""
     size = file.stat().st_size
     if not file.is_file():
         raise AffineDPError(f"{where} is not a file")
@@ -136,13 +99,6 @@ def read_bytes(file: Path, where: str, most: int) -> bytes:
 def check_values(text: str, most: int) -> None:
     """Refuse a text that may hold more values than there is room and time for.
 
-    Parameters
-    ----------
-    text : str
-        TOML or JSON.
-    most : int
-        How many values it may hold.
-
     Examples
     --------
     >>> check_values("[1, 2, 3]", 2)
@@ -156,25 +112,12 @@ def check_values(text: str, most: int) -> None:
 
 
 def from_json(text: str) -> Any:
-    """Return what a JSON text says; a key that appears twice is refused.
-
-    Parameters
-    ----------
-    text : str
-        JSON; ``NaN`` and ``Infinity`` are read, and left to those who want numbers.
-    """
+    """Return what a JSON text says; a key that appears twice is refused."""
     return json.loads(text, parse_float=_reader_of(text), object_pairs_hook=_without_repeats)
 
 
 def exact_float(text: str, where: str = "") -> float:
     """Return a decimal text as a float; one that would silently become 0 is refused.
-
-    Parameters
-    ----------
-    text : str
-        A decimal number.
-    where : str
-        Begins the refusal.
 
     Examples
     --------
@@ -196,13 +139,7 @@ def _from_toml(text: str) -> dict[str, Any]:
 
 
 def may_vanish(text: str) -> bool:
-    """Return whether a decimal number in a text may be too small for a float.
-
-    Parameters
-    ----------
-    text : str
-        Anything.
-    """
+    """Return whether a decimal number in a text may be too small for a float."""
     return _SMALL_EXPONENT.search(text) is not None or _MANY_ZEROS in text
 
 

@@ -35,19 +35,7 @@ class Table(NamedTuple):
 
 
 def matrix(value: Any, where: str, folder: Path, names: Sequence[str] | None) -> Table:
-    """Return the matrix that a value says.
-
-    Parameters
-    ----------
-    value : object
-        A list of rows, or a text that names a CSV file.
-    where : str
-        Begins the refusal.
-    folder : Path
-        Where CSV files are looked up.
-    names : sequence of str or None
-        A header of these is recognised even if they look like numbers.
-    """
+    """Return the matrix that a value says."""
     if isinstance(value, str):
         return _csv_table(folder / value, where, names)
     rows: list[list[float]] = []
@@ -62,19 +50,7 @@ def matrix(value: Any, where: str, folder: Path, names: Sequence[str] | None) ->
 def fitted(
     table: Table, names: tuple[str, ...] | None, where: str, rows_too: bool = False
 ) -> FloatArray:
-    """Return the numbers with columns in the order of names.
-
-    Parameters
-    ----------
-    table : Table
-        As :func:`matrix` gave it.
-    names : tuple of str or None
-        The order that is wanted.
-    where : str
-        Begins the refusal.
-    rows_too : bool
-        Of a covariance the rows follow.
-    """
+    """Return the numbers with columns in the order of names."""
     if table.header is None:
         return frozen(table.numbers)
     if names is None:
@@ -90,13 +66,7 @@ def fitted(
 
 
 def zeros(rows: int, columns: int) -> FloatArray:
-    """Return a matrix of zeros, unless it is too large.
-
-    Parameters
-    ----------
-    rows, columns : int
-        Its shape.
-    """
+    """Return a matrix of zeros, unless it is too large."""
     if rows * columns > MOST_NUMBERS:
         raise AffineDPError(f"a matrix of {rows}×{columns} numbers is too large")
     return np.zeros((rows, columns))

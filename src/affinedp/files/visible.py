@@ -21,13 +21,6 @@ _MOST_SHOWN = 60
 def visible(text: str, *, lines: bool = False) -> str:
     """Return a text with everything that a terminal would act on spelled out.
 
-    Parameters
-    ----------
-    text : str
-        What is to be said.
-    lines : bool
-        Leave tabs and ends of lines as they are.
-
     Examples
     --------
     >>> print(visible("income\\x1b[8m"))
@@ -38,13 +31,6 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 def check_names(names: Iterable[Any], where: str) -> None:
     """Refuse names with characters that a terminal would act on, tabs and new lines included.
-
-    Parameters
-    ----------
-    names : iterable
-        What is no text is let pass.
-    where : str
-        Begins the refusal.
 
     Examples
     --------
@@ -59,15 +45,7 @@ def check_names(names: Iterable[Any], where: str) -> None:
 
 
 def check_texts(document: Any, source: str) -> None:
-    """Refuse control characters anywhere in what was read from JSON or TOML.
-
-    Parameters
-    ----------
-    document : object
-        Tables, lists and values.
-    source : str
-        The text that they were read from; it tells quickly that there are none.
-    """
+    """Refuse control characters anywhere in what was read from JSON or TOML."""
     # beyond those that stand in the text, there are only those that are written with a backslash
     if "\\" not in source and not _ACTING_IN_TEXT.search(source):
         return

@@ -17,16 +17,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
     If anything goes wrong the temporary file is removed, and what was there before stays.
 
-    Parameters
-    ----------
-    path : Path
-        Where the content goes in the end.
-
-    Raises
-    ------
-    AffineDPError
-        If it cannot be written.
-
     Examples
     --------
     >>> import pathlib, tempfile
@@ -56,17 +46,18 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8, at once or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        Where to.
-    text : str
-        What.
-    """
+    """Write a text in UTF-8, at once or not at all."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def folder_for_owner(folder: Path) -> Path:
+    """Make a folder for its owner only; one that is there is taken."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise AffineDPError(f"{folder} cannot be made: {error.strerror}") from None
+    return folder
 
 
 def _on_the_disk(part: Path) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array, real_matrix
+from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import PublicEntries
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array, real_matrix
 from affinedp.flows.flow_network import FlowNetwork, listed
 from affinedp.flows.manifold import FlowManifold, Laws, build
 

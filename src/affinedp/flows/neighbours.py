@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import meaning, real_array
 from affinedp.flows.flow_network import FlowNetwork, listed
 from affinedp.flows.manifold import FlowManifold
 from affinedp.flows.transfers import BITS, BigIntegers, leaving, rounded, transfers
@@ -222,7 +223,7 @@ def _exact_shares(network: FlowNetwork, shares: Mapping[Hashable, float]) -> lis
     checked = real_array(values, "balance", 1)
     if np.any(checked < 0):
         raise AffineDPError("the shares in balance must not be negative")
-    share = [Fraction(value) for value in checked.tolist()]
+    share = [meaning(value) for value in checked.tolist()]
     island = network.island[network.private]
     for number in np.unique(island):
         members = np.flatnonzero(island == number)

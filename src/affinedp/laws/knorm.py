@@ -20,7 +20,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
 from affinedp.laws.bodies import AxesPart, Bodies, BodyPart, HullPart, SumPart
 from affinedp.laws.curves import Curve, LaplaceCurve
@@ -90,7 +90,7 @@ class KNorm(Law):
                     known[key] = polytope_of(points)
                 parts.append(HullPart(rows, known[key], self.rate, self.whole))
         if alone:
-            exact = {width: readable(width) for width in {width for _, width in alone}}
+            exact = {width: meaning(width) for width in {width for _, width in alone}}
             axes, ends = np.array([row for row, _ in alone]), tuple(exact[w] for _, w in alone)
             parts.append(AxesPart(axes, ends, self.rate, self.whole))
         return Bodies(tuple(parts))
@@ -99,7 +99,7 @@ class KNorm(Law):
         width = float(np.abs(column).max())
         if not np.all(np.abs(column) == width):
             raise AffineDPError("one point cannot span a body of several dimensions")
-        return SumPart(rows, np.sign(column), readable(width), self.rate, self.whole)
+        return SumPart(rows, np.sign(column), meaning(width), self.rate, self.whole)
 
     @property
     def parts(self) -> tuple[BodyPart, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import Vector, adjugate, common_denominator
 from affinedp.laws.base import Gauges
 from affinedp.laws.hull import EPS, Facets, symmetric_hull
@@ -194,4 +194,4 @@ def polytope_of(points: FloatArray) -> Polytope:
     points : array, shape (r, p)
         Doubles are read as the fractions that they stand for.
     """
-    return Polytope([tuple(map(readable, point)) for point in points.T.tolist()])
+    return Polytope([tuple(map(meaning, point)) for point in points.T.tolist()])

@@ -19,7 +19,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves, Sampler
 from affinedp.laws.bodies import PartNoise, PartsNoise
 from affinedp.laws.curves import Curve
@@ -237,7 +237,7 @@ class Staircase(Law):
     def gauge(self, move: Sequence[Fraction]) -> Fraction:
         """Return rate × how many steps a move crosses at most, exactly."""
         pairs = zip(move, self.widths.tolist())
-        return Fraction(self.rate) * sum(math.ceil(abs(c) / readable(width)) for c, width in pairs)
+        return Fraction(self.rate) * sum(math.ceil(abs(c) / meaning(width)) for c, width in pairs)
 
     def curve(self, sensitivity: float, moves: Moves = NOTHING_KNOWN) -> Curve:
         """Return three atoms: within one step the loss is ε, 0 or −ε."""
@@ -302,7 +302,7 @@ class Staircase(Law):
     def sampler(self, unit: int | Fraction = 1) -> Sampler:
         """Return what draws whole numbers: wider steps, ``unit`` times."""
         steps = [
-            [int(unit * readable(c)) for c in own.tolist()] for own in (self.widths, self.firsts)
+            [int(unit * meaning(c)) for c in own.tolist()] for own in (self.widths, self.firsts)
         ]
         if not self.whole or unit != int(unit):
             raise AffineDPError("staircase noise is drawn on whole numbers: give whole steps")

@@ -17,18 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import (
-    FloatArray,
-    Matrix,
-    Norm,
-    real_array,
-    real_matrix,
-    within_range,
-)
+from affinedp.arrays import FloatArray, Matrix, Norm, within_range
 from affinedp.domains.base import Domain
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import exact_numbers
+from affinedp.exact.numbers import meaning, real_array, real_matrix
 from affinedp.neighbours.definition import NeighbourAnswer, among_directions
 from affinedp.neighbours.norms import EPS, TIED, ExactMatrix, largest_norm
 from affinedp.parts import Part, StorageError, frozen
@@ -131,7 +124,7 @@ class Columns:
 
         def exact(k: int) -> Vector:
             moved = np.flatnonzero(columns[:, k]).tolist()
-            return dict(zip(moved, exact_numbers(columns[moved, k].tolist())))
+            return {j: meaning(value) for j, value in zip(moved, columns[moved, k].tolist())}
 
         whole = (columns == np.rint(columns)) & (np.abs(columns) < 2.0**53)
         return cls(columns, np.where(whole, 0.0, EPS * np.abs(columns)), exact)

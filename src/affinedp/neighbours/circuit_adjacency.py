@@ -13,19 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import (
-    FloatArray,
-    IntArray,
-    Matrix,
-    Norm,
-    dense,
-    within_range,
-)
+from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.domains.component import Component, parallel_columns
-from affinedp.domains.given import nonzeros
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import TooManyCircuitsError
-from affinedp.exact.numbers import decimal_or_double
+from affinedp.exact.numbers import meaning, nonzeros
+from affinedp.exact.rational import exact_circuit
 from affinedp.neighbours.adjacency import (
     LISTED,
     Adjacency,
@@ -47,8 +40,8 @@ from affinedp.neighbours.circuits.ask import (
     list_circuits,
     worst_circuits,
 )
+from affinedp.neighbours.circuits.compiled import ACCURATE
 from affinedp.neighbours.circuits.exact import ExactCircuits, refined_circuit
-from affinedp.neighbours.circuits.rational import ACCURATE, exact_circuit, farthest
 from affinedp.neighbours.definition import NeighbourAnswer, among_circuits
 from affinedp.neighbours.norms import (
     EPS,
@@ -254,7 +247,8 @@ class CircuitAdjacency(Adjacency):
         values = exact_circuit(columns) if len(support) > 1 else [1]
         if values is None:
             return None
-        far = farthest(values, [decimal_or_double(float(self._mu[i])) for i in support])
+        mu = (meaning(float(self._mu[i])) for i in support)
+        far = max(distance / abs(value) for value, distance in zip(values, mu))
         if values[0] * direction[support[0]] < 0:
             far = -far
         return {i: far * value for i, value in zip(support, values)}
@@ -356,7 +350,7 @@ class CircuitAdjacency(Adjacency):
         direction[self.loose_entries[place]] = mu[place]
         if numbers is not None:
             measured = [
-                numbers.norm({int(j): 1}, decimal_or_double(float(self._mu[j])), norm)
+                numbers.norm({int(j): 1}, meaning(float(self._mu[j])), norm)
                 for j in self.loose_entries
             ]
             scores[:], upper[:] = zip(*measured)
@@ -436,7 +430,7 @@ class CircuitAdjacency(Adjacency):
     ) -> Sensitivity:
         """What a circuit amounts to that is known in integers, up to its scale."""
         mu = self._mu[component.entries]
-        far = farthest(list(values.values()), [decimal_or_double(float(mu[i])) for i in values])
+        far = max(meaning(float(mu[i])) / abs(value) for i, value in values.items())
         step = np.zeros(len(mu))
         for i, value in values.items():
             step[i] = as_float(far * value)

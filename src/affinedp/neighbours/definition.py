@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.manifold import AffineManifold
-from affinedp.equations.elimination import reduce_exactly
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import exact_number, meaning
+from affinedp.exact.rational import reduce_exactly
 
 # A difference this small against its terms looks like rounding, and the reason says so.
 ROUNDING = Fraction(1, 10**9)
@@ -187,30 +185,6 @@ def among_directions(
     )
 
 
-def exact_number(value: Any) -> Fraction:
-    """Return a number as a fraction; a float is the decimal that it prints as.
-
-    Examples
-    --------
-    >>> exact_number(0.1), exact_number("1/3")
-    (Fraction(1, 10), Fraction(1, 3))
-    """
-    try:
-        if isinstance(value, float | np.floating):
-            return Fraction(repr(float(value)))
-        if isinstance(value, bool | np.bool_):
-            raise TypeError
-        if isinstance(value, np.integer):
-            return Fraction(int(value))
-        if isinstance(value, int | Fraction | Decimal | str):
-            return Fraction(value)
-    except (ValueError, OverflowError, ZeroDivisionError):
-        pass
-    except TypeError:
-        pass
-    raise AffineDPError(f"{value!r:.40} is not a number that can be read exactly")
-
-
 def _difference(manifold: AffineManifold, x: Iterable[Any], y: Iterable[Any]) -> Vector:
     """The nonzero entries of y − x."""
     pair = [_read(manifold, data, name) for data, name in ((x, "x"), (y, "y"))]
@@ -255,7 +229,7 @@ def _settled(
 
 def _nearest(moves: Vector, mu: FloatArray) -> tuple[int, Fraction, Fraction]:
     """The entry that moves least in units of its μ, how far, and how far it may."""
-    limits = {i: exact_number(mu[i]) for i in moves}
+    limits = {i: meaning(float(mu[i])) for i in moves}
     allowed = [i for i in moves if limits[i]] or list(moves)
     entry = min(allowed, key=lambda i: (abs(moves[i]) / (limits[i] or 1), i))
     return entry, abs(moves[entry]), limits[entry]

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import decimal_or_double
+from affinedp.exact.canonical import exact_directions, exchange_work
+from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import (
     LISTED,
     ONLY_ROUNDING,
@@ -33,7 +34,6 @@ from affinedp.neighbours.adjacency import (
     tiny_coefficient,
 )
 from affinedp.neighbours.definition import NeighbourAnswer, among_free_sets
-from affinedp.neighbours.exchange import exact_directions, exchange_work
 from affinedp.neighbours.norms import (
     EPS,
     ExactMatrix,
@@ -268,7 +268,7 @@ class FreeSetAdjacency(Adjacency):
         return [
             {j: value * mu for j, value in found[i].items() if mu}
             for i in entries.tolist()
-            for mu in [decimal_or_double(float(self._mu[i]))]
+            for mu in [meaning(float(self._mu[i]))]
         ]
 
     def _exact_block(self, entries: IntArray) -> Columns:

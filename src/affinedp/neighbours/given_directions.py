@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, real_array, within_range
+from affinedp.arrays import FloatArray, Matrix, within_range
 from affinedp.domains.manifold import ON_MANIFOLD, AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import (
     LISTED,
     Adjacency,

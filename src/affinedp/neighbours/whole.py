@@ -11,9 +11,10 @@ import numpy as np
 
 from affinedp.arrays import Matrix, Norm
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import exact_number
 from affinedp.exact.rational import common_denominator, primitive
 from affinedp.neighbours.adjacency import LISTED, Adjacency, Columns, Sensitivity
-from affinedp.neighbours.definition import NeighbourAnswer, exact_number
+from affinedp.neighbours.definition import NeighbourAnswer
 from affinedp.neighbours.norms import ExactMatrix
 
 

@@ -18,6 +18,7 @@ from affinedp.paper.drawing import (
     PURPLE,
     SKY,
     VERMILLION,
+    dots,
     new_figure,
     panels,
     title,
@@ -90,7 +91,7 @@ def figure_5(setting: Setting, narrow: bool = False) -> Figure:
         for agent, (colour, line) in enumerate(styles):
             axes.plot(exact[:, agent], line, color=colour, label=f"{agent + 1}")
             marker = "o" if line == "-" else "s"
-            _dots(axes, times, means[:, agent], spread[:, agent], colour, marker, size=3)
+            dots(axes, times, means[:, agent], spread[:, agent], colour, marker, size=3)
         axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
         axes.set_xlabel("step t")
         axes.grid(alpha=0.3)
@@ -120,12 +121,8 @@ def figure_6(settings: Sequence[Setting], narrow: bool = False) -> Figure:
     for axes, rule, words in zip(shown, ("paper", "least"), titles):
         _mean_squares(axes, [setting for setting in settings if setting.rule == rule])
         axes.set_title(words)
-        axes.legend(fontsize=9, loc="upper right")
-    shown[0].set_ylabel("E‖x(t) − 1x*‖²")
-    shown[0].set_ylim(top=4e7)
-    runs = len(settings[0].run.messages)
-    words = f"lines: exact; dots: {runs} runs, ± 2 s.e.; dashed: Proposition 1"
-    title(figure, f"Figure 6. Gaussian noise, δ = {DELTA:g} ({words})", narrow=narrow)
+    shown[0].set(ylabel="E‖x(t) − 1x*‖²", ylim=(None, 4e7))
+    title(figure, f"Figure 6. Gaussian noise, δ = {DELTA:g} ({_drawn(settings)})", narrow=narrow)
     return figure
 
 
@@ -133,23 +130,33 @@ def figure_7(settings: Sequence[Setting], narrow: bool = False) -> Figure:
     """Return Figure 7: mean-square errors with Laplace noise."""
     figure, (axes,) = panels(1, 1, 6.6, 4.8, narrow=narrow)
     _mean_squares(axes, settings)
-    axes.set_ylabel("E‖x(t) − 1x*‖²")
-    axes.set_ylim(top=2e7)
-    axes.legend(fontsize=9, loc="upper right")
-    runs = len(settings[0].run.messages)
-    words = f"lines: exact; dots: {runs} runs, ± 2 s.e.; dashed: Proposition 1"
-    title(figure, f"Figure 7. Laplace noise of variance 2σ²\n({words})", narrow=narrow)
+    axes.set(ylabel="E‖x(t) − 1x*‖²", ylim=(None, 2e7))
+    words = f"Figure 7. Laplace noise of variance 2σ²\n({_drawn(settings)})"
+    title(figure, words, narrow=narrow)
     return figure
 
 
+def _drawn(settings: Sequence[Setting]) -> str:
+    runs = len(settings[0].run.messages)
+    return f"lines: exact; dots: {runs} runs, ± 2 s.e.; dashed: Proposition 1"
+
+
 def _mean_squares(axes: Axes, settings: Sequence[Setting]) -> None:
+    for setting, style in zip(settings, BY_EPSILON):
+        _curve(axes, setting, f"ε = {setting.epsilon:g}, σ = {setting.sigma:.5g}", style)
+        bound = float(setting.consensus.bound())
+        axes.axhline(bound, color=style[0], linestyle="--", linewidth=1.2)
+    axes.legend(fontsize=9, loc="upper right")
+
+
+def _curve(
+    axes: Axes, setting: Setting, label: str, style: tuple[str, str], readout: str = "state"
+) -> None:
+    """The exact mean-square error of a read-out, and simulated ones."""
     times = np.arange(0, STEPS + 1, EVERY)
-    for setting, (colour, marker) in zip(settings, BY_EPSILON):
-        label = f"ε = {setting.epsilon:g}, σ = {setting.sigma:.5g}"
-        axes.semilogy(setting.exact(), color=colour, label=label)
-        mean, error = setting.run.mean_square_error()
-        _dots(axes, times, mean[times], error[times], colour, marker)
-        axes.axhline(float(setting.consensus.bound()), color=colour, linestyle="--", linewidth=1.2)
+    axes.semilogy(setting.exact(readout), color=style[0], label=label)
+    mean, error = setting.run.mean_square_error(readout)
+    dots(axes, times, mean[times], error[times], *style)
     axes.set_xlabel("step t")
     axes.grid(alpha=0.3)
 
@@ -157,17 +164,12 @@ def _mean_squares(axes: Axes, settings: Sequence[Setting]) -> None:
 def readouts(settings: Sequence[Setting], narrow: bool = False) -> Figure:
     """Return the three read-outs at ε = 1, with the same promise."""
     figure, shown = panels(1, 2, 10.5, 4.6, narrow=narrow, sharey=True)
-    times = np.arange(0, STEPS + 1, EVERY)
     for axes, setting in zip(shown, settings):
         for readout in READOUTS:
-            colour, marker = BY_READOUT[readout]
-            axes.semilogy(setting.exact(readout), color=colour, label=readout)
-            mean, error = setting.run.mean_square_error(readout)
-            _dots(axes, times, mean[times], error[times], colour, marker)
-            axes.axhline(setting.consensus.limit(readout), color=colour, linestyle=":")
+            style = BY_READOUT[readout]
+            _curve(axes, setting, readout, style, readout)
+            axes.axhline(setting.consensus.limit(readout), color=style[0], linestyle=":")
         axes.set_title(f"{setting.law.capitalize()} noise, σ = {setting.sigma:.5g}")
-        axes.set_xlabel("step t")
-        axes.grid(alpha=0.3)
     shown[0].set_ylabel("E‖read-out(t) − 1x*‖²")
     shown[0].legend(title="read-out")
     words = "lines: exact; dots: simulated, ± 2 s.e.; dotted: exact limits"
@@ -222,19 +224,3 @@ def _size(agents: int, width: float) -> float:
 
 def _signed(value: float) -> str:
     return f"{value:g}".replace("-", "−")
-
-
-def _dots(
-    axes: Axes,
-    x: np.ndarray,
-    y: np.ndarray,
-    error: np.ndarray,
-    colour: str,
-    marker: str,
-    size: float = 4,
-) -> None:
-    """Simulated means with two standard errors."""
-    axes.errorbar(
-        x, y, 2 * error, fmt=marker, color=colour, markersize=size, markerfacecolor="white",
-        zorder=3,
-    )  # fmt: skip

@@ -14,6 +14,7 @@ from affinedp.paper.drawing import (
     GREEN,
     PURPLE,
     VERMILLION,
+    dots,
     panels,
     title,
     write_figures,
@@ -97,16 +98,11 @@ def figure_3(curves: Sequence[Tradeoff], narrow: bool = False) -> Figure:
             style = "--" if curve.rule == "paper" else "-"
             axes.loglog(EPSILONS, curve.errors[:, state], style, color=colour, label=curve.name)
             if curve.simulated is not None and curve.standard_errors is not None:
-                axes.errorbar(
-                    EPSILONS,
-                    curve.simulated[:, state],
-                    2 * curve.standard_errors[:, state],
-                    fmt="o" if curve.structured else "s",
-                    color=colour,
-                    markersize=4,
+                dots(
+                    axes, EPSILONS, curve.simulated[:, state], curve.standard_errors[:, state],
+                    colour, "o" if curve.structured else "s", capsize=2,
                     markerfacecolor="white" if curve.rule == "paper" else None,
-                    capsize=2,
-                )
+                )  # fmt: skip
         axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
         axes.minorticks_off()
         axes.set_xlabel(f"ε  (δ = {DELTA:g})")
@@ -124,7 +120,6 @@ def figure_3(curves: Sequence[Tradeoff], narrow: bool = False) -> Figure:
 def velocities(designs: Sequence[TrackingErrors], narrow: bool = False) -> Figure:
     """Return what hiding velocities costs, and what happens to them otherwise."""
     figure, (overheard, noise, *squares) = panels(2, 2, 10.5, 7.6, narrow=narrow)
-    times = np.arange(0, HORIZON + 1, 2 * EVERY)
     _overheard(overheard, designs)
     colours = (VERMILLION, GREEN, BLUE, PURPLE)
     styles = ("-", "--", "-", "-.")
@@ -138,15 +133,7 @@ def velocities(designs: Sequence[TrackingErrors], narrow: bool = False) -> Figur
         noise.plot(design.noise.noise_by_time[:, 0], label=design.name, **line)
         for state in (0, 1):
             squares[state].plot(design.exact[:, state], **line)
-            squares[state].errorbar(
-                times,
-                design.simulation.mean_square_error[times, state],
-                2 * design.simulation.standard_error[times, state],
-                fmt="o",
-                color=colour,
-                markersize=3,
-                markerfacecolor="white",
-            )
+            _simulated(squares[state], design, state, 2 * EVERY, colour)
     for axes in (noise, *squares):
         axes.set_yscale("log")
         axes.set_xlabel(TIME)
@@ -207,21 +194,18 @@ def _boxes(axes: Axes, case: TrackingErrors, state: int, place: int) -> None:
 
 def _mean_square(axes: Axes, case: TrackingErrors, state: int, place: int) -> None:
     """An exact curve and simulated dots; the first curve is wider, to show below the second."""
-    times = np.arange(0, HORIZON + 1, EVERY)
     axes.semilogy(
         case.exact[:, state], color=RULES[place], linewidth=(4.0, 1.5)[place], label=case.name
     )
-    axes.errorbar(
-        times,
-        case.simulation.mean_square_error[times, state],
-        2 * case.simulation.standard_error[times, state],
-        fmt="o",
-        color=RULES[place],
-        markersize=3.5,
-        markerfacecolor="white",
-        zorder=3,
-    )
+    _simulated(axes, case, state, EVERY, RULES[place])
     axes.grid(alpha=0.3)
+
+
+def _simulated(axes: Axes, case: TrackingErrors, state: int, every: int, colour: str) -> None:
+    times = np.arange(0, HORIZON + 1, every)
+    found = case.simulation
+    mean, error = found.mean_square_error[times, state], found.standard_error[times, state]
+    dots(axes, times, mean, error, colour, size=3.5)
 
 
 def _squared(unit: str) -> str:

@@ -71,6 +71,22 @@ def panels(
     return figure, list(figure.subplots(rows, columns, squeeze=False, **settings).ravel())
 
 
+def dots(
+    axes: Axes,
+    x: Any,
+    mean: Any,
+    error: Any,
+    colour: str,
+    marker: str = "o",
+    *,
+    size: float = 4,
+    **style: Any,
+) -> None:
+    """Draw simulated means with two standard errors."""
+    drawn: dict[str, Any] = {"markerfacecolor": "white", "zorder": 3, **style}
+    axes.errorbar(x, mean, 2 * error, fmt=marker, color=colour, markersize=size, **drawn)
+
+
 def title(figure: Figure, text: str, *, narrow: bool) -> None:
     """Put a title over a wide figure; a narrow one has its caption alone."""
     if not narrow:

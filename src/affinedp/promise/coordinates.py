@@ -12,7 +12,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import inverse
 from affinedp.laws.base import Law
 from affinedp.laws.knorm import KNorm, connected_parts
@@ -73,7 +73,7 @@ class Coordinates:
                 blocks.append(seen)
                 pieces.append((rows, None, numbers))
             else:
-                exact = inverse([[readable(c) for c in row] for row in dense(square).tolist()])
+                exact = inverse([[meaning(c) for c in row] for row in dense(square).tolist()])
                 if exact is None:
                     raise AffineDPError(DEPENDENT)
                 pieces.append((rows, exact, numbers))
@@ -86,7 +86,7 @@ class Coordinates:
     @property
     def is_exact(self) -> bool:
         """Whether the doubles are the exact numbers."""
-        return all(readable(value) == value for value in set(self.matrix.data.tolist()))
+        return all(meaning(value) == value for value in set(self.matrix.data.tolist()))
 
     def rows(self) -> list[dict[int, Fraction]]:
         """Return the exact matrix by rows."""
@@ -157,7 +157,7 @@ def _rounded(rows: list[dict[int, Fraction]], width: int) -> Matrix:
 
 
 def _exact_rows(matrix: Any) -> list[dict[int, Fraction]]:
-    known = {value: readable(value) for value in set(matrix.data.tolist())}
+    known = {value: meaning(value) for value in set(matrix.data.tolist())}
     numbers = [known[value] for value in matrix.data.tolist()]
     columns, ends = matrix.indices.tolist(), matrix.indptr.tolist()
     if all(known.values()):  # nothing to leave out, which is quicker for a million rows

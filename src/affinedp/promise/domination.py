@@ -14,8 +14,9 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, real_array
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.exact.rounding import UNIT_ROUNDOFF, gamma, row_exponents
 
 NEGLIGIBLE = 1e-200  # relative; far above what underflow can do, far below what rounding does

@@ -9,7 +9,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.errors import TooManyCircuitsError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
@@ -37,7 +37,7 @@ def exact_move(adjacency: Adjacency, column: FloatArray) -> tuple[dict[int, Frac
     places = np.flatnonzero(column).tolist()
     values = [float(column[j]) for j in places]
     if type(adjacency) is not CircuitAdjacency:
-        read = {j: readable(v) for j, v in zip(places, values)}
+        read = {j: meaning(v) for j, v in zip(places, values)}
         short = all(c.denominator <= 10**12 for c in read.values())
         if isinstance(adjacency, FreeSetAdjacency):
             return read, short and _is_of_free_set(adjacency, read)
@@ -45,7 +45,7 @@ def exact_move(adjacency: Adjacency, column: FloatArray) -> tuple[dict[int, Frac
     size = max(map(abs, values), default=0.0)
     move = {j: _near(v, size) for j, v in zip(places, values)}
     rows, mu = adjacency.manifold.exact_rows, adjacency.mu
-    lengths = [abs(c) / readable(float(mu[j])) for j, c in move.items() if mu[j]]
+    lengths = [abs(c) / meaning(float(mu[j])) for j, c in move.items() if mu[j]]
     if rows is not None and _obeys(rows, move) and min(lengths, default=Fraction(0)) == 1:
         return move, True
     exact = adjacency.exact_direction(column)
@@ -66,7 +66,7 @@ def _is_of_free_set(adjacency: FreeSetAdjacency, move: Mapping[int, Fraction]) -
     mu = adjacency.mu
     for entries in adjacency.free_sets:
         moved = [j for j in entries if j in move]
-        if len(moved) == 1 and abs(move[moved[0]]) == readable(float(mu[moved[0]])):
+        if len(moved) == 1 and abs(move[moved[0]]) == meaning(float(mu[moved[0]])):
             return True
     return False
 
@@ -77,7 +77,7 @@ def _near(value: float, size: float) -> Fraction:
         near = Fraction(value).limit_denominator(most)
         if abs(float(near) - value) <= 1e-13 * size:
             return near
-    return readable(value)
+    return meaning(value)
 
 
 def whole_part(move: Mapping[int, Fraction], column: FloatArray) -> FloatArray:

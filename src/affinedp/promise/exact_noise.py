@@ -15,7 +15,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse
 from affinedp.domains.manifold import AffineManifold
-from affinedp.exact.numbers import short_decimals
+from affinedp.exact.numbers import short_numbers
 from affinedp.neighbours.norms import ExactMatrix
 
 Row = dict[int, Fraction]
@@ -91,7 +91,7 @@ def _rows(matrix: Matrix) -> list[Row] | None:
         return None
     if np.abs(values).max(initial=0.0) >= LARGEST_MEANT:
         return None  # a double this large is an integer whether or not anybody meant one
-    exact = short_decimals(values.tolist())
+    exact = short_numbers(values.tolist())
     if exact is None:
         return None
     rows: list[Row] = [{} for _ in range(matrix.shape[0])]

@@ -10,8 +10,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, DifferentNeighboursError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
 from affinedp.promise.asked import Asked
 

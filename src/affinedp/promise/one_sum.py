@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import Matrix, dense, is_sparse
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 
@@ -74,7 +74,7 @@ def exchange_gauge(
     width = abs(float(points[0]))
     if not width or np.any(points != signs * (signs[0] * points[0])):
         return None
-    return readable(float(adjacency.mu[0])) / readable(width)
+    return meaning(float(adjacency.mu[0])) / meaning(width)
 
 
 def dual_of_sum(adjacency: Adjacency, weights: Matrix, integers: bool) -> float | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import real_array
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import meaning, real_array
 from affinedp.laws.named import LawName
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.promise.guarantee import Guarantee
@@ -75,7 +75,8 @@ def verify_pair(
         if not manifold.contains(point):
             raise AffineDPError(f"{name} does not obey the equations, so it is no data at all")
     # rounded once, relatively; what the adjacency allows for rounding covers that too
-    difference = np.subtract(*points)
+    pairs = zip(*(point.tolist() for point in points))
+    difference = np.array([float(meaning(a) - meaning(b)) for a, b in pairs])
     pair = DirectionAdjacency(manifold, difference[:, None], unit="this pair of data sets")
     return verify(
         manifold, noise_matrix, covariance=covariance, law=law, query=query, adjacency=pair

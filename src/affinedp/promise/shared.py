@@ -19,8 +19,9 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import format_equation
-from affinedp.equations.elimination import reduce_exactly
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import meaning
+from affinedp.exact.rational import reduce_exactly
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.promise.whitening import covers, output_units, whiten
 
@@ -71,9 +72,9 @@ class SharedPart:
         """
         shared = np.zeros(free.shape)
         for j, row in self.rows.items():
-            for i, point in enumerate(free):
-                follows = sum((u * Fraction(point[p]) for p, u in row.items()), Fraction(0))
-                shared[i, j] = float(Fraction(point[j]) - follows)
+            for i, point in enumerate(free.tolist()):
+                follows = sum((u * meaning(point[p]) for p, u in row.items()), Fraction(0))
+                shared[i, j] = float(meaning(point[j]) - follows)
         return shared
 
 
@@ -99,7 +100,7 @@ def shared_part(adjacency: Adjacency, query: Matrix, noise: Matrix) -> SharedPar
             "from the rest in exact arithmetic. Give an adjacency that moves every entry"
         )
     rows = [
-        {int(j): Fraction(float(column[j])) for j in np.flatnonzero(column)}
+        {int(j): meaning(float(column[j])) for j in np.flatnonzero(column)}
         for column in differences.T
     ]
     reduced = reduce_exactly([row for row in rows if row])

@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import (
-    FloatArray,
-    Matrix,
-    is_sparse,
-    real_array,
-    real_matrix,
-    within_range,
-)
+from affinedp.arrays import FloatArray, Matrix, is_sparse, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import real_array, real_matrix
 from affinedp.laws.base import Law, Moves
 from affinedp.laws.curves import EPS, NoPromise
 from affinedp.laws.gaussian import Gaussian

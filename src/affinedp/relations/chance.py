@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from affinedp.relations.modular import residues
+from affinedp.exact.modular import residues
 from affinedp.relations.numbers import Numbers
 from affinedp.relations.relation import Found, Relation, Terms
 from affinedp.relations.steady import log10_beyond_steady

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.relations.modular import (
+from affinedp.exact.modular import (
     PRIME,
     Residues,
+    Span,
+    largest_primes,
     null_space,
-    primes,
     product,
     rational,
     residues,
@@ -27,7 +28,7 @@ from affinedp.relations.relation import (
     check,
     residual,
 )
-from affinedp.relations.sparse import Span, short_vectors
+from affinedp.relations.sparse import short_vectors
 
 # Rows beyond the number of terms, so that no relation holds by chance.
 MARGIN = 20
@@ -248,7 +249,7 @@ def lift(
     if not len(support) or support[0] == size:
         return None
     modulus, combined = 1, [0] * len(support)
-    for prime in primes(most):
+    for prime in largest_primes(most):
         image = vector[support] if prime == PRIME else _image(terms, support, sample, prime)
         if image is None:
             continue

@@ -12,6 +12,7 @@ import numpy as np
 
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import meaning
 
 if TYPE_CHECKING:
     from affinedp.relations.relation import Relation
@@ -82,13 +83,13 @@ def _forgotten(
 
 
 def _rows(manifold: AffineManifold) -> list[tuple[dict[int, Fraction], Fraction]]:
-    offsets = [Fraction(repr(float(value))) for value in manifold.b]
+    offsets = [meaning(float(value)) for value in manifold.b]
     if manifold.exact_rows is not None:
         return [(dict(row), offset) for row, offset in zip(manifold.exact_rows, offsets)]
     matrix = manifold.D
     dense = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
     return [
-        ({int(j): Fraction(float(row[j])) for j in np.flatnonzero(row)}, offset)
+        ({int(j): meaning(float(row[j])) for j in np.flatnonzero(row)}, offset)
         for row, offset in zip(dense, offsets)
     ]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from affinedp.relations.modular import PRIME, Residues, product, reduced
+from affinedp.exact.modular import PRIME, Residues, Span, inverses, reduced
 
 TRIALS = 24
 ROUNDS = 12
@@ -21,61 +21,6 @@ PATIENCE = 3
 # Work (entries touched) after which the search ends, however it goes.
 MOST_WORK = 2e9
 THOROUGH_WORK = 5e7
-
-
-class Span:
-    """A growing set of independent vectors, in reduced echelon form.
-
-    Parameters
-    ----------
-    size : int
-        Length of the vectors.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.rows: Residues = np.zeros((0, size), dtype=np.int64)
-        self.pivots: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self.pivots)
-
-    def copy(self) -> Span:
-        """Return a span that grows by itself."""
-        again = Span(self.rows.shape[1])
-        again.rows, again.pivots = self.rows, list(self.pivots)
-        return again
-
-    def rest(self, vector: Residues) -> Residues:
-        """Return what is left of a vector after subtracting the span's part.
-
-        Parameters
-        ----------
-        vector : array
-            Residues.
-        """
-        left = vector % PRIME
-        if not self.pivots:
-            return left
-        return np.asarray((left - product(left[self.pivots], self.rows)) % PRIME)
-
-    def add(self, vector: Residues) -> bool:
-        """Add a vector; say whether it was independent.
-
-        Parameters
-        ----------
-        vector : array
-            Residues.
-        """
-        left = self.rest(vector)
-        there = np.flatnonzero(left)
-        if not len(there):
-            return False
-        pivot = int(there[0])
-        left = left * pow(int(left[pivot]), -1, PRIME) % PRIME
-        change = self.rows[:, pivot, None] * left % PRIME
-        self.rows = np.vstack([(self.rows - change) % PRIME, left])
-        self.pivots.append(pivot)
-        return True
 
 
 def short_vectors(
@@ -152,7 +97,7 @@ def shortest_basis(vectors: Iterable[Residues], size: int, rank: int) -> list[Re
 def _collect(pool: dict[bytes, Residues], vectors: Residues) -> None:
     """Keep each vector once, scaled so that its first entry is 1."""
     lead = vectors[np.arange(len(vectors)), (vectors != 0).argmax(axis=1)]
-    unit = vectors * inverse(lead)[:, None] % PRIME
+    unit = vectors * inverses(lead)[:, None] % PRIME
     for vector in unit:
         pool.setdefault(vector.tobytes(), vector)
 
@@ -162,7 +107,7 @@ def _shortened(vectors: list[Residues]) -> list[Residues]:
     chosen = [vector.copy() for vector in vectors]
     order = np.argsort([np.count_nonzero(vector) for vector in chosen], kind="stable")
     table = np.array([chosen[i] for i in order])
-    inverses = inverse(table)
+    inverted = inverses(table)
     for i in range(len(table) - 1, 0, -1):
         vector = table[i]
         size = int(np.count_nonzero(vector))
@@ -174,30 +119,12 @@ def _shortened(vectors: list[Residues]) -> list[Residues]:
             shared = (table[j] != 0) & (vector != 0)
             if not shared.any():
                 continue
-            ratios = vector[shared] * inverses[j][shared] % PRIME
+            ratios = vector[shared] * inverted[j][shared] % PRIME
             values, counts = np.unique(ratios, return_counts=True)
             shorter = (vector - int(values[counts.argmax()]) * table[j]) % PRIME
             left = int(np.count_nonzero(shorter))
             if left < size:
                 vector, size = shorter, left
         table[i] = vector
-        inverses[i] = inverse(vector)
+        inverted[i] = inverses(vector)
     return list(table)
-
-
-def inverse(values: Residues) -> Residues:
-    """Return inverses modulo the prime, by Fermat's little theorem; 0 stays 0.
-
-    Parameters
-    ----------
-    values : array
-        Residues.
-    """
-    result = np.ones_like(values)
-    power, exponent = values.copy(), PRIME - 2
-    while exponent:
-        if exponent & 1:
-            result = result * power % PRIME
-        power = power * power % PRIME
-        exponent >>= 1
-    return np.asarray(result * (values != 0))

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from affinedp.exact.modular import PRIME, inverses, null_space
 from affinedp.relations.chance import log10_chance
 from affinedp.relations.exact import (
     MARGIN,
@@ -22,10 +23,8 @@ from affinedp.relations.exact import (
     span_of,
     vector_of,
 )
-from affinedp.relations.modular import PRIME, null_space
 from affinedp.relations.nearly import enough_rows, nearly_relations
 from affinedp.relations.relation import MOST_MISSES, Found, Relation, Terms, check, inside
-from affinedp.relations.sparse import inverse
 
 # Columns that are looked at together.
 BLOCK = 600
@@ -188,7 +187,7 @@ def _pairs(terms: Terms) -> Iterator[Found]:
         values = residue_matrix(part, sample)[:, :-1]
         moved = values[1:] - values[0]
         lead = moved[(moved != 0).argmax(axis=0), np.arange(len(group))]
-        keys = moved * inverse(lead % PRIME) % PRIME
+        keys = moved * inverses(lead % PRIME) % PRIME
         first: dict[bytes, int] = {}
         for i in np.flatnonzero(lead):
             other = first.setdefault(keys[:, i].tobytes(), int(i))

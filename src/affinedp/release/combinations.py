@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense, rank_of
-from affinedp.equations.elimination import reduce_exactly
+from affinedp.exact.dyadic import nearest_steps
+from affinedp.exact.numbers import meaning
+from affinedp.exact.rational import BigIntegers, reduce_exactly
 from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
-from affinedp.release.fixed_point import BigIntegers
 
 # Numbers that are still eliminated in rational arithmetic.
 MOST_EXACT = 40_000
@@ -63,7 +64,7 @@ class Combinations:
             The grid of t.
         """
         finer = EXTRA_BITS + math.frexp(self.weight)[1]
-        read = _integers(np.rint(np.ldexp(entries, finer - exponent)))
+        read = nearest_steps(entries, exponent - finer)
         total: BigIntegers = self.numerators @ read
         divisor = np.array([2 * q << finer for q in self.denominators], dtype=object)[:, None]
         rounded: BigIntegers = (2 * total + divisor // 2) // divisor
@@ -121,7 +122,7 @@ def _exact_slope(
     for outputs in dense(mechanism.query):
         total: dict[int, Fraction] = {}
         for entry in np.flatnonzero(outputs).tolist():
-            weight = Fraction(float(outputs[entry]))
+            weight = meaning(float(outputs[entry]))
             for place, value in kernel[entry].items():
                 parts = {place: Fraction(1)} if place in column else follows[place]
                 for hidden_place, part in parts.items():
@@ -167,7 +168,3 @@ def _forward(rows: list[dict[int, Fraction]], count: int) -> list[tuple[int, dic
                         other[j] = other.get(j, Fraction(0)) - factor * value
         done.append((column, row))
     return done
-
-
-def _integers(values: FloatArray) -> BigIntegers:
-    return np.asarray(np.frompyfunc(int, 1, 1)(values), dtype=object)

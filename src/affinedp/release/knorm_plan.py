@@ -17,7 +17,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.errors import AffineDPError
+from affinedp.exact.dyadic import RationalRow
 from affinedp.exact.lattice import whole_solution
+from affinedp.exact.rational import BigIntegers
 from affinedp.laws.bodies import PartsNoise
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.staircase import Staircase
@@ -25,8 +27,6 @@ from affinedp.promise.coordinates import Coordinates
 from affinedp.promise.shared import SharedPart
 from affinedp.record import MechanismRecord
 from affinedp.release.body_grid import Row, body_grid
-from affinedp.release.fixed_point import BigIntegers
-from affinedp.release.rational_rows import RationalRow
 from affinedp.release.stairs_grid import stairs_grid
 
 NOTHING = Fraction(0)

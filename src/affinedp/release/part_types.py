@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from affinedp.arrays import LARGEST_WHOLE
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import LARGEST_WHOLE
 
 # Beside the type of a column with whole numbers that doubles do not hold.
 WIDE = {b"affinedp": b"wide"}

@@ -11,14 +11,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, dense, real_array
+from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.errors import AffineDPError
+from affinedp.exact.dyadic import LARGEST, FixedPoint, nearest_steps
+from affinedp.exact.numbers import real_array
+from affinedp.exact.rational import BigIntegers
 from affinedp.promise.shared import SharedPart, shared_part
 from affinedp.promise.whitening import output_units, whiten
 from affinedp.promise.without_list import longest_move
 from affinedp.record import MechanismRecord
 from affinedp.release.combinations import Combinations, seen_combinations
-from affinedp.release.fixed_point import LARGEST, BigIntegers, FixedPoint
 
 # The noise lives on multiples of 2^-GRID_BITS of its own scale.
 GRID_BITS = 56
@@ -95,7 +97,15 @@ class Plan:
         """Return z on the noise's grid, exactly, one column per row of ``points``."""
         entries = points[:, self.hidden].T
         if self.combinations is None:
-            return self._grid(np.rint(np.ldexp(entries, -self.step_exponent)))
+            # doubles beyond are farther apart than steps: their decimals are read exactly
+            limit = math.ldexp(2.0**53, self.step_exponent)
+            far = np.abs(entries).max(axis=0, initial=0.0) >= limit
+            found: BigIntegers = np.empty((self.coordinates.limbs[0].shape[0], len(far)), object)
+            steps = np.rint(np.ldexp(entries[:, ~far], -self.step_exponent))
+            found[:, ~far] = self._grid(steps)
+            if far.any():
+                found[:, far] = self._grid(nearest_steps(entries[:, far], self.step_exponent))
+            return found
         return self._grid(self.combinations.steps(entries, self.step_exponent))
 
     def _grid(self, steps: FloatArray | BigIntegers) -> BigIntegers:

@@ -18,10 +18,10 @@ from affinedp.budget.confirming import confirm
 from affinedp.budget.ledger import Ledger
 from affinedp.domains.reading import held, read_rows
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import BigIntegers
 from affinedp.laws.sampler import Sampler, checked_sampler, draw_integers
 from affinedp.laws.sampler.opendp import check_opendp_scale, opendp_integers
 from affinedp.record import MechanismRecord
-from affinedp.release.fixed_point import BigIntegers
 from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.plan import Plan
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import readable
+from affinedp.exact.numbers import meaning
 from affinedp.laws.bodies import PartNoise, PartsNoise, grid_exponents
 from affinedp.laws.sampler.stairs import StairsNoise
 from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whole_variance
@@ -60,7 +60,7 @@ def stairs_grid(
             )
         off = sum((abs(c) for c in rows[0].values()), Fraction(0)) * Fraction(2 * bound * EPS)
         spare[0] += off / units[0]
-    stated = [readable(width) for width in law.widths.tolist()]
+    stated = [meaning(width) for width in law.widths.tolist()]
     widths = [1] * len(units)
     for move in _moves(mechanism, coordinates):
         for i, moved in enumerate(map(abs, move)):

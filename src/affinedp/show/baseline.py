@@ -30,11 +30,6 @@ def independent_baseline(mechanism: MechanismRecord) -> Baseline:
 
     Noise of scale c has sensitivity ``max ‖F v‖ / c`` (Theorems 1 and 2); c makes that the
     mechanism's own, so that neither ε nor δ need be known.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        What is compared.
     """
     sensitivity = mechanism.guarantee.sensitivity
     if mechanism.guarantee.leak is not None or not math.isfinite(sensitivity):

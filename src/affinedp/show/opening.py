@@ -22,13 +22,7 @@ NOT_COVERED = (
 
 
 def headline(guarantee: Guarantee) -> str:
-    """Return the promise that was asked for, in one line; empty where none was.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        What is promised.
-    """
+    """Return the promise that was asked for, in one line; empty where none was."""
     if guarantee.asked is None:
         return ""
     if guarantee.keeps_asked():
@@ -43,17 +37,6 @@ def paragraph(
     typical: float | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """Return a paragraph for people who decide, as sentences with a lead each.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        What is promised.
-    deviations : iterable of float
-        Standard deviations of the noise on the numbers.
-    unprotected : sequence of str
-        What else is not covered.
-    typical : float, optional
-        Root mean square of all of them, where only some are listed.
 
     Examples
     --------
@@ -77,11 +60,6 @@ def best_guess(guarantee: Guarantee) -> float | None:
     """Return the probability with which the best guess between two neighbours is right, at most.
 
     Both are equally likely beforehand: ``(1 + δ(0))/2``, where δ(0) bounds the total variation.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        What is promised.
     """
     try:
         most = float(guarantee.delta(0.0))
@@ -94,11 +72,6 @@ def best_guess(guarantee: Guarantee) -> float | None:
 def allowed_guess(epsilon: float, delta: float = 0.0) -> float:
     """Return what (ε, δ) allows the best guess: ``(e^ε + δ)/(e^ε + 1)``, for equal chances.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The promise.
-
     Examples
     --------
     >>> round(allowed_guess(1.0, 0.01), 4), allowed_guess(0.0)
@@ -109,11 +82,6 @@ def allowed_guess(epsilon: float, delta: float = 0.0) -> float:
 
 def percent(share: float) -> str:
     """Write a probability that is promised as "at most", never below it.
-
-    Parameters
-    ----------
-    share : float
-        From 0 to 1.
 
     Examples
     --------

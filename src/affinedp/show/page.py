@@ -1,4 +1,4 @@
-"""A report as people see it: plain text, a notebook fragment, a page to hand on."""
+"""A report as people see it: the same sections as plain text, notebook fragment and HTML page."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from decimal import ROUND_CEILING, Context
 from html import escape
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from affinedp.errors import MissingExtraError
 from affinedp.show.baseline import Baseline
-from affinedp.show.levels import LevelRow, groups_of
-from affinedp.show.published import PublishedNumbers
-from affinedp.show.styles import BREAK, LEFT, PAGE, RIGHT, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +28,9 @@ SOURCE = (
 )
 LEVELS = "Noise in groups (root mean square, units of the output)"
 OUTPUTS = "Noise on every output (standard deviation, units of the output)"
+MOST_GROUPS = 8
+NAMED = 3  # of the outputs in a group
+SHARES = (("quietest tenth", 0.0, 0.1), ("middle", 0.1, 0.9), ("noisiest tenth", 0.9, 1.0))
 _ALARMING = ("leak", "warning", "not protected")
 
 
@@ -52,6 +54,66 @@ class OutputRow:
     deviation: float
     independent_deviation: float | None
     ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRow:
+    """The noise on a group of outputs.
+
+    Attributes
+    ----------
+    name : str
+        The level, or which outputs they are.
+    numbers : int
+        How many.
+    deviation : float
+        Root mean square of their noise.
+    relative : float or None
+        Median half width of 95 % intervals, as a share of the published numbers.
+    """
+
+    name: str
+    numbers: int
+    deviation: float
+    relative: float | None = None
+
+
+@dataclass(frozen=True)
+class PublishedNumbers:
+    """A published table in words: labels, then numbers with intervals.
+
+    Attributes
+    ----------
+    caption : str
+        What the numbers are.
+    headings : tuple of str
+        Of the columns.
+    labels : int
+        How many of the columns are labels; they stand to the left.
+    rows : tuple of tuples of str
+        What is shown.
+    more : int
+        How many rows there are beyond these.
+    """
+
+    caption: str
+    headings: tuple[str, ...]
+    labels: int
+    rows: tuple[tuple[str, ...], ...] = field(repr=False)
+    more: int = 0
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A heading with rows: the first ``labels`` columns are words, the others numbers."""
+
+    title: str
+    rows: Sequence[Sequence[str]]
+    headings: Sequence[str] = ()
+    labels: int = 1
+    more: str = ""
+    folded: bool = False
+    boxed: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,86 +172,77 @@ class Report:
             if self.headline:
                 console.print(Text(self.headline))
             console.print(Text(self.title), Text("═" * len(self.title)), sep="\n")
-            for heading, table in self._text_sections():
-                console.print(Text(f"\n{heading}"), table, sep="\n")
+            for section in self._sections(SHOWN_OUTPUTS):
+                console.print(Text(f"\n{section.title}"), _text(section), sep="\n")
             console.print(Text(f"\n{SOURCE}"))
         return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
-    def _text_sections(self) -> Iterator[tuple[str, Table]]:
-        yield "What is promised", _text_rows(self.promise)
-        if levels := self._shown_levels():
-            yield LEVELS, _text_columns(*_level_cells(levels))
-        yield OUTPUTS, self._text_outputs()
-        yield "All outputs together", _text_rows(self.totals)
-        if self.equations:
-            yield (
-                "Every release obeys",
-                _text_rows([(e,) for e in _shown_equations(self.equations)]),
-            )
-
-    def _text_outputs(self) -> Table:
-        rows, more = self._shown_outputs(SHOWN_OUTPUTS)
-        cells = [_cells(row) for row in rows]
-        return _text_columns(self._columns(), [*cells, [f"and {more:,} more"]] if more else cells)
-
     def html(self) -> str:
         """Return a fragment for notebooks: escaped, in the colours of its surroundings."""
-        body = "".join(self._html_sections("h4", SHOWN_OUTPUTS))
-        head = self._html_opening("h3") + self._html_published("h4", SHOWN_OUTPUTS)
-        return f"<div class='affinedp-report'>{head}{body}</div>"
+        body = "".join(self._html("h3", "h4", SHOWN_OUTPUTS))
+        return f"<div class='affinedp-report'>{body}</div>"
 
     def page(self) -> str:
         """Return a complete page that needs nothing from elsewhere, with a figure if possible."""
-        sections = [self._html_opening("h1"), *self._html_sections("h2", FOLDED_OUTPUTS)]
-        sections.insert(3, self._figure())
-        sections.insert(1, self._html_published("h2", FOLDED_OUTPUTS))
-        return PAGE.format(title=escape(self.title), style=STYLE, body="\n".join(sections))
+        body = "\n".join(self._html("h1", "h2", FOLDED_OUTPUTS, self._figure()))
+        return PAGE.format(title=escape(self.title), style=STYLE, body=body)
 
-    def _html_published(self, heading: str, most: int) -> str:
-        return "" if self.published is None else self.published.html(heading, most)
-
-    def _html_opening(self, heading: str) -> str:
-        """The promise that was asked for, and the paragraph for people who decide."""
-        first = self.headline or self.title
-        head = f"<{heading}>{escape(first)}</{heading}>"
-        if self.headline:
-            head += f"<p>{escape(self.title)}</p>"
-        if not self.opening:
-            return head
-        leads = " ".join(
-            f"<strong>{escape(lead)}:</strong> {escape(text)}." for lead, text in self.opening
-        )
-        return f"{head}<p class='opening' style='{BREAK}'>{leads}</p>"
-
-    def _html_sections(self, heading: str, most: int) -> Iterator[str]:
-        def section(title: str, content: str) -> str:
-            return f"<section><{heading}>{escape(title)}</{heading}>{content}</section>"
-
-        yield section("What is promised", _html_rows(self.promise))
-        if levels := self._shown_levels():
-            folded = (
-                f"<details><summary>{escape(OUTPUTS)}: {len(self.outputs):,} outputs</summary>"
-                f"{self._html_outputs(most)}</details>"
-            )
-            yield section(LEVELS, _html_columns(*_level_cells(levels)) + folded)
-        else:
-            yield section(OUTPUTS, self._html_outputs(most))
-        yield section("All outputs together", _html_rows(self.totals))
+    def _sections(self, most: int) -> Iterator[_Section]:
+        """What is said in every form, in this order."""
+        levels = self._shown_levels()
+        yield _Section("What is promised", self.promise)
+        if levels:
+            yield _Section(LEVELS, *_level_cells(levels))
+        yield self._output_section(most, folded=bool(levels))
+        yield _Section("All outputs together", self.totals)
         if self.equations:
-            items = "".join(
-                f"<li style='{BREAK}'><code>{escape(line)}</code></li>"
-                for line in _shown_equations(self.equations)
-            )
-            yield section(
-                "Every release obeys",
-                f"<ul style='list-style:none;padding:0;margin:0'>{items}</ul>",
-            )
-        yield f"<p><small>{escape(SOURCE)}</small></p>"
+            lines = [(shortened(text),) for text in self.equations[:SHOWN_EQUATIONS]]
+            more = len(self.equations) - SHOWN_EQUATIONS
+            yield _Section("Every release obeys", lines, more=_more(more))
 
-    def _html_outputs(self, most: int) -> str:
-        rows, more = self._shown_outputs(most)
-        table = _html_columns(self._columns(), [_cells(row) for row in rows])
-        return table + (f"<p>and {more:,} more</p>" if more else "")
+    def _output_section(self, most: int, folded: bool) -> _Section:
+        """All outputs in their order, or those with the most noise."""
+        rows: Sequence[OutputRow] = self.outputs
+        if len(rows) > most:
+            # by what is shown of the numbers, so that rounding does not shuffle equal noise
+            rows = sorted(rows, key=lambda row: -float(f"{row.deviation:.4g}"))[:most]
+        headings: tuple[str, ...] = ("output", "noise")
+        if self.baseline.deviation is not None:
+            headings += ("i.i.d.", "squared error ratio")
+        more = _more(len(self.outputs) - len(rows))
+        return _Section(OUTPUTS, [_cells(row) for row in rows], headings, more=more, folded=folded)
+
+    def _shown_levels(self) -> tuple[LevelRow, ...]:
+        """A few lines in place of many; nothing where all outputs fit on a screen."""
+        if len(self.outputs) <= SHOWN_OUTPUTS:
+            return tuple(row for row in self.levels if row.relative is not None)
+        if self.levels:
+            return self.levels
+        return groups_of(
+            [row.name for row in self.outputs], [row.deviation for row in self.outputs]
+        )
+
+    def _html(self, first: str, second: str, most: int, figure: str = "") -> Iterator[str]:
+        yield f"<{first}>{escape(self.headline or self.title)}</{first}>"
+        if self.headline:
+            yield f"<p>{escape(self.title)}</p>"
+        if self.opening:
+            leads = (
+                f"<strong>{escape(lead)}:</strong> {escape(text)}." for lead, text in self.opening
+            )
+            yield f"<p class='opening' style='{BREAK}'>{' '.join(leads)}</p>"
+        if self.published is not None:
+            told = self.published
+            more = told.more + max(len(told.rows) - most, 0)
+            rest = f"and {more:,} more rows" if more else ""
+            rows = told.rows[:most]
+            shown = _Section(told.caption, rows, told.headings, told.labels, rest, boxed=True)
+            yield _html(shown, second)
+        for section in self._sections(most):
+            yield _html(section, second)
+            if section.title == OUTPUTS:
+                yield figure
+        yield f"<p><small>{escape(SOURCE)}</small></p>"
 
     def _figure(self) -> str:
         """The plot as inline SVG; nothing where matplotlib is not installed."""
@@ -202,38 +255,37 @@ class Report:
         label = "The privacy curve and the noise"
         return f"<figure role='img' aria-label='{label}'>{drawing}</figure>"
 
-    def _columns(self) -> tuple[str, ...]:
-        if self.baseline.deviation is None:
-            return ("output", "noise")
-        return ("output", "noise", "i.i.d.", "squared error ratio")
 
-    def _shown_outputs(self, most: int) -> tuple[Sequence[OutputRow], int]:
-        """All rows in their order, or those with the most noise; and how many are left out."""
-        if len(self.outputs) <= most:
-            return self.outputs, 0
-        # by what is shown of the numbers, so that rounding does not shuffle equal noise
-        largest = sorted(self.outputs, key=lambda row: -float(f"{row.deviation:.4g}"))
-        return largest[:most], len(self.outputs) - most
+def groups_of(names: Sequence[str], deviations: Sequence[float]) -> tuple[LevelRow, ...]:
+    """Return outputs grouped by their noise: those with the same, or tenths.
 
-    def _shown_levels(self) -> tuple[LevelRow, ...]:
-        """A few lines in place of many; nothing where all outputs fit on a screen."""
-        if len(self.outputs) <= SHOWN_OUTPUTS:
-            return tuple(row for row in self.levels if row.relative is not None)
-        if self.levels:
-            return self.levels
-        return groups_of(
-            [row.name for row in self.outputs], [row.deviation for row in self.outputs]
-        )
+    Examples
+    --------
+    >>> for row in groups_of(["a", "b", "c"], [1.0, 2.0, 1.0]):
+    ...     print(row.name, row.numbers, row.deviation)
+    a, c 2 1.0
+    b 1 2.0
+    """
+    # by what is shown of the numbers, so that rounding does not split equal noise
+    shown = np.array([float(f"{size:.4g}") for size in deviations])
+    sizes = np.asarray(deviations, dtype=float)
+
+    def row(places: np.ndarray, name: str = "") -> LevelRow:
+        some = ", ".join(names[int(i)] for i in places[:NAMED])
+        some += ", …" if len(places) > NAMED else ""
+        mean = float(np.sqrt(np.mean(sizes[places] ** 2)))
+        return LevelRow(f"{name}: {some}" if name else some, len(places), mean)
+
+    different = np.unique(shown)
+    if len(different) <= MOST_GROUPS:
+        return tuple(row(np.flatnonzero(shown == size)) for size in different)
+    order = np.argsort(shown, kind="stable")
+    ends = [(name, round(a * len(order)), round(b * len(order))) for name, a, b in SHARES]
+    return tuple(row(order[start:end], name) for name, start, end in ends if end > start)
 
 
 def inline_svg(figure: Figure) -> str:
-    """Return a figure as an SVG element for an HTML page.
-
-    Parameters
-    ----------
-    figure : Figure
-        What is written.
-    """
+    """Return a figure as an SVG element for an HTML page."""
     from matplotlib import rc_context
 
     written = io.StringIO()
@@ -253,13 +305,6 @@ def inline_svg(figure: Figure) -> str:
 def round_up(value: float, digits: int = 2) -> str:
     """Write a number that is promised as "at most" with a few digits, never below it.
 
-    Parameters
-    ----------
-    value : float
-        A finite number.
-    digits : int
-        Significant digits.
-
     Examples
     --------
     >>> round_up(1.2301), round_up(2.01e-14)
@@ -270,36 +315,22 @@ def round_up(value: float, digits: int = 2) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text from elsewhere without what could steer a terminal or break a line.
-
-    Parameters
-    ----------
-    text : str
-        Names of outputs, for example.
-    """
+    """Return a text from elsewhere without what could steer a terminal or break a line."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def printed(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return labelled texts without what could steer a terminal.
-
-    Parameters
-    ----------
-    rows : iterable of (label, text)
-        Parts of a report.
-    """
+    """Return labelled texts without what could steer a terminal."""
     return tuple((label, printable(text)) for label, text in rows)
 
 
 def shortened(text: str) -> str:
-    """Return an equation cut to a length that can be read.
-
-    Parameters
-    ----------
-    text : str
-        An equation.
-    """
+    """Return an equation cut to a length that can be read."""
     return text if len(text) <= LONGEST_EQUATION else text[: LONGEST_EQUATION - 1] + "…"
+
+
+def _more(count: int) -> str:
+    return f"and {count:,} more" if count > 0 else ""
 
 
 def _cells(row: OutputRow) -> list[str]:
@@ -309,75 +340,123 @@ def _cells(row: OutputRow) -> list[str]:
     return cells
 
 
-def _level_cells(rows: Sequence[LevelRow]) -> tuple[tuple[str, ...], list[list[str]]]:
-    """Headings and cells; relative errors where numbers were published."""
+def _level_cells(rows: Sequence[LevelRow]) -> tuple[list[list[str]], tuple[str, ...]]:
+    """Cells and headings; relative errors where numbers were published."""
     headings: tuple[str, ...] = ("outputs", "how many", "noise")
     cells = [[row.name, f"{row.numbers:,}", f"{row.deviation:.4g}"] for row in rows]
     if any(row.relative is not None for row in rows):
         headings += ("known to, 95 % (median)",)
         for row, line in zip(rows, cells):
             line.append("" if row.relative is None else _share(row.relative))
-    return headings, cells
+    return cells, headings
 
 
 def _share(value: float) -> str:
     return f"± {100 * value:.2g} %" if value < 10 else "more than ± 1000 %"
 
 
-def _text_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _text(section: _Section) -> Table:
+    """Rows for a terminal: labelled texts wrap, columns of numbers stand to the right."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=True)
-    table.add_column(headings[0], max_width=34, no_wrap=True, overflow="ellipsis")
-    for heading in headings[1:]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
+    headed = bool(section.headings)
+    table = Table(box=None, show_header=headed, padding=(0, 0, 0, 2), pad_edge=True)
+    if headed:
+        table.add_column(section.headings[0], max_width=34, no_wrap=True, overflow="ellipsis")
+        for heading in section.headings[1:]:
+            table.add_column(heading, justify="right", no_wrap=True)
+    else:
+        for _ in section.rows[0][:-1]:
+            table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+    for row in section.rows:
         table.add_row(*map(Text, row))
+    if section.more:
+        table.add_row(Text(section.more))
     return table
 
 
-def _html_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(
-        f"<th scope='col' style='{LEFT if i == 0 else RIGHT}'>{escape(text)}</th>"
-        for i, text in enumerate(headings)
-    )
-    body = "".join(
-        f"<tr><th scope='row' style='{LEFT};{BREAK};font-weight:normal'>{escape(name)}</th>"
-        + "".join(f"<td style='{RIGHT}'>{escape(cell)}</td>" for cell in cells)
-        + "</tr>"
-        for name, *cells in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _shown_equations(equations: Sequence[str]) -> list[str]:
-    shown = [shortened(text) for text in equations[:SHOWN_EQUATIONS]]
-    more = len(equations) - SHOWN_EQUATIONS
-    return [*shown, f"and {more:,} more"] if more > 0 else shown
-
-
-def _text_rows(rows: Sequence[tuple[str, ...]]) -> Table:
-    """A table without lines, whose last column wraps."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, padding=(0, 0, 0, 2), pad_edge=True)
-    for _ in rows[0][:-1]:
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
-def _html_rows(rows: Sequence[tuple[str, str]]) -> str:
-    body = ""
-    for label, text in rows:
-        alarming = label in _ALARMING or text.startswith("NONE")
-        mark = "border-left:4px solid #d55e00;padding-left:8px;font-weight:bold" if alarming else ""
-        body += (
-            f"<tr><th scope='row' style='{LEFT};white-space:nowrap'>{escape(label)}</th>"
-            f"<td style='{LEFT};{BREAK};{mark}'>{escape(text)}</td></tr>"
+def _html(section: _Section, heading: str) -> str:
+    """A section of a page, escaped."""
+    head = ""
+    if section.headings:
+        styles = [LEFT] * section.labels + [RIGHT] * (len(section.headings) - section.labels)
+        cells = "".join(
+            f"<th scope='col' style='{style}'>{escape(text)}</th>"
+            for text, style in zip(section.headings, styles)
         )
-    return f"<table>{body}</table>"
+        head = f"<thead><tr>{cells}</tr></thead>"
+    body = "".join(f"<tr>{_html_row(row, section)}</tr>" for row in section.rows)
+    content = f"<table>{head}<tbody>{body}</tbody></table>"
+    if section.boxed:
+        content = f"<div style='{BOX}'>{content}</div>"
+    content += f"<p>{section.more}</p>" if section.more else ""
+    if section.folded:
+        return f"<details><summary>{escape(section.title)}</summary>{content}</details>"
+    return f"<section><{heading}>{escape(section.title)}</{heading}>{content}</section>"
+
+
+def _html_row(row: Sequence[str], section: _Section) -> str:
+    if section.headings:
+        labels, numbers = row[: section.labels], row[section.labels :]
+        words = (
+            f"<th scope='row' style='{LEFT};{WRAP};font-weight:normal'>{escape(cell)}</th>"
+            for cell in labels
+        )
+        return "".join([*words, *(f"<td style='{RIGHT}'>{escape(cell)}</td>" for cell in numbers)])
+    *label, text = row
+    alarming = text.startswith("NONE") or bool(set(label) & set(_ALARMING))
+    mark = "border-left:4px solid #d55e00;padding-left:8px;font-weight:bold" if alarming else ""
+    first = (f"<th scope='row' style='{LEFT};white-space:nowrap'>{escape(x)}</th>" for x in label)
+    return "".join([*first, f"<td style='{LEFT};{BREAK};{mark}'>{escape(text)}</td>"])
+
+
+CELL = "vertical-align:top;padding:3px 16px 3px 0"
+LEFT = f"{CELL};text-align:left"
+RIGHT = f"{CELL};text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
+BREAK = "overflow-wrap:anywhere"
+# Labels wrap between words, and within a word only where it is longer than that.
+WRAP = "overflow-wrap:break-word;max-width:24em"
+# The promise must not hide below thousands of rows.
+BOX = "overflow:auto;max-height:32em"
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 0; font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
+h1 { font-size: 1.5rem; line-height: 1.25; }
+h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+.opening { border-left: 4px solid #0072b2; padding: .25rem 0 .25rem 1rem; max-width: 44rem; }
+details { margin: 1rem 0; }
+summary { cursor: pointer; }
+table { border-collapse: collapse; }
+th, td { border-bottom: 1px solid #8886; }
+figure { margin: 2rem 0; padding: .5rem; background: #fff; border-radius: 4px;
+  overflow-x: auto; }
+figure svg { display: block; width: 100%; min-width: 44rem; height: auto; }
+@media print {
+  main { max-width: none; padding: 0; }
+  body { font-size: 10pt; }
+  tr, figure { break-inside: avoid; }
+  figure svg { min-width: 0; }
+}
+"""
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""

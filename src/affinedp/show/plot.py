@@ -40,15 +40,6 @@ def plot(mechanism: MechanismRecord) -> Figure:
     The curve is that of Theorem 1 or 2 of the paper.  The figure is not registered with
     pyplot: save it with ``savefig``, or show it in a notebook after ``%matplotlib inline``.
 
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        Any mechanism, also one that leaks.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Examples
     --------
     >>> import affinedp as adp
@@ -60,15 +51,7 @@ def plot(mechanism: MechanismRecord) -> Figure:
 
 
 def draw(mechanism: MechanismRecord, baseline: Baseline) -> Figure:
-    """Return the figure, with independent noise that is known already.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        What is drawn.
-    baseline : Baseline
-        What it is compared with.
-    """
+    """Return the figure, with independent noise that is known already."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -188,13 +171,7 @@ def _draw_covariance(axes: Axes, mechanism: MechanismRecord, deviations: FloatAr
 
 
 def correlation(covariance: FloatArray) -> FloatArray:
-    """Return correlations; 0 with what has no noise.
-
-    Parameters
-    ----------
-    covariance : array, shape (n, n)
-        Of the noise.
-    """
+    """Return correlations; 0 with what has no noise."""
     size = np.sqrt(np.diagonal(covariance))
     scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
     return np.asarray(np.clip(covariance * scale[:, None] * scale, -1.0, 1.0))
@@ -204,13 +181,6 @@ def strongest(matrix: FloatArray, cells: int) -> FloatArray:
     """Return a smaller picture of a matrix: of each block the entry of largest size.
 
     A mean would hide a thin pattern; outputs with themselves say nothing and are left out.
-
-    Parameters
-    ----------
-    matrix : array, shape (n, n)
-        Correlations.
-    cells : int
-        Rows and columns of the picture, at most n.
 
     Examples
     --------

@@ -9,16 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import (
-    LARGEST_WHOLE,
-    NOT_KEPT,
-    FloatArray,
-    IntArray,
-    is_number,
-    nearest_doubles,
-)
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.text import parse_equations
 from affinedp.errors import MissingExtraError
+from affinedp.exact.numbers import LARGEST_WHOLE, NOT_KEPT, is_number, nearest_doubles
 from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError, closest, listed, row_words, same
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
+from affinedp.exact.numbers import meaning
 from affinedp.tables.columns import Roles, roles_of
 from affinedp.tables.description import TableDescription
 from affinedp.tables.refusals import TableError, label_words, listed, row_words
@@ -229,7 +230,7 @@ def decimal_sums(values: FloatArray) -> FloatArray:
         if all(value.is_integer() for value in row):
             sums.append(float(sum(int(value) for value in row)))
         else:
-            sums.append(float(sum(Fraction(repr(value)) for value in row)))
+            sums.append(float(sum(meaning(value) for value in row)))
     return np.array(sums)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import IntArray, exact_doubles
+from affinedp.arrays import IntArray
 from affinedp.designs.structured.margin_counts import MOST_PEOPLE
+from affinedp.exact.numbers import real_array
 from affinedp.tables.places import Places
 from affinedp.tables.refusals import TableError, closest, listed
 
@@ -148,7 +149,7 @@ def counted_times(frame: Any, count: str) -> IntArray:
     values = frame[count].tolist()
     if any(isinstance(value, bool | str) for value in values):
         raise TableError(f"column {count!r} must hold numbers", "", count)
-    numbers = exact_doubles(values, f"column {count!r}")
+    numbers = real_array(values, f"column {count!r}")
     if not np.isfinite(numbers).all() or (numbers != np.rint(numbers)).any() or (numbers < 0).any():
         raise TableError(
             f"column {count!r} must hold whole numbers that are not negative", "", count

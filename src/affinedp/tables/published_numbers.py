@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.intervals import whole_ends
-from affinedp.show.page import printable
-from affinedp.show.published import PublishedNumbers
+from affinedp.show.page import PublishedNumbers, printable
 from affinedp.tables.row_groups import has_no_label
 
 

@@ -13,9 +13,8 @@ from affinedp.arrays import FloatArray
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.trees import ADD_UP
 from affinedp.show.baseline import Baseline
-from affinedp.show.levels import LevelRow
 from affinedp.show.opening import headline, paragraph
-from affinedp.show.page import OutputRow, Report, printable, printed
+from affinedp.show.page import LevelRow, OutputRow, Report, printable, printed
 from affinedp.show.report import LAWS
 from affinedp.show.report import report as mechanism_report
 from affinedp.tables.designed_noise import DesignedNoise

@@ -20,7 +20,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal, NoReturn
 
-from affinedp.arrays import exact_doubles
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agents.message import (
     LARGEST_RUN,
@@ -40,6 +39,7 @@ from affinedp.consensus.agents.refusals import (
 from affinedp.consensus.agents.state import AGENT, Wanted, obtain_state, read_links
 from affinedp.consensus.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
 from affinedp.promise.guarantee import Guarantee
@@ -394,4 +394,4 @@ def read_state(state: str | os.PathLike[str], value: float | None = None) -> Age
 def _secret_of(value: float) -> float:
     """The value as a double, exactly; a refusal does not show it."""
     checked_number(value, "the value")
-    return float(exact_doubles(value, "the value"))
+    return float(real_array(value, "the value"))

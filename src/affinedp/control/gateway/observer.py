@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.sensors.sensor import Resolution, sensor_of
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 MOST_STEPS = 100_000
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.gateway.gateway import Gateway
 from affinedp.control.sensors.sensor import Resolution, Sensor, sensor_of
 from affinedp.control.trajectory.coordinates import output_gramian
@@ -30,6 +30,7 @@ from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.promise import promise_of_root
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 # Readings times outputs that are estimated from at once.
 MOST_READINGS = 5000

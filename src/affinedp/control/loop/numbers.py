@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 
 def whole_number(value: Any, name: str, least: int = 1) -> int:

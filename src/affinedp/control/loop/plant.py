@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.loop.numbers import fixed, shaped
 from affinedp.control.trajectory.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 
 @dataclass(frozen=True, eq=False)

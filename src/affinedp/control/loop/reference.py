@@ -8,9 +8,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.loop.numbers import shaped
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 Reference: TypeAlias = Callable[[int], ArrayLike] | ArrayLike
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.loop.closed_loop import ClosedLoop, Noise
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 MOST_BITS = 40
 

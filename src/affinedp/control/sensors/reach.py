@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 # Far more than sums over a horizon round.
 SAFE = 1e-9

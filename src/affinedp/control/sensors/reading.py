@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, is_number
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import is_number
 
 
 def readings_of(y: Any, count: int) -> FloatArray:

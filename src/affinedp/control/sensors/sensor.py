@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.sensors.dither import Dither
 from affinedp.control.sensors.reach import Reach
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 EXACT = "exact"
 # Noise before the converter is never so many times its standard deviation (chance 4e-33).

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array, within_range
+from affinedp.arrays import FloatArray, within_range
 from affinedp.control.stationary.certificate import NoCertificateError, start_certificate
 from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.fit import (
@@ -30,6 +30,7 @@ from affinedp.control.stationary.spectrum import least_spectrum
 from affinedp.control.trajectory.choose import Distances
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import keeping
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.neighbours import TimeLocal, TrajectoryNeighbours, WholeManifold
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 MOST_ENTRIES = 20_000
 MOST_NUMBERS = 4e8

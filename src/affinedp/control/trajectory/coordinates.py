@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.powers import scan_transitions
-from affinedp.equations.elimination import eliminate_exactly
 from affinedp.errors import AffineDPError
+from affinedp.exact.canonical import eliminate_exactly
+from affinedp.exact.numbers import meaning
 
 # Smallest relative eigenvalue of the Gramian of a clearly observable system.
 CLEARLY_OBSERVABLE = 1e-8
@@ -177,7 +178,7 @@ def _exact_observability(dynamics: Dynamics, steps: int) -> list[dict[int, Fract
 
 
 def _exact(matrix: FloatArray) -> list[list[Fraction]]:
-    return [[Fraction(float(value)) for value in row] for row in matrix]
+    return [[meaning(value) for value in row] for row in matrix.tolist()]
 
 
 def _times(left: list[list[Fraction]], right: list[list[Fraction]]) -> list[list[Fraction]]:

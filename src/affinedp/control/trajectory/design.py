@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.choose import Distances, trajectory_neighbours
 from affinedp.control.trajectory.coordinates import Coordinates, output_gramian
 from affinedp.control.trajectory.dynamics import ENDLESS, Dynamics, dynamics_of
@@ -35,6 +35,7 @@ from affinedp.control.trajectory.too_long import longest_that_works, too_long
 from affinedp.designs.gaussian import floor_note, largest_sensitivity
 from affinedp.designs.separate import with_floor
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.laws.named import LawName
 from affinedp.progress import Progress

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 
 MOST_STATES = 500
 MOST_STEPS = 10**9

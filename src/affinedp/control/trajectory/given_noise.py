@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, real_array
+from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.choose import trajectory_neighbours
 from affinedp.control.trajectory.coordinates import (
     Coordinates,
@@ -20,6 +20,7 @@ from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.promise import needed_coordinates, structured_promise
 from affinedp.control.trajectory.recorded import MOST_ENTRIES, output_query
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.verification import verify

@@ -19,12 +19,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, Norm, real_array
+from affinedp.arrays import FloatArray, Norm
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.growth import SingularDynamicsError
 from affinedp.control.trajectory.powers import scan_inverse_transitions
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity, mu_words
 from affinedp.neighbours.circuit_adjacency import DEFINITION_4, CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency

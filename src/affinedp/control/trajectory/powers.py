@@ -25,8 +25,8 @@ from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.growth import SingularDynamicsError, inverted, log_growth
 from affinedp.errors import AffineDPError
+from affinedp.exact.rational import BigIntegers
 from affinedp.progress import Progress
-from affinedp.release.fixed_point import BigIntegers
 
 # Absolute accuracy of every entry, before it is rounded to a double.
 ACCURACY_BITS = 80

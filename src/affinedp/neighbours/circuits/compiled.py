@@ -30,7 +30,6 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.neighbours.circuits.compiling import Compiled
-from affinedp.neighbours.circuits.rational import ACCURATE
 from affinedp.neighbours.circuits.zeros import (
     CLOSES,
     PARTLY,
@@ -41,6 +40,10 @@ from affinedp.neighbours.circuits.zeros import (
     project,
     relation,
 )
+
+# Values found in floating point are trusted if their estimated error is below this share of the
+# smallest one; otherwise the circuit is computed in integers.
+ACCURATE = 1e-7
 
 # Scores are compared by this many leading bits.
 COMPARED_BITS = 34

@@ -12,8 +12,8 @@ from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.component import Component
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, DoubtfulZeroError
+from affinedp.exact.rational import exact_circuit, null_vector
 from affinedp.neighbours.circuits.prepare import Marks
-from affinedp.neighbours.circuits.rational import exact_circuit, null_vector
 from affinedp.neighbours.norms import EPS, as_float
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.equations.residues import Integers
+from affinedp.exact.modular import Residues as Table
 from affinedp.neighbours.circuits.compiling import Compiled
 
 # residues below 2³¹; primes and their inverses in 64 bits; marks
@@ -31,7 +31,7 @@ def prime_words(primes: list[int]) -> Words:
     return np.array([[p, -pow(p, -1, 2**32) % 2**32] for p in primes], dtype=np.uint64)
 
 
-def first_shadow(depths: int, tables: list[Integers]) -> Residues:
+def first_shadow(depths: int, tables: list[Table]) -> Residues:
     """Return room for residues at every depth, with the given ones at depth 0."""
     shadow = np.zeros((depths, len(tables), *tables[0].shape), dtype=np.uint32)
     shadow[0] = tables

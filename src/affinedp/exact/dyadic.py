@@ -1,4 +1,4 @@
-"""Exact products of fixed-point matrices with floating-point data.
+"""Exact products and combinations of floating-point data, rounded to a grid of powers of two.
 
 ``A @ x`` for an integer matrix A and integers x of any size, computed exactly with ordinary
 matrix products: both are cut into limbs so short that no partial sum rounds.
@@ -7,21 +7,25 @@ matrix products: both are cut into limbs so short that no partial sum rounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import over_one_denominator
+from affinedp.exact.rational import BigIntegers
 
 MANTISSA = 53
 # Data larger than this many grid steps (2^LARGEST) would take thousands of limbs.
 LARGEST = 2_000
 AT_ONCE = 2**15
-
-BigIntegers = NDArray[Any]  # Python integers in an object array
+# Sums of 64-bit integers below this do not overflow.
+_WORD = 62
 
 
 @dataclass(frozen=True)
@@ -44,15 +48,7 @@ class FixedPoint:
 
     @classmethod
     def rounded(cls, matrix: FloatArray, exponent: int) -> FixedPoint:
-        """Round a matrix to multiples of ``2**exponent``.
-
-        Parameters
-        ----------
-        matrix : array, shape (p, k)
-            What to round.
-        exponent : int
-            The grid: every entry is off by at most ``2**exponent / 2``.
-        """
+        """Round a matrix to multiples of ``2**exponent``."""
         # products of two limbs, summed over k, stay below 2^53
         bits = (MANTISSA - max(1, math.ceil(math.log2(matrix.shape[1] + 1)))) // 2
         return cls(tuple(_limbs(np.rint(np.ldexp(matrix, -exponent)), bits)), bits, exponent)
@@ -68,13 +64,6 @@ class FixedPoint:
         """Return ``2**exponent · matrix @ steps`` without its scale, exactly, as Python integers.
 
         A negative exponent rounds to integers, halves up.
-
-        Parameters
-        ----------
-        steps : array, shape (k, columns)
-            Integer-valued floats of any size, or Python integers.
-        exponent : int
-            By which power of two.
         """
         # a few columns at a time: what is computed on the way stays in the processor's cache
         width = max(AT_ONCE // max(self.limbs[0].shape[0], steps.shape[0], 1), 1)
@@ -94,10 +83,6 @@ class FixedPoint:
                 part += (self.limbs[i] @ data[level - i]).astype(np.int64)
             parts.append(part)
         return _assembled(parts, self.bits, exponent)
-
-
-# Sums of 64-bit integers below this do not overflow.
-_WORD = 62
 
 
 def _assembled(parts: list[NDArray[np.int64]], bits: int, exponent: int) -> BigIntegers:
@@ -172,3 +157,79 @@ def _cut(values: BigIntegers, bits: int) -> list[FloatArray]:
         sign * ((size >> start) & mask).astype(np.float64)
         for start in range(0, max(length, 1), bits)
     ]
+
+
+@dataclass(frozen=True, eq=False)
+class RationalRow:
+    """``(Σ_j numerators[j] x[places[j]] − start) / denominator``, all of it whole but x.
+
+    Attributes
+    ----------
+    places : array of int
+        The entries that are read.
+    numerators : array of Python integers
+        One per entry.
+    denominator : int
+        Positive.
+    start : int
+        What is taken off.
+    """
+
+    places: IntArray
+    numerators: BigIntegers
+    denominator: int
+    start: int = 0
+
+    @classmethod
+    def of(cls, row: Mapping[int, Fraction], start: Fraction | None = None) -> RationalRow:
+        """Bring a row, and what is taken off the combination, to a common denominator."""
+        off = Fraction(0) if start is None else start
+        common = math.lcm(off.denominator, *(c.denominator for c in row.values()))
+        numerators: BigIntegers = np.empty(len(row), dtype=object)
+        numerators[:] = [int(c * common) for c in row.values()]
+        return cls(np.array(list(row), dtype=np.intp), numerators, common, int(off * common))
+
+    def rounded(self, points: FloatArray, exponent: int) -> BigIntegers:
+        """Return the nearest multiples of ``2**exponent``, ties to even, one per row of points.
+
+        Examples
+        --------
+        >>> row = RationalRow.of({0: Fraction(1, 2), 1: Fraction(1)})
+        >>> row.rounded(np.array([[1.0, 2.0], [3.0, 0.25]]), 0).tolist()     # 2.5 and 1.75
+        [2, 2]
+        """
+        total, divisor = self._quotient(points, exponent)
+        whole, rest = total // divisor, total % divisor
+        up = (2 * rest > divisor) | ((2 * rest == divisor) & (whole % 2 == 1))
+        return np.asarray(whole + up, dtype=object)
+
+    def whole(self, points: FloatArray) -> BigIntegers | None:
+        """Return the combinations themselves if all of them are whole, else None."""
+        total, divisor = self._quotient(points, 0)
+        return None if np.any(total % divisor) else np.asarray(total // divisor, dtype=object)
+
+    def _quotient(self, points: FloatArray, exponent: int) -> tuple[BigIntegers, int]:
+        """Whole numbers and what to divide them by, for steps of ``2**exponent``."""
+        values, below = over_one_denominator(points[:, self.places])
+        divisor = self.denominator * below << max(exponent, 0)
+        more = 1 << max(-exponent, 0)
+        start = self.start * below * more
+        largest = int(np.abs(values).max(initial=1)) * more
+        weight = sum(map(abs, self.numerators.tolist()))
+        small = values.dtype != object and (largest * weight + abs(start) + divisor) >> _WORD == 0
+        kind: Any = np.int64 if small else object
+        return (values.astype(kind) * more) @ self.numerators.astype(kind) - start, divisor
+
+
+def nearest_steps(values: FloatArray, exponent: int) -> BigIntegers:
+    """Return the multiples of ``2**exponent`` nearest to what doubles stand for, halves up.
+
+    Examples
+    --------
+    >>> nearest_steps(np.array([0.1, 2.5]), -1).tolist(), nearest_steps(np.array([0.1]), -70)[0]
+    ([0, 5], 118059162071741130342)
+    """
+    whole, below = over_one_denominator(values)
+    twice = whole.astype(object) << max(1 - exponent, 0)
+    divisor = below << max(exponent - 1, 0)
+    return np.asarray((twice // divisor + 1) // 2, dtype=object)

@@ -1,4 +1,4 @@
-"""Gauss–Jordan elimination: ``D x + b = 0`` becomes ``x[pivots] = -X x[free] - offset``.
+"""The canonical form of equations: ``D x + b = 0`` becomes ``x[pivots] = -X x[free] - offset``.
 
 Three ways to the same canonical form.  Rational coefficients of moderate size are
 eliminated exactly, so that no tolerance decides the rank; large sparse ones with a
@@ -9,7 +9,6 @@ cut, and a system with no clear gap is refused.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.errors import AffineDPError, AmbiguousRankError
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, some
+from affinedp.errors import AffineDPError, AmbiguousRankError, InconsistentEquationsError
+from affinedp.exact.numbers import Rows
+from affinedp.exact.rational import Pairs, Tableau, WholeTableau, coprime, unit_row
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
-
-# one equation: column -> nonzero coefficient, a float or a Fraction
-SparseRow = dict[int, Any]
 
 # A pivot below SMALL (relative to its equation) is put off until only such pivots are left.  A
 # pivot above CLEAR is an equation, one below the rounding error is none, and between is a refusal.
@@ -75,29 +73,30 @@ class Canonical:
 
 
 def eliminate_exactly(
-    rows: Sequence[Mapping[int, Fraction]], offsets: Sequence[Fraction], n: int
+    rows: Rows, offsets: Sequence[Fraction], n: int
 ) -> tuple[Canonical, tuple[int, ...]]:
     """Canonical form in rational arithmetic; no tolerance is involved.
 
     Also returns the equations that contradict earlier ones: what is left of them is 0 = c.
     """
-    constants = ({n: b} if b else {} for b in offsets)
-    tableau = _Tableau([{**row, **constant} for row, constant in zip(rows, constants)])
-    order, left = _gauss_jordan(tableau, constant=n)
+    tableau = WholeTableau(coprime({**row, n: b}) for row, b in zip(rows, offsets))
+    order, left = tableau.reduce(constant=n)
     contradicting = tuple(sorted(i for i in left if tableau.rows[i]))
     pivots = _indices(column for _, column in order)
     free = np.setdiff1d(np.arange(n), pivots)
     place = {int(column): j for j, column in enumerate(free)}
     matrix = np.zeros((len(pivots), len(free)))
-    offset = tuple(tableau.rows[row].pop(n, Fraction(0)) for row, _ in order)
-    reduced = []
+    offset, reduced = [], []
     for i, (row, column) in enumerate(order):
-        del tableau.rows[row][column]
-        reduced.append(tableau.rows[row])
-        for j, value in tableau.rows[row].items():
+        unit = unit_row(tableau.rows[row], column)
+        del unit[column]
+        offset.append(unit.pop(n, Fraction(0)))
+        reduced.append(unit)
+        for j, value in unit.items():
             matrix[i, place[j]] = in_float_range(value)
     kept = np.sort(_indices(row for row, _ in order))
-    return Canonical(pivots, free, matrix, kept, 0.0, 0.0, tuple(reduced), offset), contradicting
+    exact = tuple(reduced), tuple(offset)
+    return Canonical(pivots, free, matrix, kept, 0.0, 0.0, *exact), contradicting
 
 
 def in_float_range(value: Fraction) -> float:
@@ -114,15 +113,6 @@ def in_float_range(value: Fraction) -> float:
     return number
 
 
-def reduce_exactly(
-    rows: Sequence[Mapping[int, Fraction]],
-) -> list[tuple[int, Mapping[int, Fraction]]]:
-    """Return the reduced equations as (pivot column, row with a unit pivot) pairs."""
-    tableau = _Tableau([dict(row) for row in rows])
-    order, _ = _gauss_jordan(tableau)
-    return [(column, tableau.rows[row]) for row, column in order]
-
-
 def eliminate_sparse(matrix: sparse.csr_array, tolerance: float | None) -> Canonical:
     """Canonical form of a large sparse matrix, which stays sparse."""
     import scipy.sparse as sparse
@@ -131,13 +121,13 @@ def eliminate_sparse(matrix: sparse.csr_array, tolerance: float | None) -> Canon
     row_unit, column_unit = balancing_units(matrix)
     balanced = sparse.diags_array(row_unit) @ matrix @ sparse.diags_array(column_unit)
     balanced = sparse.csr_array(balanced)
-    rows: list[SparseRow] = []
+    rows: list[dict[int, float]] = []
     for i in range(balanced.shape[0]):
         span = slice(balanced.indptr[i], balanced.indptr[i + 1])
         pairs = zip(balanced.indices[span].tolist(), balanced.data[span].tolist())
         rows.append({j: value for j, value in pairs if value != 0.0})
-    tableau = _Tableau(rows, DUST)
-    order, postponed = _gauss_jordan(tableau, SMALL)
+    tableau = _FloatTableau(rows)
+    order, postponed = tableau.reduce(SMALL)
     cut = _settle_postponed(tableau, order, postponed, tolerance)
     pivots = _indices(column for _, column in order)
     free = np.setdiff1d(np.arange(n), pivots)
@@ -196,80 +186,125 @@ def eliminate_dense(
     return Canonical(pivots, free, reduced, rows, cut, dust)
 
 
+def exchange_work(canonical: Canonical, entries: IntArray) -> float:
+    """Return about how many rational operations the directions of a free set take."""
+    leaving = len(set(canonical.pivots.tolist()) & set(entries.tolist()))
+    return (leaving + 1.0) * len(canonical.pivots) * len(canonical.free)
+
+
+def exact_directions(
+    canonical: Canonical, entries: IntArray
+) -> dict[int, Mapping[int, Fraction]] | None:
+    """Return, for every entry of a free set, how all entries follow when it moves by 1.
+
+    Entries of the set leave the basis one by one; None if the equations tie them to each other.
+    """
+    assert canonical.exact_rows is not None
+    pivots = [int(p) for p in canonical.pivots]
+    tableau = WholeTableau(
+        coprime({p: Fraction(1), **row}) for p, row in zip(pivots, canonical.exact_rows)
+    )
+    wanted = set(entries.tolist())
+    for i, leaving in enumerate(pivots):
+        if leaving in wanted:
+            entering = min((j for j in tableau.rows[i] if j not in wanted), default=None)
+            if entering is None:
+                return None
+            tableau.clear(i, entering)
+            pivots[i] = entering
+    found: dict[int, dict[int, Fraction]] = {i: {i: Fraction(1)} for i in entries.tolist()}
+    for row, pivot in zip(tableau.rows, pivots):
+        for j, value in row.items():
+            if j != pivot:
+                found[j][pivot] = Fraction(-value, row[pivot])
+    return dict(found)
+
+
+def solve_basis(
+    matrix: Matrix, canonical: Canonical, right: FloatArray, transposed: bool = False
+) -> FloatArray:
+    """Solve with the square basis ``D[:, pivots]`` of independent equations, or its transpose."""
+    basis: Any = matrix[:, canonical.pivots]
+    if is_sparse(basis):
+        import scipy.sparse as sparse
+        from scipy.sparse.linalg import splu
+
+        return np.asarray(splu(sparse.csc_array(basis)).solve(right, "T" if transposed else "N"))
+    return np.linalg.solve(basis.T if transposed else basis, right)
+
+
+def check_consistent(
+    matrix: Matrix,
+    offsets: FloatArray,
+    canonical: Canonical,
+    contradicting: tuple[int, ...] | None,
+    tolerance: float,
+) -> None:
+    """Refuse an equation whose left side follows from others but whose offset does not."""
+    kept = canonical.rows
+    dropped = np.setdiff1d(np.arange(matrix.shape[0]), kept)
+    if len(dropped) == 0:
+        return
+    independent: Any = matrix[kept]
+    left = dense(matrix[dropped][:, canonical.pivots])
+    factors = solve_basis(independent, canonical, left.T, transposed=True) if len(kept) else left.T
+    # an equation that takes no part comes out with a factor that is rounding of the others
+    size = dense(abs(independent).max(axis=1)).reshape(-1, 1)
+    share = np.abs(factors) * size
+    factors = np.where(share > 1e-13 * share.max(axis=0, initial=0.0), factors, 0.0)
+    residual = offsets[dropped] - factors.T @ offsets[kept]
+    scale = np.abs(offsets[dropped]) + np.abs(factors.T) @ np.abs(offsets[kept])
+    # factors that should be zero are off by a rounding of the largest
+    dust = 1e3 * EPS * np.abs(factors).max(axis=0, initial=0.0)
+    dust = dust * np.abs(offsets[kept]).max(initial=0.0)
+    wrong = np.abs(residual) > tolerance * scale + dust
+    if contradicting is not None:
+        wrong = np.isin(dropped, contradicting)
+    for d in np.flatnonzero(wrong):
+        share = np.abs(factors[:, d])
+        involved = [*kept[share > 1e-9 * share.max(initial=0.0)], dropped[d]]
+        numbers = sorted(int(j) for j in involved)
+        listed = some([str(j + 1) for j in numbers])
+        does = "contradicts itself" if len(numbers) == 1 else "contradict each other"
+        raise InconsistentEquationsError(
+            f"equation{'s' if len(numbers) > 1 else ''} {listed} (counting from 1) {does} "
+            f"(residual {residual[d]:.6g}). Correct or drop one of them",
+            numbers,
+            float(residual[d]),
+        )
+
+
 def _indices(values: Iterable[int]) -> IntArray:
     return np.fromiter(values, dtype=np.intp)
 
 
-class _Tableau:
-    """Equations under elimination, by row and by column."""
+class _FloatTableau(Tableau[float]):
+    """Rows in floating point; a difference that is small against its terms is a rounded zero."""
 
-    def __init__(self, rows: list[SparseRow], dust: float = 0.0) -> None:
-        self.rows = rows
-        self.dust = dust  # a difference this small against its terms is a rounded zero
-        self.columns: dict[int, set[int]] = {}
-        for i, row in enumerate(rows):
-            for j in row:
-                self.columns.setdefault(j, set()).add(i)
+    def lead(self, i: int, pivot: int) -> dict[int, float]:
+        """Scale row ``i`` to a unit pivot."""
+        unit = self.rows[i][pivot]
+        self.rows[i] = {j: value / unit for j, value in self.rows[i].items()}
+        return self.rows[i]
 
-    def clear_column(self, i: int, pivot: int) -> None:
-        """Scale row ``i`` to a unit pivot and subtract it from every other row with it."""
-        row = self.rows[i]
-        unit = row[pivot]
-        for j in row:
-            row[j] /= unit
-        for other in self.columns[pivot] - {i}:
-            target = self.rows[other]
-            factor = target[pivot]
-            for j, value in row.items():
-                before, change = target.get(j, 0), factor * value
-                after = before - change
-                if self.dust and abs(after) <= self.dust * max(abs(before), abs(change)):
-                    after = 0
-                if j == pivot or not after:
-                    if target.pop(j, None) is not None:
-                        self.columns[j].discard(other)
-                else:
-                    target[j] = after
-                    self.columns[j].add(other)
-
-
-def _gauss_jordan(
-    tableau: _Tableau, small: float = 0.0, constant: int = -1
-) -> tuple[list[tuple[int, int]], list[int]]:
-    """Reduce the equations in place to ``[I | X]`` form.
-
-    The shortest row is taken first, and in it the large entry whose column is shortest,
-    which keeps network matrices sparse.  The column ``constant`` is never a pivot.  A row whose
-    entries are all at most ``small`` is postponed: it may be a dependent one in rounding.
-    Returns the (row, pivot column) pairs and the rows postponed.
-    """
-    rows, columns = tableau.rows, tableau.columns
-    heap = [(len(row), i) for i, row in enumerate(rows)]
-    heapq.heapify(heap)
-    order: list[tuple[int, int]] = []
-    postponed: list[int] = []
-    while heap:
-        length, i = heapq.heappop(heap)
-        row = rows[i]
-        if len(row) != length:
-            heapq.heappush(heap, (len(row), i))
-            continue
-        sizes = {j: abs(value) for j, value in row.items() if j != constant}
-        largest = max(sizes.values(), default=0)
-        if largest <= small:
-            postponed.append(i)
-            continue
-        pivot = min(
-            (j for j in sizes if 10 * sizes[j] >= largest), key=lambda j: (len(columns[j]), j)
-        )
-        tableau.clear_column(i, pivot)
-        order.append((i, pivot))
-    return order, postponed
+    def combined(
+        self, target: dict[int, float], row: dict[int, float], pivot: int
+    ) -> dict[int, float]:
+        """Return the target without the pivot column."""
+        factor = target[pivot]
+        for j, value in row.items():
+            before, change = target.get(j, 0.0), factor * value
+            after = before - change
+            if j == pivot or abs(after) <= DUST * max(abs(before), abs(change)):
+                target.pop(j, None)
+            else:
+                target[j] = after
+        return target
 
 
 def _settle_postponed(
-    tableau: _Tableau,
-    order: list[tuple[int, int]],
+    tableau: _FloatTableau,
+    order: Pairs,
     postponed: list[int],
     tolerance: float | None,
 ) -> float:
@@ -291,7 +326,7 @@ def _settle_postponed(
     for r in qr(values.T, mode="r", pivoting=True)[1][: rank - 1]:
         row = rows[remaining[r]]
         pivot = max(row, key=lambda j: (abs(row[j]), -j))
-        tableau.clear_column(remaining[r], pivot)
+        tableau.clear(remaining[r], pivot)
         order.append((remaining[r], pivot))
     return cut
 

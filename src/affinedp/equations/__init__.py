@@ -1,1 +1,0 @@
-"""Exact elimination of linear equations, and what is certainly zero in it."""
