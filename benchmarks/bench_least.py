@@ -18,7 +18,6 @@ from affinedp.exact.numbers import meaning
 from affinedp.laws.polytope import Polytope
 from affinedp.promise.least_error import least_sum_of_three, least_variance
 from affinedp.promise.verification import resolve_query
-from affinedp.promise.without_list import longest_move
 from affinedp.record import weighted_error
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -204,8 +203,8 @@ def row(case: Case) -> list[str]:
 
 def _unlisted_laplace(mechanism: adp.Mechanism) -> float:
     """Squared error of i.i.d. Laplace noise, projected, by a bound on the longest move."""
-    assert mechanism.certificate is not None
-    longest = longest_move(mechanism.adjacency, mechanism.certificate)
+    assert mechanism.proof is not None
+    longest = mechanism.proof.longest(mechanism.adjacency)
     return 2 * (longest / EPSILON) ** 2 * mechanism.manifold.dim
 
 

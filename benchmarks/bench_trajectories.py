@@ -94,7 +94,11 @@ def _against_generic() -> list[str]:
         whole = found.mechanism()
         start = time.perf_counter()
         generic = adp.design_gaussian(
-            whole.manifold, epsilon=1.0, delta=0.01, query=whole.query, adjacency=whole.adjacency
+            whole.manifold,
+            epsilon=1.0,
+            delta=0.01,
+            query=whole.dense.query,
+            adjacency=whole.adjacency,
         )
         theirs = time.perf_counter() - start
         difference = abs(generic.expected_squared_error / found.expected_squared_error - 1)

@@ -13,25 +13,27 @@ from scipy import stats
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.intervals import half_widths, laplace_sum_reach
-from affinedp.laws.laplace_reach import chernoff_reach
+from affinedp.intervals import checked_level
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.laplace import Laplace
+from affinedp.laws.reach_sums import chernoff_reach, laplace_total_reach
 from affinedp.tables import TableRelease
 
 
 def test_gaussian():
-    found = half_widths(np.array([[3.0, 4.0], [0.0, 2.0]]), "gaussian", 0.99)
+    found = Gaussian().reach(np.array([[3.0, 4.0], [0.0, 2.0]]), 1 - 0.99)[0]
     assert found == pytest.approx(stats.norm.ppf(0.995) * np.array([5.0, 2.0]))
 
 
 def test_one_laplace_noise():
-    found = half_widths(np.array([[0.0, -3.0, 0.0]]), "laplace", 0.9)[0]
+    found = Laplace().reach(np.array([[0.0, -3.0, 0.0]]), 1 - 0.9)[0][0]
     assert found == pytest.approx(stats.laplace(scale=3.0).ppf(0.95), rel=1e-8)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.99, 0.9999])
 def test_two_equal_laplace_noises(level):
     """|sum| > t has probability e^{-t}(1 + t/2) for two unit Laplace noises."""
-    t = half_widths(np.array([[1.0, 1.0]]), "laplace", level)[0]
+    t = Laplace().reach(np.array([[1.0, 1.0]]), 1 - level)[0][0]
     assert math.exp(-t) * (1 + t / 2) <= 1 - level
     assert math.exp(-t) * (1 + t / 2) == pytest.approx(1 - level, rel=1e-3)
 
@@ -39,7 +41,7 @@ def test_two_equal_laplace_noises(level):
 @pytest.mark.parametrize("ratio", [0.5, 0.1, 1e-3])
 def test_two_laplace_noises(ratio):
     """Partial fractions: weights 1/(1 − r²) and −r²/(1 − r²) of the two tails."""
-    t = half_widths(np.array([[1.0, ratio]]), "laplace", 0.95)[0]
+    t = Laplace().reach(np.array([[1.0, ratio]]), 1 - 0.95)[0][0]
     tail = (math.exp(-t) - ratio**2 * math.exp(-t / ratio)) / (1 - ratio**2)
     assert tail <= 0.05
     assert tail == pytest.approx(0.05, rel=1e-3)
@@ -50,7 +52,7 @@ def test_two_laplace_noises(ratio):
 def test_simulated(scales, level):
     noise = np.array([scales])
     drawn = np.random.default_rng(0).laplace(size=(200_000, len(scales))) @ noise[0]
-    reach = half_widths(noise, "laplace", level)[0]
+    reach = Laplace().reach(noise, 1 - level)[0][0]
     spread = math.sqrt(level * (1 - level) / 200_000)
     assert np.mean(np.abs(drawn) <= reach) == pytest.approx(level, abs=5 * spread)
 
@@ -67,7 +69,7 @@ def test_chernoff_is_never_too_small():
 @pytest.mark.parametrize("level", [0.0, 1.0, -1.0, math.nan, "95"])
 def test_bad_levels(level):
     with pytest.raises(AffineDPError, match="level must"):
-        half_widths(np.eye(2), "gaussian", level)
+        checked_level(level)
 
 
 def test_intervals_know_the_bound():
@@ -167,7 +169,7 @@ def test_bad_questions(arguments, words):
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.999, 1 - 1e-7])
 def test_sums_of_two_equal_laplace_numbers_have_a_closed_form(level):
-    t = laplace_sum_reach(np.array([3.0]), np.array([2.0]), level) / 3
+    t = laplace_total_reach(np.array([3.0]), np.array([2.0]), 1 - level) / 3
     outside = (1 + t / 2) * math.exp(-t)
     assert outside <= (1 - level) * (1 + 1e-9)
     assert outside >= (1 - level) * (1 - 1e-3)
@@ -177,12 +179,12 @@ def test_sums_of_many_laplace_numbers_are_nearly_normal_and_never_too_short():
     scales = np.random.default_rng(0).random(3000)
     for each, times in ((scales, np.ones(3000)), (np.array([0.5]), np.array([1e5]))):
         deviation = math.sqrt(2 * float((times * each**2).sum()))
-        found = laplace_sum_reach(each, times, 0.95) / deviation
+        found = laplace_total_reach(each, times, 1 - 0.95) / deviation
         assert 1.9599 < found < 1.9625
     few = np.random.default_rng(1).random(5)
-    grouped = laplace_sum_reach(np.repeat(few, 3), np.ones(15), 0.99)
-    assert laplace_sum_reach(few, np.full(5, 3.0), 0.99) == pytest.approx(grouped, rel=1e-8)
-    assert laplace_sum_reach(np.zeros(2), np.ones(2), 0.99) == 0.0
+    grouped = laplace_total_reach(np.repeat(few, 3), np.ones(15), 1 - 0.99)
+    assert laplace_total_reach(few, np.full(5, 3.0), 1 - 0.99) == pytest.approx(grouped, rel=1e-8)
+    assert laplace_total_reach(np.zeros(2), np.ones(2), 1 - 0.99) == 0.0
 
 
 @pytest.mark.parametrize("simultaneous", [False, True])

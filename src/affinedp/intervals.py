@@ -5,7 +5,6 @@ The law of the noise is public, so intervals cost no budget.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,28 +15,9 @@ from affinedp.arrays import FloatArray, dense, is_sparse
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_matrix
 from affinedp.exact.rounding import careful_product
-from affinedp.laws.combination_reach import body_reach, independent_reach
-from affinedp.laws.knorm import KNorm
-from affinedp.laws.laplace_reach import laplace_reach, laplace_total_reach
-from affinedp.laws.named import LawName
-from affinedp.laws.normal_reach import each_of, normal_reach
-from affinedp.laws.ranks import DOUBT, safe_rank
-from affinedp.laws.staircase import Staircase
+from affinedp.laws.reach import each_of
 from affinedp.record import MechanismRecord
 
-# Laplace scales are put on a grid, so that outputs with the same mixture need one computation.
-GRID = 1e9
-# Simulated releases where the law is not computed: so many, fewer for many numbers, and errors
-# beyond the quantile that there should be.
-RELEASES = 500_000
-LEAST_RELEASES = 1_999
-BEYOND = 60
-# Simulated numbers at a time, those for one question, and at most.
-BATCH = 4e6
-SIMULATED = 1e7
-MOST_SIMULATED = 1e8
-# Noise on whole numbers may lie on the end itself, which rounding must not leave outside.
-END = 1 + 1e-12
 # What rounding of doubles may add to an end, relatively.
 END_SLACK = 1e-11
 
@@ -102,9 +82,9 @@ def interval_of(
     if simultaneous:
         # data sets have noise of their own: all hold with the product of their probabilities
         outside = each_of(outside, 1 if given.ndim == 1 else len(given))
-        reach, how = _joint_reach(mechanism, rows, outside)
+        reach, how = mechanism.noise.reach_together(rows, outside)
     else:
-        reach, how = _single_reach(mechanism, rows, outside)
+        reach, how = mechanism.noise.reach(rows, outside)
     center, width = _centers(given, matrix, powers), _enlarged(reach, factor, powers)
     if single:
         center, width = center[..., 0], width[..., 0]
@@ -213,233 +193,9 @@ def _noise_rows(mechanism: MechanismRecord, matrix: Any) -> Any:
     """
     body = mechanism.noise.size is not None
     if matrix is None:
-        return mechanism.noise_range if body else dense(mechanism.noise_matrix)
+        return mechanism.dense.range(mechanism.noise) if body else dense(mechanism.noise_matrix)
     if body:
-        return careful_product(matrix, mechanism.noise_range)
-    return dense(careful_product(careful_product(matrix, mechanism.basis), mechanism.root))
-
-
-def _norms(rows: FloatArray) -> FloatArray:
-    """Lengths of rows of any size."""
-    largest = np.abs(rows).max(axis=1, initial=0.0)
-    safe = np.where(largest > 0, largest, 1.0)
-    return np.asarray(largest * np.sqrt(((rows / safe[:, None]) ** 2).sum(axis=1)))
-
-
-def _noisy(rows: Any) -> Any:
-    """Which combinations have any noise."""
-    return np.asarray((rows != 0).sum(axis=1)).ravel() > 0
-
-
-def _single_reach(mechanism: MechanismRecord, rows: Any, outside: float) -> tuple[FloatArray, str]:
-    """Half widths that hold number by number."""
-    if mechanism.law == "gaussian":
-        return normal_reach(outside) * _norms(rows), "exact: Gaussian noise"
-    if mechanism.law == "laplace":
-        return _laplace_reach(
-            rows, outside
-        ), "from the law of sums of Laplace noise; never too short"
-    exact = _law_reach(mechanism, rows, outside)
-    return _ranked_reach(mechanism, rows, outside) if exact is None else exact
-
-
-def _law_reach(
-    mechanism: MechanismRecord, rows: Any, outside: float
-) -> tuple[FloatArray, str] | None:
-    """The same from the law of noise in coordinates, where it can be computed."""
-    sparse_rows = _sparse(rows)
-    law = mechanism.noise
-    assert isinstance(law, KNorm | Staircase)
-    found = independent_reach(law, sparse_rows, outside)
-    if found is not None:
-        return found * END, "from the law of sums of independent noise; never too short"
-    found = body_reach(law, sparse_rows, outside)
-    if found is not None:
-        return found * END, "from the law of the noise, cone by cone; never too short"
-    return None
-
-
-def _sparse(rows: Any) -> Any:
-    import scipy.sparse as sparse
-
-    found: Any = sparse.csr_array(rows)
-    found.eliminate_zeros()
-    return found
-
-
-def _joint_reach(mechanism: MechanismRecord, rows: Any, outside: float) -> tuple[FloatArray, str]:
-    """Half widths that hold for all numbers of one release at once."""
-    noisy = int(_noisy(rows).sum())
-    if noisy == 0:
-        return np.zeros(rows.shape[0]), "no noise"
-    if noisy == 1:
-        return _single_reach(mechanism, rows, outside)
-    if mechanism.law == "gaussian":
-        reach = normal_reach(each_of(outside, noisy)) * _norms(rows)
-        return reach, "Šidák: holds for any correlation"
-    if isinstance(mechanism.noise, KNorm | Staircase):
-        each = each_of(outside, noisy)
-        alone = independent_reach(mechanism.noise, _sparse(rows), each, apart=True)
-        if alone is not None:
-            return alone * END, "exact: independent noise on every number; never too short"
-    releases = _releases(rows, outside)
-    rank = None if releases is None else safe_rank(releases, outside)
-    if releases is None or rank is None:
-        return _bonferroni(mechanism, rows, outside, noisy)
-    scale = _deviations(mechanism, rows)
-    errors = _simulated(mechanism, rows, releases)
-    largest = np.concatenate([(batch / scale).max(axis=1) for batch in errors])
-    times = float(np.partition(largest, rank - 1)[rank - 1])
-    return np.where(_noisy(rows), times * scale * END, 0.0), _ranked_words(rank, releases)
-
-
-def _bonferroni(
-    mechanism: MechanismRecord, rows: Any, outside: float, noisy: int
-) -> tuple[FloatArray, str]:
-    """Half widths for all at once where that is too rare to be simulated."""
-    if mechanism.law == "laplace":
-        reach = _laplace_reach(rows, outside / noisy)
-    else:
-        exact = _law_reach(mechanism, rows, outside / noisy)
-        if exact is None:
-            raise _too_rare(outside, rows.shape[0])
-        reach = exact[0]
-    return reach, "Bonferroni: holds for any law"
-
-
-def _ranked_reach(mechanism: MechanismRecord, rows: Any, outside: float) -> tuple[FloatArray, str]:
-    """Half widths by the rank of simulated errors, number by number, for any law."""
-    releases = _releases(rows, outside)
-    rank = None if releases is None else safe_rank(releases, outside, rows.shape[0])
-    if releases is None or rank is None:
-        raise _too_rare(outside, rows.shape[0])
-    errors = np.concatenate(list(_simulated(mechanism, rows, releases)))
-    reach = np.partition(errors, rank - 1, axis=0)[rank - 1]
-    return reach * END, _ranked_words(rank, releases)
-
-
-def _releases(rows: Any, outside: float) -> int | None:
-    """How many releases to simulate; None if that would be too many numbers."""
-    numbers = float(max(rows.shape))
-    releases = max(LEAST_RELEASES, int(min(RELEASES, SIMULATED / numbers)))
-    releases = max(releases, math.ceil(min(BEYOND / outside, 1e18)))
-    return None if releases * numbers > MOST_SIMULATED else releases
-
-
-def _ranked_words(rank: int, releases: int) -> str:
-    return (
-        f"rank {rank} of {releases} simulated releases: never too short, unless chance misled the "
-        f"simulation, which has a probability of at most {DOUBT:.0e}"
-    )
-
-
-def _too_rare(outside: float, numbers: int) -> AffineDPError:
-    return AffineDPError(
-        f"a level of 1 − {outside:.3g} for {numbers:,} numbers would need more simulated releases "
-        "than fit: ask for a lower level, or for fewer numbers at a time"
-    )
-
-
-def _simulated(mechanism: MechanismRecord, rows: Any, releases: int) -> Iterator[FloatArray]:
-    """The sizes of errors of simulated releases, some releases at a time."""
-    generator = np.random.default_rng(0)
-    size = max(1, int(BATCH / max(mechanism.root.shape[1], *rows.shape)))
-    law, free = mechanism.noise, _free(mechanism)
-    for start in range(0, releases, size):
-        count = min(size, releases - start)
-        noise = law.sample(generator, count, law.size or rows.shape[1])[:, free]
-        yield np.abs(np.asarray((rows @ noise.T).T))
-
-
-def _free(mechanism: MechanismRecord) -> Any:
-    """The coordinates that rows of noise are about."""
-    return mechanism.noise.free if isinstance(mechanism.noise, KNorm) else slice(None)
-
-
-def _deviations(mechanism: MechanismRecord, rows: Any) -> FloatArray:
-    """Standard deviations of the combinations, but for rounding; 1 where there is no noise."""
-    import scipy.sparse as sparse
-
-    free = np.arange(rows.shape[1])[_free(mechanism)]
-    place = sparse.csr_array(
-        (np.ones(len(free)), (np.arange(len(free)), free)),
-        shape=(len(free), mechanism.noise.size or rows.shape[1]),
-    )
-    whole = rows @ place
-    squares = mechanism.noise.variances(whole if is_sparse(whole) else np.asarray(whole))
-    found = np.sqrt(np.maximum(squares, 0.0))
-    # they only say which numbers get how much of the room: any positive ones will do
-    least = 1e-9 * float(found.max(initial=0.0))
-    return np.asarray(np.where(_noisy(rows), np.maximum(found, least), 1.0))
-
-
-def half_widths(noise: FloatArray, law: LawName, level: float) -> FloatArray:
-    """Return t with ``P(|Λ η|_i ≤ t_i) ≥ level`` for every output i.
-
-    Exact for Gaussian noise and for a single Laplace noise.  A sum of Laplace noises has no
-    quantile in closed form: it is computed from its characteristic function, with all that is
-    left out counted against the coverage, so that the result is never too small.
-
-    Parameters
-    ----------
-    noise : array, shape (m, p)
-        Λ.
-    law : {"gaussian", "laplace"}
-        Law of η.
-    level : float
-        Such as 0.95.
-
-    Examples
-    --------
-    >>> half_widths(np.array([[3.0, 4.0]]), "gaussian", 0.95).round(3)
-    array([9.8])
-    >>> half_widths(np.array([[2.0, 0.0]]), "laplace", 0.95).round(4)
-    array([5.9915])
-    """
-    outside = 1 - checked_level(level)
-    if law == "gaussian":
-        return np.asarray(normal_reach(outside) * _norms(noise))
-    return _laplace_reach(noise, outside)
-
-
-def _laplace_reach(noise: FloatArray, outside: float) -> FloatArray:
-    """Half widths of sums of Laplace noises, row by row."""
-    known: dict[bytes, float] = {}
-    sizes = _norms(noise)
-    found = np.zeros(len(noise))
-    for i, (row, size) in enumerate(zip(np.abs(noise), sizes.tolist())):
-        if size == 0.0:
-            continue
-        # scales on a grid, rounded up, which makes a sum of symmetric unimodal noises reach
-        # farther (Birnbaum 1948)
-        scales = np.sort(np.ceil(row[row > 0] / size * GRID))[::-1] / GRID
-        key = scales.tobytes()
-        if key not in known:
-            known[key] = laplace_reach(scales, np.ones(len(scales)), outside)
-        found[i] = known[key] * size * (1 + 1e-12)
-    return found
-
-
-def laplace_sum_reach(scales: FloatArray, times: FloatArray, level: float) -> float:
-    """Return t with ``P(|Σ b_i η_i| ≤ t) ≥ level`` for independent Laplace numbers η.
-
-    Never too small, and at most a thousandth too large.
-
-    Parameters
-    ----------
-    scales : array
-        The b_i that differ, at least 0.
-    times : array
-        How many terms have each of them.
-    level : float
-        Such as 0.95.
-
-    Examples
-    --------
-    >>> round(laplace_sum_reach(np.array([2.0]), np.array([1.0]), 0.95), 3)      # 2 ln 20
-    5.991
-    >>> laplace_sum_reach(np.array([1.0]), np.array([1000.0]), 0.95) < 2.0 * 1000**0.5 * 1.5
-    True
-    """
-    outside = 1 - checked_level(level)
-    return laplace_total_reach(np.asarray(scales, float), np.asarray(times, float), outside)
+        return careful_product(matrix, mechanism.dense.range(mechanism.noise))
+    found = careful_product(matrix, mechanism.dense.basis)
+    root = mechanism.dense.root
+    return dense(found if root is None else careful_product(found, root))

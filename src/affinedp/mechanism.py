@@ -1,10 +1,11 @@
-"""A mechanism: the record of query, noise and promise, and what people do with it."""
+"""A mechanism: neighbours, a strategy, a law.  What people do with it is written here, once."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,66 +14,58 @@ from affinedp.budget.charges import Rows
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.feedback.steps import ReleaseInSteps
-from affinedp.files.mechanisms import load_mechanism, save_mechanism
+from affinedp.files.proofs import proved_design
+from affinedp.files.saved import read_saved, refusals, write_saved
+from affinedp.files.visible import check_names
 from affinedp.intervals import Interval, interval_of
-from affinedp.laws.named import LawName, law_named
+from affinedp.laws.named import law_named
 from affinedp.laws.sampler import Sampler
-from affinedp.laws.staircase import Staircase
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.promise.knorm import knorm_promise
-from affinedp.promise.verification import promise_of
+from affinedp.parts import StorageError
+from affinedp.promise.design import Design
+from affinedp.promise.guarantee import Guarantee
+from affinedp.promise.promise import promised_about
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement
-from affinedp.release.knorm_plan import KNormPlan, knorm_plan
-from affinedp.release.plan import Plan, checked_bound, plan_of
 from affinedp.release.publish import publish
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
+from affinedp.strategies.dense import Dense
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FORMAT = "affinedp mechanism 2"
+# A guarantee that is computed again differs by rounding only.
+AGREEMENT = 1e-9
+ON_TRUST = "read from a file and NOT verified again: it is as good as the file"
 
+
+@dataclass(frozen=True, eq=False)
 class Mechanism(MechanismRecord):
-    """``F x + Λ η`` with ``Λ = basis @ root``, and its guarantee.
+    """``reconstruct(measure(x) + η)``, and what it promises.
+
+    Designs make mechanisms: :func:`affinedp.design` and its like.  ``F x + Λ η`` of the paper is
+    one whose strategy is :class:`~affinedp.strategies.dense.Dense`; trees, margins and
+    trajectories have strategies of their own.  The guarantee follows from the three parts.
 
     Attributes
     ----------
     adjacency : Adjacency
-        Whom the guarantee is about; it knows the manifold.
-    query : matrix, shape (m, n)
-        F.
-    basis : matrix, shape (m, r)
-        Independent vectors that span the noise; dense or sparse.
-    root : matrix, shape (r, p)
-        What makes noise of η; square, unless more noise is drawn and then projected.  For
-        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.laws.knorm`).
-    law : {"gaussian", "laplace", "knorm", "staircase"}
-        Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
-        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K), or of independent stairs.
-    guarantee : Guarantee
-        What is promised.
-    output_names : tuple of str
-        Names of the m outputs.
-    gap : float or None
-        Certified relative distance of the (weighted) error to the least possible; None where
-        there is no certificate.
-    notes : tuple of str
-        What a reader should know about the design.
-    certificate : array or None
-        Weights that prove the guarantee where the circuits could not be listed.
-    rate : float
-        The rate of K-norm noise; 1 for the other laws.
-    integers : bool
-        K-norm noise for whole numbers: the columns of ``basis`` are a basis of the lattice of
-        what F takes on the manifold's whole points, and z is whole.
-    least : LeastPossible or None
-        What no mechanism of any law with this promise can go below; None where it is not known.
-    alternatives : tuple of Alternative
-        The other laws that were compared, with their errors.
+        Whom the guarantee is about; it knows what data is.
+    strategy : Strategy
+        Which numbers noise is added to, and how outputs are made of them.
+    noise : Law
+        The law of the noise; ``law`` is its name.
+    proof : Proof or None
+        Why the guarantee holds, where moves cannot be listed.
+    design : Design
+        How it came about: ``gap``, ``notes``, ``least``, ``alternatives``.
     """
+
+    kind = "mechanism"
 
     def release(
         self,
@@ -132,7 +125,7 @@ class Mechanism(MechanismRecord):
         >>> bool(abs(y[0] + y[1] - y[2]) < 1e-9)
         True
         """
-        plan = self.release_plan(bound)
+        plan = self.prepared(bound)
         if in_parts(x, into):
             return publish_rows_in_parts(
                 self, plan, x, into=into, ledger=ledger, label=label, rows=rows, sampler=sampler
@@ -249,26 +242,8 @@ class Mechanism(MechanismRecord):
         >>> print(round(float(found.high - found.low), 1))
         33.1
         """
-        factor = getattr(self.release_plan(bound), "noise_factor", 1.0)
+        factor = self.prepared(bound).factor
         return interval_of(self, y, combination, level, simultaneous, factor)
-
-    def release_plan(self, bound: float | None = None) -> Plan | KNormPlan:
-        """Return the public part of a release, prepared once for each bound.
-
-        Parameters
-        ----------
-        bound : float, optional
-            A public bound on the data, as for :meth:`release`.
-        """
-        limit = checked_bound(bound)
-        if limit not in self._plans:
-            make = plan_of if self.noise.size is None else knorm_plan
-            self._plans[limit] = make(self, limit)
-        return self._plans[limit]
-
-    @cached_property
-    def _plans(self) -> dict[float | None, Plan | KNormPlan]:
-        return {}
 
     def make_measurement(self) -> Any:
         """Return an OpenDP measurement that releases with this mechanism.
@@ -276,7 +251,7 @@ class Mechanism(MechanismRecord):
         Its input distance is the number of neighbour steps between two data sets (d_in = 1:
         neighbours); its privacy map gives ρ of zCDP for Gaussian and ε for other noise.
         """
-        return make_measurement(self, self.release_plan())
+        return make_measurement(self, self.prepared())
 
     def dp_event(self) -> Any:
         """Return the ``DpEvent`` of one release, for dp_accounting."""
@@ -302,40 +277,43 @@ class Mechanism(MechanismRecord):
                     "only mechanisms with the same law and the same neighbours are stacked; use "
                     "compose for their guarantees"
                 )
-            if isinstance(self.noise, Staircase) and part.rate != self.rate:
-                raise AffineDPError("staircase noise is stacked with noise of the same ε only")
-            if part.integers != self.integers:
-                raise AffineDPError("noise for whole numbers is stacked with its like only")
-        names = tuple(
-            f"{name} ({i})" for i, part in enumerate(parts, 1) for name in part.output_names
+        names = [f"{name} ({i})" for i, part in enumerate(parts, 1) for name in part.output_names]
+
+        def beside(matrices: Sequence[Matrix]) -> Matrix:
+            return sparse.csr_array(sparse.block_diag(matrices))
+
+        queries = [sparse.csr_array(part.dense.query) for part in parts]
+        strategy = Dense(
+            self.manifold,
+            sparse.csr_array(sparse.vstack(queries)),
+            beside([part.dense.noise for part in parts]),
+            tuple(names),
         )
-        return build(
-            self.adjacency,
-            sparse.csr_array(sparse.vstack([sparse.csr_array(part.query) for part in parts])),
-            sparse.csr_array(sparse.block_diag([part.basis for part in parts])),
-            # points of a body in units of the first rate, which are equal numbers for equal rates
-            sparse.csr_array(
-                sparse.block_diag([part.root * (self.rate / part.rate) for part in parts])
-            ),
-            self.law,
-            names,
-            rate=self.rate,
-            integers=self.integers,
-        )
+        return Mechanism(self.adjacency, strategy, self.noise.beside([p.noise for p in others]))
 
     def save(self, path: str | Path) -> None:
-        """Write the mechanism as JSON (see :mod:`affinedp.files.mechanisms`).
+        """Write the mechanism as JSON: its parts, and the promise that they state.
+
+        Nothing in such a file is executed, and nothing in it is believed: :meth:`load` computes
+        the promise again.
 
         Parameters
         ----------
         path : str or Path
             Where to; an existing file is replaced at once or not at all.
         """
-        save_mechanism(self, Path(path))
+        guarantee, place = self.guarantee, Path(path)
+        for names in (self.domain.names, self.output_names):
+            check_names(names, f"{place.name} is not written")
+        stated = {"sensitivity": guarantee.sensitivity, "neighbours": guarantee.neighbours}
+        write_saved(place, FORMAT, self, stated)
 
     @classmethod
     def load(cls, path: str | Path, *, reverify: bool = True) -> Mechanism:
-        """Read a mechanism and verify its guarantee again.
+        """Read a mechanism of any kind, and verify its guarantee again.
+
+        Bounds and gaps come back as far as the file proves them; what it cannot prove, such as
+        the errors of other laws, is left out.
 
         Parameters
         ----------
@@ -345,7 +323,12 @@ class Mechanism(MechanismRecord):
             Compute the guarantee again from the noise.  If False the stored one is taken on
             trust and marked so.
         """
-        return load_mechanism(cls, Path(path), reverify)
+        place = Path(path)
+        read, stated = read_saved(place, FORMAT, cls)
+        with refusals(place):
+            for names in (read.domain.names, read.output_names):
+                check_names(names, "a name")
+            return _verified(read, stated) if reverify else _on_trust(read, stated)
 
     def report(self) -> Report:
         """Return what people want to read, as text and as HTML."""
@@ -367,29 +350,67 @@ def build(
     query: Matrix,
     basis: Matrix,
     root: Matrix,
-    law: LawName,
+    law: str,
     output_names: Sequence[str],
-    **others: Any,
+    *,
+    rate: float = 1.0,
+    whole: bool = False,
+    **design: Any,
 ) -> Mechanism:
-    """Return the mechanism with the guarantee that its noise really has.
+    """Return the mechanism ``F x + Λ η``, with the guarantee that its noise really has.
 
     Parameters
     ----------
     adjacency : Adjacency
         Whom the guarantee is about.
     query, basis, root : matrices
-        F, and Λ as ``basis @ root``; for K-norm noise points of its body in place of a root.
-    law : {"gaussian", "laplace", "knorm", "staircase"}
-        Law of the noise.
+        F, and Λ as ``basis @ root``; for a law that is bound to its coordinates what describes it,
+        such as points of a body, in place of a root.
+    law : str
+        The name of the law.
     output_names : sequence of str
         Names of the outputs.
-    **others
-        Further fields of :class:`Mechanism`.
+    rate, whole
+        Of a law that is bound to its coordinates.
+    **design
+        Fields of :class:`~affinedp.promise.design.Design`.
     """
-    names = tuple(output_names)
-    noise = law_named(law).of_root(root, others.get("rate", 1.0), others.get("integers", False))
-    if noise.size is not None:
-        guarantee = knorm_promise(adjacency, query, basis, noise, names)
-    else:
-        guarantee = promise_of(adjacency, basis @ root, query, law, names)
-    return Mechanism(adjacency, query, basis, root, law, guarantee, names, **others)
+    noise = law_named(law).of_root(root, rate, whole)
+    own_root = root if noise.size is None else None
+    strategy = Dense(adjacency.manifold, query, basis, tuple(output_names), own_root)
+    made = Mechanism(adjacency, strategy, noise, design=Design(**design))
+    made.guarantee  # noqa: B018 (what cannot be promised is refused here)
+    return made
+
+
+def _verified(read: Mechanism, stated: Mapping[str, Any]) -> Mechanism:
+    """A mechanism of a file, of which everything that it claims was computed again."""
+    guarantee = read.guarantee
+    sensitivity = _stated_sensitivity(stated)
+    if not guarantee.sensitivity <= sensitivity * (1 + AGREEMENT):
+        raise StorageError(
+            f"the file states a sensitivity of {sensitivity!r}, but its noise gives "
+            f"{guarantee.sensitivity!r}: the file was altered, or made by something else"
+        )
+    return read.with_design(**proved_design(read))
+
+
+def _on_trust(read: Mechanism, stated: Mapping[str, Any]) -> Mechanism:
+    """A mechanism whose promise is what the file states, marked as not verified here."""
+    sensitivity, law = _stated_sensitivity(stated), read.noise
+    made = read.with_design(gap=None, least=None, alternatives=())
+    about = promised_about(read.adjacency, law)
+    made.__dict__["guarantee"] = Guarantee(
+        law=law.kind, sensitivity=sensitivity, exact=False, neighbours=about.words,
+        basis=law.theorem, curve=law.curve(sensitivity), names=tuple(read.domain.names),
+        output_names=read.output_names, neighbours_key=about.key, unit=read.adjacency.unit,
+        warnings=(ON_TRUST,),
+    ).asked_for(read.design.asked)  # fmt: skip
+    return made
+
+
+def _stated_sensitivity(stated: Mapping[str, Any]) -> float:
+    value = stated.get("sensitivity")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise StorageError("the stated sensitivity is not a number")
+    return math.inf if math.isnan(value) else float(value)

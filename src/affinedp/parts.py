@@ -96,7 +96,11 @@ class Part:
             From a file: nothing in it is trusted.
         """
         hints = typing.get_type_hints(cls)
-        known = {f.name for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+        known = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+        for name, field in known.items():
+            default = field.default is field.default_factory is dataclasses.MISSING
+            if default and name not in fields:
+                raise StorageError(f"{cls.kind} needs {name!r}, which is missing")
         for name, value in fields.items():
             if name not in known:
                 raise StorageError(f"{cls.kind} has no field {name!r}")

@@ -1,165 +1,159 @@
-"""The plain record of a mechanism: query, noise, and what they promise together."""
+"""A mechanism as plain parts: neighbours, a strategy, a law; its promise follows from them."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
-from affinedp.domains.manifold import AffineManifold
+from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
 from affinedp.domains.outputs import output_equations
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.base import Law
-from affinedp.laws.knorm import KNorm
-from affinedp.laws.named import LawName, law_named
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.parts import Part, digest
+from affinedp.promise.asked import Asked
+from affinedp.promise.design import Design
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.least_possible import Alternative, LeastPossible, Objective
-from affinedp.promise.one_sum import exchange_gauge
-from affinedp.promise.shared import SharedPart, shared_combinations, shared_part
+from affinedp.promise.promise import promise
+from affinedp.strategies.base import Prepared, Promised, Proof, Strategy
+from affinedp.strategies.dense import Dense
+from affinedp.strategies.matrices import MOST_NUMBERS
+from affinedp.strategies.shared import SharedPart, shared_combinations
 
-# Numbers in a matrix that is still put together on demand.
-MOST_NUMBERS = 2e8
+Kind = TypeVar("Kind", bound="MechanismRecord")
 
 
 @dataclass(frozen=True, eq=False)
-class MechanismRecord:
-    """``F x + Λ η`` with ``Λ = basis @ root``, and its guarantee.
+class MechanismRecord(Part):
+    """``reconstruct(measure(x) + η)``: what is published, and what that promises.
+
+    The guarantee is computed from the parts and never stored: a copy with other noise has its own.
 
     Attributes
     ----------
     adjacency : Adjacency
-        Whom the guarantee is about; it knows the manifold.
-    query : matrix, shape (m, n)
-        F.
-    basis : matrix, shape (m, r)
-        Independent vectors that span the noise; dense or sparse.
-    root : matrix, shape (r, p)
-        What makes noise of η; square, unless more noise is drawn and then projected.  For
-        K-norm noise its columns are points of K, up to sign (see :mod:`affinedp.laws.knorm`).
-    law : {"gaussian", "laplace", "knorm", "staircase"}
-        Law of the p independent entries of η: N(0, 1) or L(0, 1), which has variance 2; or
-        noise ``basis z`` with z of density ∝ exp(−rate ‖z‖_K), or of independent stairs.
-    guarantee : Guarantee
-        What is promised.
-    output_names : tuple of str
-        Names of the m outputs.
-    gap : float or None
-        Certified relative distance of the (weighted) error to the least possible; None where
-        there is no certificate.
-    notes : tuple of str
-        What a reader should know about the design.
-    certificate : array or None
-        Weights that prove the guarantee where the circuits could not be listed.
-    rate : float
-        The rate of K-norm noise; 1 for the other laws.
-    integers : bool
-        K-norm noise for whole numbers: the columns of ``basis`` are a basis of the lattice of
-        what F takes on the manifold's whole points, and z is whole.
-    least : LeastPossible or None
-        What no mechanism of any law with this promise can go below; None where it is not known.
-    alternatives : tuple of Alternative
-        The other laws that were compared, with their errors.
+        Whom the guarantee is about; it knows what data is (``adjacency.domain``).
+    strategy : Strategy
+        Which numbers noise is added to, and how outputs are made of them.
+    noise : Law
+        The law of η.
+    proof : Proof or None
+        Why the guarantee holds, where moves cannot be listed.
+    design : Design
+        How the mechanism came about: bounds, comparisons, notes.
     """
 
+    kind = "mechanism record"
     adjacency: Adjacency
-    query: Matrix = field(repr=False)
-    basis: Matrix = field(repr=False)
-    root: Matrix = field(repr=False)
-    law: LawName
-    guarantee: Guarantee
-    output_names: tuple[str, ...] = field(repr=False)
-    gap: float | None = None
-    notes: tuple[str, ...] = ()
-    certificate: FloatArray | None = field(default=None, repr=False)
-    rate: float = 1.0
-    integers: bool = False
-    least: LeastPossible | None = field(default=None, repr=False)
-    alternatives: tuple[Alternative, ...] = field(default=(), repr=False)
-    _made_of: tuple[Any, ...] | None = field(default=None, repr=False, kw_only=True)
+    strategy: Strategy
+    noise: Law
+    proof: Proof | None = field(default=None, repr=False)
+    design: Design = field(default=Design(), repr=False)
 
-    def __post_init__(self) -> None:
-        for name in ("query", "basis", "root"):
-            # the promise is about these numbers; arrays of others stay theirs
-            object.__setattr__(self, name, _read_only(getattr(self, name)))
-        object.__setattr__(self, "rate", float(self.rate))  # its bits are in the fingerprint
-        parts = (self.adjacency, self.query, self.basis, self.root, self.certificate)
-        noise = (*parts, self.law, self.rate, self.integers)
-        refuse_stale_promise(self._made_of, noise, self.guarantee, self.least)
-        object.__setattr__(self, "_made_of", (noise, self.guarantee, self.least))
-
-    @property
-    def manifold(self) -> AffineManifold:
-        """The public equations."""
-        return self.adjacency.manifold
-
-    @property
-    def noise_matrix(self) -> Matrix:
-        """Λ, shape (m, p); refused where it would not fit in memory.
-
-        For K-norm noise its columns are points of the body, in units in which the rate is 1.
-        """
-        noise = self.noise
-        root = noise.hull_points() / self.rate if isinstance(noise, KNorm) else self.root
-        size = float(self.basis.shape[0]) * root.shape[1]
-        if not is_sparse(self.basis) and size > MOST_NUMBERS:
-            raise AffineDPError(
-                f"the noise matrix would have {self.basis.shape[0]:,} × {root.shape[1]:,} "
-                "numbers; use basis and root, or sample"
-            )
-        return self.basis @ root
-
-    @property
-    def noise_range(self) -> Matrix:
-        """Vectors that span the noise, as columns: Λ, or fewer."""
-        span = self.noise.span()
-        return self.loadings if span is None else self.loadings @ span
+    # -------------------------------------------------------------- what it is
 
     @cached_property
-    def noise(self) -> Law:
-        """The law of the noise in coordinates."""
-        return law_named(self.law).of_root(self.root, self.rate, self.integers)
+    def guarantee(self) -> Guarantee:
+        """What is promised, computed from neighbours, strategy and law."""
+        found = promise(self.adjacency, self.strategy, self.noise, self.proof)
+        return found.asked_for(self.design.asked)
 
     @property
-    def loadings(self) -> Matrix:
-        """What makes outputs of the coordinates of the noise, shape (m, p)."""
-        return self.noise_matrix if self.noise.size is None else self.basis
+    def law(self) -> str:
+        """The law of the noise by name, such as ``"gaussian"``."""
+        return self.noise.kind
 
     @property
-    def covariance(self) -> FloatArray:
-        """Covariance of the noise, shape (m, m); refused where it would not fit in memory."""
-        return self.covariance_of(np.arange(self.basis.shape[0]))
+    def domain(self) -> Any:
+        """What data is, and which equations it obeys."""
+        return self.adjacency.domain
 
-    def covariance_of(self, shown: IntArray) -> FloatArray:
-        """Return the covariance of the noise of some outputs.
+    @property
+    def manifold(self) -> Any:
+        """The public equations."""
+        return self.adjacency.domain
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+        return tuple(self.strategy.names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that decides what is released: neighbours, strategy, law, offsets."""
+        parts = (self.adjacency.key, self.strategy.key, self.noise.key)
+        return digest(*parts, self.adjacency.domain.offset)
+
+    def with_design(self: Kind, **changes: Any) -> Kind:
+        """Return the same mechanism with something else said about its design.
 
         Parameters
         ----------
-        shown : array of int
-            Which.
+        **changes
+            Fields of :class:`~affinedp.promise.design.Design`.
         """
-        outputs = len(shown)
-        if float(outputs) ** 2 > MOST_NUMBERS:
-            raise AffineDPError(
-                f"the covariance would have {outputs:,} × {outputs:,} numbers; use basis and root, "
-                "or expected_squared_errors for the variances alone"
-            )
-        return self.noise.covariance(self.loadings[shown])
+        made = replace(self, design=replace(self.design, **changes))
+        if "asked" not in changes and "guarantee" in self.__dict__:
+            made.__dict__["guarantee"] = self.guarantee  # the parts are the same
+        return made
+
+    def with_names(self: Kind, names: Sequence[str]) -> Kind:
+        """Return the same mechanism with other names for the outputs.
+
+        Parameters
+        ----------
+        names : sequence of str
+            One per output.
+        """
+        guarantee = self.guarantee.with_output_names(names)
+        made = replace(self, strategy=replace(self.dense, names=tuple(names)))
+        made.__dict__["guarantee"] = guarantee
+        return made
+
+    def keeping(self: Kind, epsilon: float, delta: float = 0.0, releases: int = 1) -> Kind:
+        """Return the same mechanism that remembers what was asked for; refused if not kept.
+
+        Parameters
+        ----------
+        epsilon, delta : float
+            What was asked for.
+        releases : int
+            For how many releases like this one.
+        """
+        asked = Asked(float(epsilon), float(delta), releases)
+        guarantee = self.guarantee.asked_for(asked)
+        made = replace(self, design=replace(self.design, asked=asked))
+        made.__dict__["guarantee"] = guarantee
+        return made
+
+    # -------------------------------------------------------------- how it was designed
 
     @property
-    def expected_squared_errors(self) -> FloatArray:
-        """Expected squared error of every output."""
-        return self.noise.variances(self.loadings)
+    def gap(self) -> float | None:
+        """Certified relative distance of the error to the least of this law, if it is known."""
+        return self.design.gap
 
     @property
-    def expected_squared_error(self) -> float:
-        """Expected squared error of all outputs together."""
-        return math.fsum(self.expected_squared_errors)
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know about the design."""
+        return self.design.notes
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """What else was compared, with its error."""
+        return self.design.alternatives
+
+    @property
+    def least(self) -> LeastPossible | None:
+        """What no mechanism of any law with this promise can go below, if it is known."""
+        return self.design.least
 
     @property
     def lower_bound(self) -> float | None:
@@ -174,63 +168,63 @@ class MechanismRecord:
         """How many times ``lower_bound`` this mechanism costs, rounded up; None without one."""
         return self.least.excess if self.least and self.least.bound > 0.0 else None
 
-    @property
-    def equations(self) -> tuple[str, ...]:
-        """The equations that every release obeys, in the outputs' names.
-
-        The noise lies in the range of F on the manifold, so releases obey what F x obeys.
-        """
-        basis = self.basis if self.noise.size is None else self.noise_range
-        return output_equations(self.manifold, self.query, basis, self.output_names)
-
-    @cached_property
-    def publishes_whole_numbers(self) -> bool:
-        """Whether all that is published is whole, whatever the data: noise and query are."""
-        numbers = self.query.data if is_sparse(self.query) else self.query
-        return self.integers and bool(np.all(numbers == np.rint(numbers)))
-
-    @cached_property
-    def shared_part(self) -> SharedPart | None:
-        """What neighbours share and noise does not hide; None if noise hides everything."""
-        if isinstance(self.noise, KNorm) and self._is_one_sum:
-            return None
-        return shared_part(self.adjacency, self.query, self.noise_range)
+    # -------------------------------------------------------------- how large the noise is
 
     @property
-    def _is_one_sum(self) -> bool:
-        """Whether this is noise under the one equation there is, on everything else."""
-        return exchange_gauge(self.adjacency, self.query, self.basis, self.root) is not None
+    def noise_matrix(self) -> Matrix:
+        """Λ, shape (m, p); refused where it would not fit in memory.
 
-    @cached_property
-    def published_without_noise(self) -> tuple[str, ...]:
-        """Combinations of entries in which all neighbours agree, and that come out as they are.
-
-        Empty where the noise hides everything that the query sees, which is the usual case.  It
-        is not where neighbours move a part of the data only: given directions, or μ = 0 on
-        entries that no equation ties to the others.
+        For K-norm noise its columns are points of the body, in units in which the rate is 1.
         """
-        part = self.shared_part
-        return () if part is None else shared_combinations(self.manifold, self.query, part)
+        return self.noise.spread(self.strategy.loadings())
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance of the noise, shape (m, m); refused where it would not fit in memory."""
+        return self.covariance_of(np.arange(len(self.strategy.names)))
+
+    def covariance_of(self, shown: IntArray) -> FloatArray:
+        """Return the covariance of the noise of some outputs.
+
+        Parameters
+        ----------
+        shown : array of int
+            Which.
+        """
+        outputs = len(shown)
+        if float(outputs) ** 2 > MOST_NUMBERS:
+            raise AffineDPError(
+                f"the covariance would have {outputs:,} × {outputs:,} numbers; use "
+                "expected_squared_errors for the variances alone"
+            )
+        return self.noise.covariance(self.strategy.loadings()[shown])
 
     @cached_property
-    def fingerprint(self) -> str:
-        """A hash of everything that decides what is released: query, noise, law, neighbours."""
-        digest = hashlib.sha256()
-        bound = self.noise.size is not None
-        parts = (self.basis, self.root) if bound else (self.noise_matrix,)
-        for matrix in (self.query, *parts):
-            if is_sparse(matrix) and math.prod(matrix.shape) > MOST_NUMBERS:
-                whole = matrix.tocsr().sorted_indices()
-                for numbers in (whole.indptr, whole.indices):
-                    digest.update(np.asarray(numbers, dtype="<i8").tobytes())
-                digest.update(whole.data.tobytes() + repr(matrix.shape).encode())
-            else:
-                digest.update(dense(matrix).tobytes() + repr(matrix.shape).encode())
-        digest.update(f"{self.law} {self.adjacency.key}".encode())
-        if bound:
-            digest.update(f"{self.rate.hex()} {self.integers}".encode())
-        digest.update(self.manifold.point.tobytes())
-        return digest.hexdigest()
+    def expected_squared_errors(self) -> FloatArray:
+        """Expected squared error of every output."""
+        found = self.strategy.variances(self.noise)
+        found.flags.writeable = False
+        return found
+
+    @property
+    def expected_squared_error(self) -> float:
+        """Expected squared error of all outputs together."""
+        return math.fsum(self.expected_squared_errors)
+
+    def variance_of(self, combination: Any) -> float:
+        """Return the variance of a linear function of the outputs.
+
+        Parameters
+        ----------
+        combination : array_like, shape (m,)
+            One coefficient per output.
+        """
+        row = real_array(combination, "combination", 1)[None]
+        if row.shape[1] != len(self.strategy.names):
+            raise AffineDPError(
+                f"combination has {row.shape[1]} numbers for {len(self.strategy.names)} outputs"
+            )
+        return float(self.noise.variances(self.strategy.loadings(row))[0])
 
     def sample(self, size: int, seed: int | np.random.Generator | None = None) -> FloatArray:
         """Draw noise for simulation, shape (size, m).  Never publish data with it.
@@ -255,49 +249,91 @@ class MechanismRecord:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise AffineDPError(f"size must be a number of draws, not {size!r}")
         generator = np.random.default_rng(seed)
-        law = self.noise
-        if law.size is not None:
-            return np.asarray((self.basis @ law.sample(generator, int(size), law.size).T).T)
-        drawn = law.sample(generator, int(size), self.root.shape[1])
-        return np.asarray((self.basis @ (self.root @ drawn.T)).T)
+        drawn = self.noise.sample(generator, int(size), self.strategy.coordinates)
+        return self.strategy.spread(drawn)
+
+    # -------------------------------------------------------------- releases
+
+    def prepared(self, bound: float | None = None) -> Prepared:
+        """Return the public part of releases, made once for each bound.
+
+        Parameters
+        ----------
+        bound : float, optional
+            A public bound on |x|.
+        """
+        limit = checked_bound(bound)
+        if limit not in self._prepared:
+            guarantee = self.guarantee
+            if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
+                raise AffineDPError("this mechanism promises nothing; nothing is released with it")
+            promised = Promised(guarantee.sensitivity, guarantee.curve, self.proof)
+            self._prepared[limit] = self.strategy.prepare(
+                self.adjacency, self.noise, promised, limit
+            )
+        return self._prepared[limit]
+
+    @cached_property
+    def _prepared(self) -> dict[float | None, Prepared]:
+        return {}
+
+    # -------------------------------------------------------------- of matrices alone
+
+    @property
+    def dense(self) -> Dense:
+        """The strategy, which is one of matrices."""
+        if not isinstance(self.strategy, Dense):
+            raise AffineDPError(f"{type(self.strategy).__name__} noise is not kept as matrices")
+        return self.strategy
+
+    @cached_property
+    def shared_part(self) -> SharedPart | None:
+        """What neighbours share and noise does not hide; None if noise hides everything."""
+        return self.dense.shared_part(self.adjacency, self.noise)
+
+    @property
+    def equations(self) -> tuple[str, ...]:
+        """The equations that every release obeys, in the outputs' names.
+
+        The noise lies in the range of F on the manifold, so releases obey what F x obeys.
+        """
+        own = self.dense
+        basis = own.basis if self.noise.size is None else own.range(self.noise)
+        return output_equations(self.manifold, own.query, basis, self.output_names)
+
+    @cached_property
+    def publishes_whole_numbers(self) -> bool:
+        """Whether all that is published is whole, whatever the data: noise and query are."""
+        query = self.dense.query
+        numbers = query.data if is_sparse(query) else query
+        return self.noise.whole and bool(np.all(numbers == np.rint(numbers)))
+
+    @cached_property
+    def published_without_noise(self) -> tuple[str, ...]:
+        """Combinations of entries in which all neighbours agree, and that come out as they are.
+
+        Empty where the noise hides everything that the query sees, which is the usual case.  It
+        is not where neighbours move a part of the data only: given directions, or μ = 0 on
+        entries that no equation ties to the others.
+        """
+        part = self.shared_part
+        return () if part is None else shared_combinations(self.manifold, self.dense.query, part)
 
 
-def _read_only(matrix: Matrix) -> Matrix:
-    """The same numbers, which nobody can change through what is returned."""
-    if isinstance(matrix, np.ndarray) and matrix.flags.writeable:
-        matrix = matrix.view()
-        matrix.flags.writeable = False
-    return matrix
-
-
-def refuse_stale_promise(
-    before: tuple[Any, ...] | None,
-    noise: tuple[Any, ...],
-    guarantee: Guarantee,
-    least: LeastPossible | None,
-) -> None:
-    """Refuse a copy with other noise that keeps what was said about the old one.
+def checked_bound(bound: float | None) -> float | None:
+    """Return a public bound on the data as a positive number, or None.
 
     Parameters
     ----------
-    before : tuple or None
-        What the original was made of: noise, guarantee and bound.
-    noise : tuple
-        What this one is made of.
-    guarantee : Guarantee
-        What it promises.
-    least : LeastPossible or None
-        What it is compared with.
+    bound : float or None
+        What was given.
     """
-    if before is None or (guarantee is not before[1] and (least is None or least is not before[2])):
-        return
-    plain = (str, float, bool)
-    same = (a == b if isinstance(a, plain) else a is b for a, b in zip(noise, before[0]))
-    if not all(same):
-        raise AffineDPError(
-            "this guarantee (or bound) is about other noise or other neighbours: it cannot be kept "
-            "when they are replaced. Design again, or ask verify what the new noise promises"
-        )
+    if bound is None:
+        return None
+    limit = float(real_array(bound, "bound", 0))
+    if not limit > 0:
+        raise AffineDPError(f"bound must be positive, not {limit}")
+    return limit
 
 
 def weighted_error(mechanism: MechanismRecord, weights: Matrix) -> float:

@@ -26,7 +26,7 @@ SUM = adp.AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
 def additive(mechanism, seed, scale=1.0, columns=slice(None)):
     """Return a release function in plain floating point, with noise as it should not be."""
     generator = np.random.default_rng(seed)
-    query, noise = dense(mechanism.query), scale * dense(mechanism.noise_matrix)[:, columns]
+    query, noise = dense(mechanism.dense.query), scale * dense(mechanism.noise_matrix)[:, columns]
 
     def release(x):
         shape = (len(x), noise.shape[1])
@@ -185,7 +185,7 @@ def far_away():
     """Five entries with a total of a billion; Laplace noise on all, projected."""
     manifold = adp.AffineManifold(np.ones((1, 5)), b=[-1e9])
     mechanism = adp.design_laplace(manifold, epsilon=1.0)
-    assert mechanism.root.shape == (4, 5)
+    assert mechanism.dense.root.shape == (4, 5)
     return mechanism
 
 

@@ -128,7 +128,7 @@ def test_what_the_sum_promises(path):
             ledger.charge(m.guarantee, fingerprint="f")
         squares = []
         for m in (first, second):
-            moves = m.query @ m.adjacency.directions()
+            moves = m.dense.query @ m.adjacency.directions()
             inverse = np.linalg.pinv(m.covariance, hermitian=True)
             squares.append(np.einsum("ik,ij,jk->k", moves, inverse, moves))
         together = np.sqrt(squares[0][:, None] + squares[1][None, :])

@@ -13,7 +13,7 @@ from affinedp.consensus.agents.state import AgentStateError
 from affinedp.control import Gateway, design_output_noise
 from affinedp.errors import AffineDPError
 from affinedp.once.state import DrawnState
-from affinedp.release.publish import publish as true_release
+from affinedp.studio.publishing import publish as true_release
 
 NOISE = AgentNoise(epsilon=1.0, delta=0.01)
 SECRET = 123.4375

@@ -20,7 +20,7 @@ from affinedp.control import (
 from affinedp.control.trajectory.design import UnevenNoiseWarning
 from affinedp.control.trajectory.growth import SingularDynamicsError
 from affinedp.control.trajectory.powers import HorizonTooLongError
-from affinedp.files.mechanisms import StorageError
+from affinedp.parts import StorageError
 from oracles import exact_directions
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
@@ -46,7 +46,7 @@ def test_the_design_is_the_generic_optimum(kind: str) -> None:
     assert same.guarantee.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-10)
     assert same.guarantee.neighbours_key == m.guarantee.neighbours_key
     best = adp.design_gaussian(
-        same.manifold, epsilon=1.0, delta=0.01, query=same.query, adjacency=same.adjacency
+        same.manifold, epsilon=1.0, delta=0.01, query=same.dense.query, adjacency=same.adjacency
     )
     assert m.expected_squared_error == pytest.approx(best.expected_squared_error, rel=1e-7)
     assert m.guarantee.holds(1.0, 0.01)
@@ -312,7 +312,7 @@ def test_mechanisms_survive_the_disk(tmp_path) -> None:
 def test_altered_files_are_refused(tmp_path) -> None:
     import json
 
-    from affinedp.files.mechanisms import packed
+    from affinedp.files.packing import packed
 
     path = tmp_path / "m.json"
     m = design_output_noise(VEHICLE, 9, 1.0, 0.01)

@@ -29,7 +29,7 @@ def test_the_design_is_the_generic_optimum() -> None:
     assert same.guarantee.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-12)
     assert same.guarantee.neighbours_key == m.guarantee.neighbours_key
     best = adp.design_gaussian(
-        same.manifold, epsilon=1.0, delta=0.01, query=same.query, adjacency=same.adjacency
+        same.manifold, epsilon=1.0, delta=0.01, query=same.dense.query, adjacency=same.adjacency
     )
     assert m.expected_squared_error == pytest.approx(best.expected_squared_error, rel=1e-7)
     assert m.guarantee.holds(1.0, 0.01)

@@ -139,7 +139,11 @@ def test_the_bound_is_that_of_the_same_problem_as_a_manifold():
     found = vehicle(10, law="knorm")
     ordinary = found.mechanism()
     again = adp.design_knorm(
-        ordinary.manifold, epsilon=1.0, adjacency=ordinary.adjacency, query=ordinary.query, starts=0
+        ordinary.manifold,
+        epsilon=1.0,
+        adjacency=ordinary.adjacency,
+        query=ordinary.dense.query,
+        starts=0,
     )
     same = least_variance(1.0, 0.0, "real") / least_variance(1.0, 0.0, "any")
     assert found.lower_bound == pytest.approx(again.lower_bound * same, rel=1e-5)

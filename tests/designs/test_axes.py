@@ -78,8 +78,8 @@ def test_the_ratio_bound_holds_exactly_over_a_box():
         manifold, epsilon=1.3, adjacency=neighbours, integers=True, starts=0,
         weights=[1, 5, 2],
     )  # fmt: skip
-    back = np.linalg.inv(mechanism.basis)
-    rate, limit = F(mechanism.rate), F(mechanism.guarantee.sensitivity)
+    back = np.linalg.inv(mechanism.dense.basis)
+    rate, limit = F(mechanism.noise.rate), F(mechanism.guarantee.sensitivity)
     worst = F(0)
     for z in itertools.product(range(-3, 4), repeat=3):
         for move in moves:
@@ -150,7 +150,7 @@ def test_a_saved_mechanism_comes_back(tmp_path):
     with pytest.raises(adp.AffineDPError):
         again.release(np.zeros(manifold.n), ledger=ledger)
     with pytest.raises(adp.AffineDPError, match="not whole"):
-        again.release(np.full(manifold.n, 0.0) + mechanism.basis[:, 0] / 2)
+        again.release(np.full(manifold.n, 0.0) + mechanism.dense.basis[:, 0] / 2)
 
 
 def test_rates_of_their_own_are_better_than_one():

@@ -60,7 +60,7 @@ def test_gaussian_optimum_is_clarabels(problem):
     if not published(M, F):
         return
     m = adp.design_gaussian(M, epsilon=1.0, delta=1e-3, mu=mu, query=F)
-    basis = np.asarray(m.basis.toarray() if sparse.issparse(m.basis) else m.basis)
+    basis = np.asarray(m.dense.basis.toarray() if sparse.issparse(m.dense.basis) else m.dense.basis)
     query = np.eye(M.n) if F is None else F
     N = (np.linalg.pinv(basis) @ query @ adp.CircuitAdjacency(M, mu).directions()).T
     N = N / adp.gaussian_sensitivity(1.0, 1e-3)
@@ -145,7 +145,7 @@ def test_directions_that_span_less():
     m = adp.design_gaussian(
         M, epsilon=1, delta=1e-6, adjacency=adp.DirectionAdjacency(M, directions)
     )
-    assert m.basis.shape == (4, 1)
+    assert m.dense.basis.shape == (4, 1)
     assert m.guarantee.leak is None
     assert m.guarantee.sensitivity == pytest.approx(adp.gaussian_sensitivity(1, 1e-6), rel=1e-9)
 
@@ -160,7 +160,7 @@ def test_blocks_are_designed_apart():
     coupled = adp.design_gaussian(
         adp.AffineManifold(D[:2, :6]), epsilon=1, delta=1e-6, query=np.ones((1, 6))
     )
-    assert coupled.basis.shape == (1, 1)
+    assert coupled.dense.basis.shape == (1, 1)
 
 
 def test_weights():

@@ -129,7 +129,7 @@ def test_three_integers_have_the_least_error_of_all_mechanisms(epsilon):
     q = math.exp(epsilon)
     least = 12 * q * (q * q + 3 * q + 1) / ((q - 1) ** 2 * (q * q + 4 * q + 1))
     mechanism = adp.design_knorm(one_sum(3), epsilon=epsilon, integers=True)
-    assert mechanism.integers
+    assert mechanism.noise.whole
     assert mechanism.expected_squared_error == pytest.approx(least, rel=1e-12)
     assert mechanism.guarantee.epsilon() == epsilon
     p = 1 / q
@@ -211,7 +211,7 @@ def test_many_entries_are_not_listed():
     for integers in (False, True):
         mechanism = adp.design_knorm(manifold, epsilon=0.5, integers=integers)
         assert mechanism.guarantee.epsilon() == 0.5
-        assert mechanism.root.shape == (n, 1)
+        assert mechanism.noise.points.shape == (n, 1)
     assert mechanism.expected_squared_error == pytest.approx(4 * 599 * 1199 / 601 / 0.25, rel=0.02)
 
 

@@ -12,8 +12,8 @@ import affinedp as adp
 from affinedp.audit import audit
 from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.laws.sampler.stairs import StairsNoise
-from affinedp.laws.staircase import (
-    Staircase,
+from affinedp.laws.staircase import Staircase
+from affinedp.laws.stairs import (
     best_first,
     best_whole_first,
     real_top,
@@ -144,7 +144,8 @@ def _cumulated(t, m):
     edges = np.concatenate([[0.0], first + width * np.arange(200)])
     mass = np.diff(edges) * np.exp(-rate * np.arange(200))
     return (
-        np.interp(t * np.abs(m.basis[0, 0]) ** -1, edges, np.append(0, mass.cumsum())) / mass.sum()
+        np.interp(t * np.abs(m.dense.basis[0, 0]) ** -1, edges, np.append(0, mass.cumsum()))
+        / mass.sum()
     )
 
 
@@ -152,10 +153,10 @@ def test_the_grid_pays_for_rounding_in_exact_arithmetic():
     """Rounded neighbours cross one step of the drawn law at most, whatever the data."""
     manifold, neighbours = alone([[0.7]])
     m = adp.design(manifold, epsilon=2.0, adjacency=neighbours, law="staircase")
-    plan = m.release_plan()
-    ((width, first),) = plan.noise.parts[0].sampler._steps
+    plan = m.prepared()
+    ((width, first),) = plan.grid.noise.parts[0].sampler._steps
     unit = F(2) ** int(plan.exponents[0])
-    scale = 1 / F(float(m.basis[0, 0])).limit_denominator(1000)
+    scale = 1 / F(float(m.dense.basis[0, 0])).limit_denominator(1000)
     rng = np.random.default_rng(1)
     worst = 0
     for x in [*rng.uniform(-100, 100, 500).tolist(), 0.5 * float(unit), 0.7]:
@@ -165,8 +166,8 @@ def test_the_grid_pays_for_rounding_in_exact_arithmetic():
             worst = max(worst, steps)
     assert worst <= width
     assert 1 <= first <= width
-    assert plan.rate == F(m.rate) <= F(2.0)
-    assert 1 <= plan.noise_factor < 1 + 1e-6
+    assert plan.grid.rate == F(m.noise.rate) <= F(2.0)
+    assert 1 <= plan.factor < 1 + 1e-6
     assert whole_top(width, first, 2.0) <= m.guarantee.curve.probability
 
 
@@ -189,7 +190,7 @@ def test_whole_numbers_that_move_by_several_steps():
     manifold, neighbours = alone([[4.0]])
     m = adp.design(manifold, epsilon=1.0, adjacency=neighbours, integers=True)
     assert m.law == "staircase"
-    assert m.integers
+    assert m.noise.whole
     geometric = adp.design(manifold, epsilon=1.0, adjacency=neighbours, integers=True, law="knorm")
     assert m.expected_squared_error < geometric.expected_squared_error
     best = min(whole_variance(4, r, 1.0) for r in range(1, 5))

@@ -99,7 +99,7 @@ def by_statistics(problem, pair, seed, bound, alarm, runs=RUNS) -> str:
                 return f"release refused: {refusal[1][:60]}"
             published.append(released)
     noise = dense(mechanism.noise_matrix)
-    factor = mechanism.release_plan(bound).noise_factor
+    factor = mechanism.prepared(bound).factor
     truth = [problem.outputs(pair.x), problem.outputs(pair.y)]
     rounding = np.array([float(size) for size in sizes_of(problem, pair)]) * 2.0**-46
     for part, exact in zip(published, truth):

@@ -8,8 +8,7 @@ from unittest import mock
 
 import numpy as np
 
-PUBLISH = "affinedp.release.publish.draw_integers"
-KNORM = "affinedp.release.knorm_plan.KNormPlan.draw"
+KNORM = "affinedp.strategies.exact_plan.ExactPlan.draw"
 WORDS = "os.urandom"
 
 
@@ -32,7 +31,7 @@ class Steering:
     def draw(self, law, scale, shape):
         return _Added(self, law, scale, shape)
 
-    def draw_knorm(self, plan, count):
+    def draw_knorm(self, plan, count, drawer):
         return _Added(self, "knorm", 1, (len(plan.exponents), count))
 
 
@@ -54,13 +53,22 @@ class _Added:
     __add__ = __radd__
 
 
+def drawing(draw):
+    """Releases inside draw with ``draw(law, scale, shape)``."""
+
+    def integers(self, law, unit, shape):
+        return draw(law.kind, unit, shape)
+
+    return mock.patch("affinedp.release.publish.OwnDrawer.integers", integers)
+
+
 @contextmanager
 def steered(sums):
     """Releases inside get ``sums(call, seen)`` for the noisy integers."""
     steering = Steering(sums)
     with (
-        mock.patch(PUBLISH, steering.draw),
-        mock.patch(KNORM, lambda plan, count: steering.draw_knorm(plan, count)),
+        drawing(steering.draw),
+        mock.patch(KNORM, lambda *words: steering.draw_knorm(*words)),
     ):
         yield steering
 

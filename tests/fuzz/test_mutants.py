@@ -12,12 +12,13 @@ import pytest
 
 from affinedp.arrays import dense
 from affinedp.laws.sampler import draw_integers
-from affinedp.release import plan as plan_module
 from affinedp.release import publish as publish_module
+from affinedp.strategies.dense_plan import DensePlan
+from affinedp.strategies.rounded_plan import RoundedPlan
 from fuzz.cases import by_statistics, exactly
 from fuzz.doors import frame, release
 from fuzz.exact import Equations, Move, is_double
-from fuzz.noise import PUBLISH
+from fuzz.noise import drawing
 from fuzz.questions import Broken
 from fuzz.strategies import Pair, Problem
 
@@ -71,7 +72,7 @@ def test_noise_that_saturates(law):
     def clamped(name, scale, shape):
         return np.clip(draw_integers(name, scale, shape), -(2**63), 2**63 - 1)
 
-    with mock.patch(PUBLISH, clamped):
+    with drawing(clamped):
         assert by_statistics(problem(law), points(40, 2), 1, None, ALARM) == "released"
         caught(
             lambda: by_statistics(problem(law), points(40, 2), 1, 1e18, ALARM),
@@ -81,7 +82,7 @@ def test_noise_that_saturates(law):
 
 def test_the_type_of_the_data_is_kept():
     """A whole table and its neighbour with a half in it."""
-    real = publish_module.read_points
+    real = publish_module.read_data
 
     def keeping(mechanism, x):
         points, wrap = real(mechanism, x)
@@ -89,7 +90,7 @@ def test_the_type_of_the_data_is_kept():
         return points, lambda y: wrap(y).astype(kept)
 
     pair = points(40, 2, Fraction(1, 2))
-    with mock.patch.object(publish_module, "read_points", keeping):
+    with mock.patch.object(publish_module, "read_data", keeping):
         caught(lambda: exactly(problem(), pair, _first_typed, ("int64", "float64")), "look differ")
     assert exactly(problem(), pair, _first_typed, ("int64", "float64")) == "released"
 
@@ -104,7 +105,7 @@ def _first_typed(mechanism, values, form, bound):
 
 
 def test_attributes_of_a_frame_are_kept():
-    real = publish_module.read_points
+    real = publish_module.read_data
 
     def keeping(mechanism, x):
         points, wrap = real(mechanism, x)
@@ -116,7 +117,7 @@ def test_attributes_of_a_frame_are_kept():
 
         return points, wrapped
 
-    with mock.patch.object(publish_module, "read_points", keeping):
+    with mock.patch.object(publish_module, "read_data", keeping):
         caught(
             lambda: exactly(problem(), points(40, 2), frame, ("float64", "float64")), "look differ"
         )
@@ -124,10 +125,10 @@ def test_attributes_of_a_frame_are_kept():
 
 def floating_point(mechanism, plan, x, **others):
     """F x + Λ η in doubles."""
-    points, wrap = publish_module.read_points(mechanism, x)
-    drawn = draw_integers(plan.law, plan.scale, (plan.spread.shape[1], len(points)))
+    points, wrap = publish_module.read_data(mechanism, x)
+    drawn = draw_integers(plan.law.kind, plan.unit, (plan.spread.shape[1], len(points)))
     noise = np.ldexp(drawn.astype(float), -56)
-    return wrap(points @ dense(mechanism.query).T + (plan.spread @ noise).T)
+    return wrap(points @ dense(mechanism.dense.query).T + (plan.spread @ noise).T)
 
 
 def test_sums_in_floating_point():
@@ -145,10 +146,10 @@ def test_sums_in_floating_point_without_chance():
     """What is added is not an integer."""
 
     def floats(mechanism, plan, x, **others):
-        points, wrap = publish_module.read_points(mechanism, x)
-        coordinates = plan.grid_steps(points).astype(float)
-        noisy = coordinates + publish_module.draw_integers(plan.law, plan.scale, coordinates.shape)
-        return wrap(plan.shared_outputs(points) + plan.publish(noisy))
+        points, wrap = publish_module.read_data(mechanism, x)
+        coordinates = plan.steps(points).astype(float)
+        noisy = coordinates + draw_integers(plan.law.kind, plan.unit, coordinates.shape)
+        return wrap(plan.reconstruct(noisy, plan.shared(points)))
 
     with (
         mock.patch("affinedp.mechanism.publish", floats),
@@ -163,7 +164,7 @@ def test_the_shared_part_is_dropped():
     def dropped(self, points):
         return self.offset
 
-    with mock.patch.object(plan_module.Plan, "shared_outputs", dropped):
+    with mock.patch.object(DensePlan, "shared", dropped):
         caught(lambda: exact_question(design="least", neighbours="directions"), "off the truth")
 
 
@@ -177,7 +178,7 @@ def test_the_shared_part_is_computed_in_doubles():
 
     def in_doubles(self, points):
         part = points[:, self.free]
-        shared = part - part[:, self.shared.hidden] @ self.shared.spread(len(self.free)).T
+        shared = part - part[:, self.common.hidden] @ self.common.spread(len(self.free)).T
         return self.offset + shared @ self.kernel.T
 
     rng, found = np.random.default_rng(0), 0
@@ -187,7 +188,7 @@ def test_the_shared_part_is_computed_in_doubles():
         if not all(is_double(v) for v in pair.y):
             continue
         assert exactly(case, pair, release, ("float64", "float64")) == "released"
-        with mock.patch.object(plan_module.Plan, "shared_outputs", in_doubles):
+        with mock.patch.object(DensePlan, "shared", in_doubles):
             try:
                 exactly(case, pair, release, ("float64", "float64"))
             except Broken as broken:
@@ -200,11 +201,11 @@ def test_noise_that_is_five_per_cent_too_small(law):
     def smaller(name, scale, shape):
         return draw_integers(name, Fraction(95 * scale, 100), shape)
 
-    with mock.patch(PUBLISH, smaller):
+    with drawing(smaller):
         pair = points(40, 2)
         caught(lambda: by_statistics(problem(law), pair, 1, None, ALARM, runs=20_000), "sum of")
 
-    with mock.patch.object(plan_module.Plan, "scale", property(lambda self: 95 * 2**56 // 100)):
+    with mock.patch.object(RoundedPlan, "unit", property(lambda self: 95 * 2**56 // 100)):
         caught(lambda: exact_question(law=law), "less than stated")
 
 
@@ -217,18 +218,18 @@ def test_laplace_noise_that_was_cut_off():
             drawn[far] = draw_integers(name, scale, int(far.sum()))
         return drawn
 
-    with mock.patch(PUBLISH, truncated):
+    with drawing(truncated):
         caught(lambda: by_statistics(problem("laplace"), points(40, 2), 1, None, ALARM), "as large")
 
 
 def test_a_bias_of_three_at_a_million_million():
-    real = plan_module.Plan.publish
+    real = RoundedPlan.reconstruct
 
-    def biased(self, noisy):
+    def biased(self, noisy, shared):
         large = np.abs(noisy).max() > 10**11 << 56
-        return real(self, noisy) + (3.0 if large else 0.0)
+        return real(self, noisy, shared) + (3.0 if large else 0.0)
 
-    with mock.patch.object(plan_module.Plan, "publish", biased):
+    with mock.patch.object(RoundedPlan, "reconstruct", biased):
         assert exact_question(offset=40) == "released"
         caught(lambda: exact_question(offset=10**12), "off the truth")
 
@@ -238,7 +239,7 @@ def test_noise_that_is_used_twice():
         return np.tile(draw_integers(name, scale, (1, shape[1])), (shape[0], 1))
 
     for law in ("gaussian", "laplace"):
-        with mock.patch(PUBLISH, same):
+        with drawing(same):
             caught(
                 lambda law=law: by_statistics(problem(law), points(40, 2), 1, None, ALARM),
                 "correl|sum",
@@ -249,7 +250,7 @@ def test_noise_on_a_coarse_grid():
     def coarse(name, scale, shape):
         return draw_integers(name, scale, shape) >> 50 << 50
 
-    with mock.patch(PUBLISH, coarse):
+    with drawing(coarse):
         caught(lambda: by_statistics(problem(), points(40, 2), 1, None, ALARM), "repeated")
 
 
@@ -260,7 +261,7 @@ def test_neighbours_that_are_farther_apart():
 
 
 def test_a_refusal_that_depends_on_the_data():
-    real = publish_module.read_points
+    real = publish_module.read_data
 
     def fussy(mechanism, x):
         from affinedp.errors import AffineDPError
@@ -269,20 +270,17 @@ def test_a_refusal_that_depends_on_the_data():
             raise AffineDPError("too large")
         return real(mechanism, x)
 
-    with mock.patch.object(publish_module, "read_points", fussy):
+    with mock.patch.object(publish_module, "read_data", fussy):
         caught(lambda: exact_question(), "refused")
 
 
 def test_a_scale_that_depends_on_the_data():
-    real = publish_module.draw_integers
-
     def swayed(mechanism, plan, x, **others):
-        points, wrap = publish_module.read_points(mechanism, x)
-        steps = plan.grid_steps(points)
-        scale = plan.scale + math.floor(float(points[0, 0]))
-        noisy = steps + publish_module.draw_integers(plan.law, scale, steps.shape)
-        return wrap(plan.shared_outputs(points) + plan.publish(noisy))
+        points, wrap = publish_module.read_data(mechanism, x)
+        steps = plan.steps(points)
+        scale = plan.unit + math.floor(float(points[0, 0]))
+        noisy = steps + draw_integers(plan.law.kind, scale, steps.shape)
+        return wrap(plan.reconstruct(noisy, plan.shared(points)))
 
-    assert real is draw_integers
     with mock.patch("affinedp.mechanism.publish", swayed):
         caught(lambda: exact_question(), "depends on the data")

@@ -84,9 +84,9 @@ def exactly(table, both, kinds, bound):
         stacked(dense(design.mechanism.noise_matrix), len(table.values)),
         sizes,
         shown=lambda which: everything(design.release(frames[which], bound=bound)),
-        lattice=dense(design.mechanism.basis) if design.mechanism.integers else None,
+        lattice=dense(design.mechanism.dense.basis) if design.mechanism.noise.whole else None,
     )
-    whole = "whole " if design.mechanism.integers else ""
+    whole = "whole " if design.mechanism.noise.whole else ""
     return f"{whole}refused: {refusal[1][:60]}" if refusal else f"{whole}released"
 
 

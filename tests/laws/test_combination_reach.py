@@ -10,8 +10,8 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 import affinedp as adp
-from affinedp.laws.cone_reach import Mixture
-from affinedp.laws.ranks import safe_rank
+from affinedp.laws.reach import safe_rank
+from affinedp.laws.reach_bodies import Mixture
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 FOUR = adp.AffineManifold.from_equations(["a + b + c = d"])

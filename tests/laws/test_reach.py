@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import affinedp as adp
-from affinedp.laws.stairs_reach import Steps, sum_reach
+from affinedp.laws.reach_sums import Steps, sum_reach
 
 GEOMETRIC = Steps(1.0, 1.0, 1.0, True)
 STAIRS = Steps(4.0, 2.0, 0.8, True)

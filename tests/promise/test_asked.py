@@ -98,14 +98,14 @@ def test_files_remember_and_are_not_trusted(manifold, tmp_path):
     back = adp.Mechanism.load(file)
     assert back.guarantee.asked == Asked(1.0, 1e-6, 3)
     for trusting in (False, True):
-        saved_with(file, lambda d: d["guarantee"]["asked"].update(epsilon=0.5))
+        saved_with(file, lambda d: d["saved"]["design"]["asked"].update(epsilon=0.5))
         with pytest.raises(AffineDPError, match=r"m\.json.*does not keep ε = 0.5"):
             adp.Mechanism.load(file, reverify=not trusting)
     for wrong in ({"epsilon": 1}, [1, 2], {"epsilon": "1", "delta": 0, "releases": 1}, 3):
-        saved_with(file, lambda d, wrong=wrong: d["guarantee"].update(asked=wrong))
+        saved_with(file, lambda d, wrong=wrong: d["saved"]["design"].update(asked=wrong))
         with pytest.raises(AffineDPError, match=r"m\.json"):
             adp.Mechanism.load(file)
-    saved_with(file, lambda d: d["guarantee"].pop("asked"))  # as older versions wrote it
+    saved_with(file, lambda d: d["saved"]["design"].pop("asked"))
     assert adp.Mechanism.load(file).guarantee.asked is None
 
 

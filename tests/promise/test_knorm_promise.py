@@ -26,8 +26,8 @@ from affinedp.laws.pure_curves import (
     lattice_delta,
     pair_of,
 )
-from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.exact_moves import whole_steps
+from affinedp.neighbours.exact_moves import whole_steps
+from affinedp.strategies.coordinates import Coordinates
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 HEXAGON = [[1.0, 0, 1], [0, 1, -1], [1, 1, 0]]
@@ -322,15 +322,19 @@ def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkey
     for query in (None, turned):
         with contextlib.suppress(AffineDPError):  # what is refused is not wrong
             mechanism = adp.design_knorm(M, epsilon=1.0, adjacency=adjacency, starts=0, query=query)
-            coordinates = Coordinates.of(mechanism.query, mechanism.basis, mechanism.noise)
-            points = [[meaning(c) for c in point] for point in dense(mechanism.root).T.tolist()]
+            coordinates = Coordinates.of(
+                mechanism.dense.query, mechanism.dense.basis, mechanism.noise
+            )
+            points = [
+                [meaning(c) for c in point] for point in dense(mechanism.noise.points).T.tolist()
+            ]
             worst = max(_polygon_gauge(points, coordinates.exact(move)) for move in moves)
             promised = F(mechanism.guarantee.sensitivity)
-            assert worst * F(mechanism.rate) <= promised <= 1
+            assert worst * F(mechanism.noise.rate) <= promised <= 1
             assert mechanism.guarantee.sensitivity >= 1 - 1e-9
             checked += 1
             grids.clear()
-            plan = mechanism.release_plan()
+            plan = mechanism.prepared()
             steps = [F(2) ** -int(e) for e in plan.exponents]
             for move in moves:
                 read = [move.get(int(j), F(0)) for j in plan.read]
@@ -340,7 +344,7 @@ def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkey
                     _polygon_gauge(grid, z)
                     if len(part.rows) == 2
                     else abs(z[part.rows[0]]) / abs(grid[0][0])
-                    for part, grid in zip(plan.noise.parts, grids)
+                    for part, grid in zip(plan.grid.noise.parts, grids)
                 )
-                assert total * plan.rate <= promised
+                assert total * plan.grid.rate <= promised
     assert checked or abs(power) == 12 or nearly == 8

@@ -88,8 +88,9 @@ def test_certificates_are_for_gaussian_noise(tmp_path):
     m = adp.design_gaussian(adp.AffineManifold([[1, -1]]), epsilon=1, delta=0.01, imbalance=1.0)
     m.save(tmp_path / "m.json")
     document = json.loads((tmp_path / "m.json").read_text())
-    for key, value in (("law", "laplace"), ("gap", -0.5)):
-        (tmp_path / "n.json").write_text(json.dumps({**document, key: value}))
+    for value in ({"kind": "laplace"}, {"kind": "design"}):
+        document["saved"]["noise"] = value
+        (tmp_path / "n.json").write_text(json.dumps(document))
         with pytest.raises(AffineDPError):
             adp.Mechanism.load(tmp_path / "n.json")
 
@@ -172,7 +173,7 @@ def test_components_that_do_not_move_need_no_noise():
     M = adp.AffineManifold([[1, -1, 0, 0], [0, 0, 1, -1]])
     m = adp.design_gaussian(M, epsilon=1, delta=1e-6, mu=[1, 1, 0, 0])
     assert m.guarantee.holds(1, 1e-6)
-    assert m.basis.shape == (4, 1)
+    assert m.dense.basis.shape == (4, 1)
 
 
 @pytest.mark.parametrize(

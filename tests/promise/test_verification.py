@@ -252,7 +252,7 @@ def test_guarantee_arguments():
         ({"covariance": [[0, 1], [1, 0]]}, "positive semidefinite"),
         ({"covariance": np.eye(3)}, "2 outputs"),
         ({"covariance": np.eye(2), "law": "laplace"}, "Gaussian"),
-        ({"noise_matrix": 1.0, "law": "cauchy"}, "law must be"),
+        ({"noise_matrix": 1.0, "law": "cauchy"}, "law must be one of 'gaussian', 'laplace'"),
         ({"noise_matrix": 1.0, "query": [[1, 2, 3]]}, "2 entries"),
         ({"noise_matrix": 1.0, "query": ["nope"]}, "'nope'"),
         ({"noise_matrix": 1.0, "mu": -1}, "mu"),

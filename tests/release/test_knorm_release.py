@@ -11,14 +11,14 @@ import pytest
 
 import affinedp as adp
 from affinedp.audit import audit, low_bits_attack
-from affinedp.laws import bodies as grids
+from affinedp.laws import bodies as bodies_room
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.polytope import Polytope
 from affinedp.laws.sampler.cone import ConeNoise
-from affinedp.release import body_grid as plans
-from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
 from affinedp.release.publish import MechanismRows
+from affinedp.strategies import grids
+from affinedp.studio.publishing import publish as publishing
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 
@@ -49,16 +49,16 @@ def test_releases_have_the_stated_error_and_obey_the_equation():
 @pytest.mark.parametrize("bits", [2, 4, 42])
 def test_rounded_neighbours_stay_within_epsilon(bits, monkeypatch):
     """The charge covers two roundings: on every grid, in rational arithmetic."""
-    monkeypatch.setattr(grids, "GRID_BITS", bits)
-    monkeypatch.setattr(grids, "SPLIT", 1)
-    monkeypatch.setattr(plans, "NOTICED", F(100))
+    monkeypatch.setattr(bodies_room, "GRID_BITS", bits)
+    monkeypatch.setattr(bodies_room, "SPLIT", 1)
+    monkeypatch.setattr(grids, "NOTICED", F(100))
     seen = {}
     monkeypatch.setattr(ConeNoise, "__init__", lambda self, cones, rate: seen.update(rate=rate))
     bodies = []
-    monkeypatch.setattr(grids, "LatticeCones", lambda body: bodies.append(body))
+    monkeypatch.setattr(bodies_room, "LatticeCones", lambda body: bodies.append(body))
     moves = [(F(7, 3), F(1, 5)), (F(-1, 2), F(9, 4))]
     mechanism = directed([[float(c) for c in move] for move in moves])
-    plan = mechanism.release_plan()
+    plan = mechanism.prepared()
     (body,) = bodies
     numbers = random.Random(1)
     worst = F(0)
@@ -72,18 +72,20 @@ def test_rounded_neighbours_stay_within_epsilon(bits, monkeypatch):
         worst = max(worst, seen["rate"] * body.gauge([F(a - b) for a, b in zip(*steps)]))
     assert worst <= F(mechanism.guarantee.sensitivity)
     if bits == 2:  # on a coarse grid the charge is needed
-        assert worst * plan.charge > F(mechanism.guarantee.sensitivity)
+        assert worst * plan.grid.charge > F(mechanism.guarantee.sensitivity)
 
 
 def test_the_law_on_the_grid_keeps_the_ratio(monkeypatch):
     """P(z)/P(z+n) ≤ e^ε for every z of a box and every rounded move n, exactly."""
-    monkeypatch.setattr(grids, "GRID_BITS", 1)
-    monkeypatch.setattr(grids, "SPLIT", 1)
-    monkeypatch.setattr(plans, "NOTICED", F(100))
+    monkeypatch.setattr(bodies_room, "GRID_BITS", 1)
+    monkeypatch.setattr(bodies_room, "SPLIT", 1)
+    monkeypatch.setattr(grids, "NOTICED", F(100))
     bodies = []
-    monkeypatch.setattr(grids, "LatticeCones", lambda b: (bodies.append(b), LatticeCones(b))[1])
+    monkeypatch.setattr(
+        bodies_room, "LatticeCones", lambda b: (bodies.append(b), LatticeCones(b))[1]
+    )
     mechanism = directed([[1.0, 0.5], [-0.25, 1.5]])
-    plan = mechanism.release_plan()
+    plan = mechanism.prepared()
     (body,) = bodies
     units = [F(2) ** int(e) for e in plan.exponents]
     for z in itertools.product(range(-4, 5), repeat=2):
@@ -93,14 +95,14 @@ def test_the_law_on_the_grid_keeps_the_ratio(monkeypatch):
                 moved = [round(c / u) + e for c, u, e in zip(move, units, off)]
                 if all(abs(m - c / u) <= 1 for m, c, u in zip(moved, move, units)):
                     there = body.gauge([F(a + b) for a, b in zip(z, moved)])
-                    assert plan.rate * abs(there - here) <= F(mechanism.guarantee.sensitivity)
+                    assert plan.grid.rate * abs(there - here) <= F(mechanism.guarantee.sensitivity)
 
 
 def test_coordinates_are_read_exactly():
     mechanism = directed([[0.1, 0.3], [0.7, -0.2]])
-    plan = mechanism.release_plan()
+    plan = mechanism.prepared()
     points = np.array([[1 / 3, 1e6 + 0.1], [-(2.0**-60), 5e-324]])
-    steps = plan.grid_steps(points)
+    steps = plan.steps(points)
     for point, column in zip(points, steps.T):
         for value, exponent, step in zip(point, plan.exponents, column):
             assert abs(F(float(value)) / F(2) ** int(exponent) - step) <= F(1, 2)
@@ -108,9 +110,9 @@ def test_coordinates_are_read_exactly():
 
 def test_a_bound_pays_for_rounded_records():
     mechanism = weighted()
-    plain, bounded = mechanism.release_plan(), mechanism.release_plan(1e6)
-    assert bounded.charge > plain.charge
-    assert bounded.rate < plain.rate
+    plain, bounded = mechanism.prepared(), mechanism.prepared(1e6)
+    assert bounded.grid.charge > plain.grid.charge
+    assert bounded.grid.rate < plain.grid.rate
     mechanism.release([1.0, 2.0, 3.0], bound=1e6)
     with pytest.raises(adp.AffineDPError, match="larger than the declared bound"):
         mechanism.release([1e7, 2.0, 1e7 + 2], bound=1e6)
@@ -119,10 +121,10 @@ def test_a_bound_pays_for_rounded_records():
 def test_noise_is_drawn_before_data_is_read(monkeypatch):
     mechanism = weighted()
     order = []
-    plan = mechanism.release_plan()
-    draw, read = type(plan).draw, publishing.read_points
+    plan = mechanism.prepared()
+    draw, read = type(plan).draw, publishing.read_data
     monkeypatch.setattr(type(plan), "draw", lambda *a: (order.append("draw"), draw(*a))[1])
-    monkeypatch.setattr(publishing, "read_points", lambda *a: (order.append("read"), read(*a))[1])
+    monkeypatch.setattr(publishing, "read_data", lambda *a: (order.append("read"), read(*a))[1])
     mechanism.release([1.0, 2.0, 3.0])
     assert order == ["draw", "read"]
 
@@ -160,14 +162,17 @@ def test_files_keep_everything(integers, tmp_path):
         assert again.guarantee.epsilon() == mechanism.guarantee.epsilon()
         assert again.expected_squared_error == mechanism.expected_squared_error
         assert again.fingerprint == mechanism.fingerprint
-        assert (again.rate, again.integers) == (mechanism.rate, mechanism.integers)
+        assert (again.noise.rate, again.noise.whole) == (
+            mechanism.noise.rate,
+            mechanism.noise.whole,
+        )
         trusted = adp.Mechanism.load(tmp_path / "m.json", reverify=False)
         assert trusted.guarantee.epsilon() == mechanism.guarantee.epsilon()
         assert trusted.guarantee.warnings
     text = (tmp_path / "m.json").read_text()
     for old, new in (('"rate": 0.3', '"rate": 0.4'), ('"rate": 0.3', '"rate": "x"')):
         (tmp_path / "bad.json").write_text(text.replace(old, new))
-        with pytest.raises(adp.AffineDPError, match="altered|rate"):
+        with pytest.raises(adp.AffineDPError, match="does not keep|rate"):
             adp.Mechanism.load(tmp_path / "bad.json")
 
 
@@ -243,7 +248,7 @@ def test_tables_in_parts(tmp_path):
     pandas = pytest.importorskip("pandas")
     for mechanism in (weighted(), weighted(integers=True)):
         parts = ReleaseInParts.start(
-            MechanismRows(mechanism, mechanism.release_plan()), tmp_path / mechanism.fingerprint
+            MechanismRows(mechanism, mechanism.prepared()), tmp_path / mechanism.fingerprint
         )
         sent = pickle.loads(pickle.dumps(parts))
         frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [4.0, 6.0]})

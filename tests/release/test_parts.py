@@ -34,7 +34,7 @@ def rows(count: int, seed: int = 0):
 
 
 def job(mechanism, folder):
-    return ReleaseInParts.start(MechanismRows(mechanism, mechanism.release_plan()), folder)
+    return ReleaseInParts.start(MechanismRows(mechanism, mechanism.prepared()), folder)
 
 
 def test_a_dask_table_is_released_once(mechanism, tmp_path):

@@ -11,8 +11,8 @@ import pytest
 import affinedp as adp
 from affinedp.domains.manifold import OffManifoldError
 from affinedp.errors import AffineDPError
-from affinedp.release import publish as module
-from affinedp.release.plan import GRID_BITS, SHARE
+from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
+from affinedp.studio.publishing import publish as module
 
 MANIFOLD = adp.AffineManifold.from_equations(["a + b = c", "c + 0.5*d = 10"])
 
@@ -49,43 +49,43 @@ def exact_coordinates(plan, x):
 @pytest.mark.parametrize("name", ["gaussian", "laplace", "iid", "query"])
 def test_coordinates_are_exact_and_right(mechanisms, name):
     m = mechanisms[name]
-    plan = m.release_plan()
+    plan = m.prepared()
     for x in on_manifold(5):
-        steps = plan.grid_steps(x[None])[:, 0]
+        steps = plan.steps(x[None])[:, 0]
         for found, expected in zip(steps, exact_coordinates(plan, x)):
             assert abs(found - expected * 2**GRID_BITS) <= Fraction(1, 2)
         noise = m.noise_matrix.toarray() if hasattr(m.noise_matrix, "toarray") else m.noise_matrix
         z = np.array([float(v) for v in steps]) * 2.0**-GRID_BITS
-        published = m.query @ MANIFOLD.point + noise @ z
-        np.testing.assert_allclose(published, m.query @ x, rtol=1e-9, atol=1e-7)
+        published = m.dense.query @ MANIFOLD.point + noise @ z
+        np.testing.assert_allclose(published, m.dense.query @ x, rtol=1e-9, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace", "iid"])
 def test_drawn_sensitivity_is_within_the_promise(mechanisms, name):
     """Neighbours on the grid differ by less than the noise was made for."""
     m = mechanisms[name]
-    plan = m.release_plan()
-    limit = m.guarantee.sensitivity * plan.noise_factor / (1 + SHARE)
+    plan = m.prepared()
+    limit = m.guarantee.sensitivity * plan.factor / (1 + SHARE)
     base = on_manifold(1)[0]
     for direction in m.adjacency.directions().T:
         moved = base + direction
-        apart = plan.grid_steps(moved[None]) - plan.grid_steps(base[None])
+        apart = plan.steps(moved[None]) - plan.steps(base[None])
         z = np.array([float(v) for v in apart[:, 0]]) * 2.0**-GRID_BITS
         # the data itself was rounded here when direction was added
         slack = 1e-12
         assert np.linalg.norm(z, 1 if m.law == "laplace" else 2) <= limit + slack
-    assert 1 + SHARE <= plan.noise_factor <= 1 + 1e-6
+    assert 1 + SHARE <= plan.factor <= 1 + 1e-6
 
 
 def test_published_is_a_function_of_the_noisy_coordinates(mechanisms, monkeypatch):
     """Two different x with the same z̃ give bit-identical outputs."""
     m = mechanisms["gaussian"]
-    plan = m.release_plan()
+    plan = m.prepared()
     target = np.array([[123456789 << 40], [-(987654321 << 40)]], dtype=object)
     outputs = []
     for x in on_manifold(2):
-        steps = plan.grid_steps(x[None])
-        monkeypatch.setattr(module, "draw_integers", lambda *_, s=steps: target - s)
+        steps = plan.steps(x[None])
+        monkeypatch.setattr(module.OwnDrawer, "integers", lambda *_, s=steps: target - s)
         outputs.append(m.release(x))
     assert outputs[0].tobytes() == outputs[1].tobytes()
 
@@ -95,7 +95,7 @@ def test_moments(mechanisms, name):
     m = mechanisms[name]
     x = on_manifold(1)[0]
     released = m.release(np.tile(x, (6000, 1)))
-    error = released - m.query @ x
+    error = released - m.dense.query @ x
     deviation = np.sqrt(np.diag(m.covariance))
     assert np.all(np.abs(error.mean(axis=0)) < 6 * deviation / math.sqrt(6000))
     assert np.all(np.abs(np.cov(error.T) - m.covariance) < 0.25 * np.outer(deviation, deviation))
@@ -159,13 +159,13 @@ class Purse:
 
 def test_ledger_is_charged_before_the_noise_and_settled_after(mechanisms, monkeypatch):
     m, purse = mechanisms["gaussian"], Purse()
-    real = module.draw_integers
+    real = module.OwnDrawer.integers
 
     def noise(*words):
         assert purse.events == [("charge", "first")]
         return real(*words)
 
-    monkeypatch.setattr(module, "draw_integers", noise)
+    monkeypatch.setattr(module.OwnDrawer, "integers", noise)
     m.release(on_manifold(1)[0], ledger=purse, label="first")
     assert purse.events == [("charge", "first"), ("settle", 1)]
 
@@ -230,7 +230,7 @@ def test_refused_data_costs_nothing(mechanisms, monkeypatch, x):
         raise AssertionError("noise was drawn")
 
     purse = Purse()
-    monkeypatch.setattr(module, "draw_integers", never)
+    monkeypatch.setattr(module.OwnDrawer, "integers", never)
     with pytest.raises(AffineDPError):
         mechanisms["gaussian"].release(x, ledger=purse)
     assert purse.events == []
@@ -248,7 +248,7 @@ def test_bound(mechanisms):
     m = mechanisms["gaussian"]
     x = on_manifold(1)[0]
     assert m.release(x, bound=1e6).shape == (4,)
-    assert m.release_plan(1e6).noise_factor > m.release_plan().noise_factor
+    assert m.prepared(1e6).factor > m.prepared().factor
     for bound in (1e-3, -1, 0, np.nan, "x"):
         with pytest.raises(AffineDPError, match="bound"):
             m.release(x, bound=bound)

@@ -10,7 +10,7 @@ import pytest
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.release.publish import read_points
+from affinedp.release.publish import read_data
 
 LARGE = 2**53 + 1
 
@@ -51,7 +51,7 @@ def test_pandas_objects_come_back_with_labels_alone(mechanism):
     halves.attrs["mean"] = 3.5
     shells = []
     for x in (whole, halves):
-        points, wrap = read_points(mechanism, x)
+        points, wrap = read_data(mechanism, x)
         y = wrap(np.zeros_like(points))
         assert (type(y), y.attrs, list(y.dtypes)) == (pd.DataFrame, {}, [np.dtype(float)] * 3)
         assert y.index.freq is None

@@ -1,6 +1,7 @@
 """Numbers of any size, and data of which neighbours move only a part."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
+from affinedp.strategies.dense import Dense
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 
@@ -35,7 +37,7 @@ def test_releases_have_no_bias(law, query, size):
     y = m.release(rows)
     truth = [
         float(sum(Fraction(f) * Fraction(v) for f, v in zip(row, rows[0])))
-        for row in (m.query.toarray() if hasattr(m.query, "toarray") else m.query)
+        for row in (m.dense.query.toarray() if hasattr(m.dense.query, "toarray") else m.dense.query)
     ]
     # the last bits of a double, and the noise
     off = np.abs((y - truth).mean(axis=0))
@@ -55,10 +57,8 @@ def test_the_part_that_neighbours_share_is_published_as_it_is():
     assert np.all(np.abs(y.mean(axis=0) - [1000, 2000, 3000, 6000]) <= 6 * error + 1e-9)
     np.testing.assert_allclose(y[:, 3], 6000, rtol=1e-14)
     assert m.published_without_noise == ("total",)
-    one, other = m.release_plan(), [1001.0, 1999.0, 3000.0, 6000.0]
-    same = one.shared_outputs(np.array([other])) == one.shared_outputs(
-        np.array([[1000.0, 2000, 3000, 6000]])
-    )
+    one, other = m.prepared(), [1001.0, 1999.0, 3000.0, 6000.0]
+    same = one.shared(np.array([other])) == one.shared(np.array([[1000.0, 2000, 3000, 6000]]))
     assert same.all()
 
 
@@ -88,7 +88,7 @@ def test_shared_parts_are_equal_bit_for_bit(data):
     m = adp.design_gaussian(
         M, epsilon=1, delta=1e-6, adjacency=adp.DirectionAdjacency(M, directions)
     )
-    plan = m.release_plan()
+    plan = m.prepared()
     # tenths are no doubles: steps of 2^-10 move exactly
     x = (
         np.array(data.draw(st.lists(st.integers(-(2**30), 2**30), min_size=n - 1, max_size=n - 1)))
@@ -96,9 +96,7 @@ def test_shared_parts_are_equal_bit_for_bit(data):
     )
     x = np.append(x, -x.sum())
     for direction in directions.T:
-        np.testing.assert_array_equal(
-            plan.shared_outputs(x[None]), plan.shared_outputs((x + direction)[None])
-        )
+        np.testing.assert_array_equal(plan.shared(x[None]), plan.shared((x + direction)[None]))
 
 
 def test_with_a_bound_nothing_is_published_bare():
@@ -125,7 +123,7 @@ def test_noise_that_no_double_holds_is_refused_before_the_charge(bound, mu):
         delta = 1e-6 if law == "gaussian" else 0.0
         m = adp.iid_noise(SUM, law=law, epsilon=1, delta=delta, mu=mu)
         try:
-            m.release_plan(bound)
+            m.prepared(bound)
         except AffineDPError:
             assert bound / mu > 1e298
             continue
@@ -136,7 +134,7 @@ def test_noise_that_no_double_holds_is_refused_before_the_charge(bound, mu):
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_noise_grows_with_the_bound_and_does_not_saturate(law, bound):
     m = mechanism(law)
-    factor = m.release_plan(bound).noise_factor
+    factor = m.prepared(bound).factor
     x = [bound / 4, bound / 4, bound / 2]
     try:
         y = np.array([m.release(x, bound=bound) for _ in range(64)])
@@ -155,7 +153,7 @@ def test_noise_of_any_size(scale):
     assert len(np.unique(y[:, 0])) == 500
     found = y.std(axis=0) / np.sqrt(m.expected_squared_errors)
     assert np.all(np.abs(found - 1) < 0.2)
-    assert math.isfinite(m.release_plan().largest)
+    assert math.isfinite(m.prepared().largest)
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
@@ -171,7 +169,8 @@ def test_a_query_that_is_public_is_refused(law):
     # a promise that an upper bound made, about nothing
     m = adp.iid_noise(manifold, law=law, epsilon=1, delta=delta, adjacency=adjacency)
     noise = np.array([[1.0]])
-    about_nothing = adp.Mechanism(adjacency, query, noise, noise, law, m.guarantee, ("sum",))
+    about_nothing = replace(m, strategy=Dense(manifold, query, noise, ("sum",)))
+    about_nothing.__dict__["guarantee"] = m.guarantee
     with pytest.raises(AffineDPError, match="it is public"):
         about_nothing.release([2.0**20, 0.0])
 
@@ -188,7 +187,7 @@ def test_an_output_that_no_neighbour_moves_limits_nothing(law):
     )
     step = np.array([[0.0, 8.0, -14.0, 12.0, 14.0, -12.0]]).T
     m = mechanism(law, manifold, adjacency=adp.DirectionAdjacency(manifold, step))
-    assert m.release_plan().largest > 1e100
+    assert m.prepared().largest > 1e100
     x = manifold.kernel @ (np.array([3.0, 4.0, 5.0]) * 2**20)
     y = m.release(np.tile(x, (50, 1)))
     assert np.all(np.abs(y - x) < 1e3)
@@ -200,7 +199,7 @@ def test_noise_is_not_larger_than_it_is_said_to_be(small):
     """Outputs of very different sizes: the noise is as stated, or nothing is released."""
     m = adp.iid_noise(SUM, law="gaussian", epsilon=1, delta=1e-6, query=[[1, 0, 0], [0, small, 0]])
     try:
-        factor = m.release_plan().noise_factor
+        factor = m.prepared().factor
     except AffineDPError:
         return
     assert factor < 1 + 2e-4

@@ -188,7 +188,7 @@ def test_several_releases_of_certified_mechanisms():
     design = TableRelease(
         margins="public", neighbours="circuits", epsilon=1.0, delta=1e-6, law="gaussian"
     ).design(frame)
-    assert design.mechanism.certificate is not None
+    assert design.mechanism.proof is not None
     more = adp.design(
         design.mechanism.manifold, epsilon=1.0, delta=1e-6, law="gaussian", releases=4
     )

@@ -22,8 +22,8 @@ from affinedp.laws.curves import laplace_delta
 from affinedp.laws.laplace import Laplace
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
-from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.whitening import whiten
+from affinedp.strategies.coordinates import Coordinates
+from affinedp.strategies.whitening import whiten
 
 if TYPE_CHECKING:
     from affinedp.mechanism import Mechanism
@@ -106,27 +106,27 @@ class Target:
                 "this mechanism promises nothing and releases nothing; give the release function "
                 "that is to be attacked"
             )
-        identity = sparse.csr_array(sparse.eye_array(mechanism.query.shape[0]))
+        identity = sparse.csr_array(sparse.eye_array(mechanism.dense.query.shape[0]))
         if mechanism.noise.size is None:
             inverse = whiten(mechanism.noise_matrix, identity).query
         else:
-            inverse = Coordinates.of(identity, mechanism.basis, mechanism.noise).matrix
+            inverse = Coordinates.of(identity, mechanism.dense.noise, mechanism.noise).matrix
         return cls(mechanism, release or mechanism.release, neighbours, inverse)
 
     @property
     def start(self) -> FloatArray:
         """The data that is attacked: a public point of the manifold."""
-        return self.mechanism.manifold.point
+        return np.asarray(self.mechanism.manifold.point)
 
     def releases(self, points: FloatArray) -> FloatArray:
         """Return one release of every row, checked."""
-        return releases(self.release, points, self.mechanism.query.shape[0])
+        return releases(self.release, points, self.mechanism.dense.query.shape[0])
 
     def worst_direction(self, matrix: Matrix, norm: Norm) -> FloatArray:
         """Return the worst neighbour; where there are too many, the worst of a single basis."""
         mechanism, neighbours = self.mechanism, self.neighbours
         try:
-            if mechanism.certificate is None or neighbours is not mechanism.adjacency:
+            if mechanism.proof is None or neighbours is not mechanism.adjacency:
                 return neighbours.sensitivity(matrix, norm).direction
         except TooManyCircuitsError:
             pass
@@ -188,7 +188,7 @@ def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
         The claim, which decides the worst pair for Laplace noise.
     """
     mechanism = target.mechanism
-    whitened = target.inverse @ mechanism.query
+    whitened = target.inverse @ mechanism.dense.query
     direction = None
     if isinstance(mechanism.noise, Laplace) and delta > 0:
         direction = _worst_for_laplace(target.neighbours, whitened, epsilon)
@@ -202,7 +202,7 @@ def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
     shift = dense(whitened @ direction).ravel()
     if not shift.any():
         raise AffineDPError("neighbours do not differ in the outputs: there is nothing to attack")
-    origin = dense(mechanism.query @ target.start).ravel()
+    origin = dense(mechanism.dense.query @ target.start).ravel()
     score = _LikelihoodRatio(mechanism.noise, target.inverse, origin, shift)
     words = f"the likelihood ratio of {mechanism.noise.words} noise"
     return Attack(target.start, direction, score, words)
@@ -261,11 +261,13 @@ def leak_attack(target: Target) -> Attack | None:
         None if there is no such combination (or too many outputs to search).
     """
     mechanism = target.mechanism
-    span, outputs = target.neighbours.span(), mechanism.query.shape[0]
+    span, outputs = target.neighbours.span(), mechanism.dense.query.shape[0]
     if max(outputs, span.shape[1]) > MOST_OUTPUTS:
         return None
     span = dense(span)
-    if mechanism.integers and np.any(span != np.rint(span)):  # whole data is moved by whole steps
+    if mechanism.noise.whole and np.any(
+        span != np.rint(span)
+    ):  # whole data is moved by whole steps
         manifold = mechanism.manifold
         span = np.array(whole_kernel(manifold.D, manifold.exact_rows), dtype=float).T
     points = np.tile(target.start, (outputs + 8, 1))
@@ -280,7 +282,7 @@ def leak_attack(target: Target) -> Attack | None:
     if found is None:
         return None
     leak, spread = found
-    direction = target.worst_direction(dense(leak[None] @ mechanism.query), 1)
+    direction = target.worst_direction(dense(leak[None] @ mechanism.dense.query), 1)
     origin = float(leak @ still.mean(axis=0))
     move = float(leak @ target.releases((target.start + direction)[None])[0]) - origin
     if abs(move) <= LEAK_RATIO * spread:
@@ -350,13 +352,13 @@ def low_bits(mechanism: Mechanism, start: FloatArray, end: FloatArray) -> Attack
     """
     from affinedp.exact.canonical import eliminate_dense
 
-    image = dense(mechanism.query @ mechanism.manifold.kernel)
+    image = dense(mechanism.dense.query @ mechanism.manifold.kernel)
     canonical = eliminate_dense(np.ascontiguousarray(image.T), 1e-10)
     score = _LowBits(
         canonical.pivots,
         canonical.free,
         dense(canonical.reduced).T,
-        dense(mechanism.query @ mechanism.manifold.point).ravel(),
+        dense(mechanism.dense.query @ mechanism.manifold.point).ravel(),
         np.frexp(np.sqrt(mechanism.expected_squared_errors))[1].astype(np.intp),
     )
     words = "the last bits of the outputs and of what their equations leave"

@@ -34,7 +34,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.knorm import neighbours_of
+from affinedp.promise.promise import promised_about
 from affinedp.show.page import printable
 
 # At this δ some 100 000 runs say most about Gaussian noise.
@@ -228,7 +228,7 @@ def low_bits_attack(
         end = start + likelihood_attack(target, trial.stated, trial.delta).direction
     else:
         end = _on_manifold(mechanism, x1, "x1")
-    apart = dense(target.inverse @ (mechanism.query @ (end - start)))
+    apart = dense(target.inverse @ (mechanism.dense.query @ (end - start)))
     distance = float(mechanism.noise.gauges(apart[:, None]).lower[0])
     if distance > mechanism.guarantee.sensitivity * (1 + 1e-6):
         raise AffineDPError("x0 and x1 are further apart than neighbours are")
@@ -334,7 +334,7 @@ def _run(target: Target, attack: Attack, trial: _Trial) -> AuditResult:
         seed=trial.seed,
         passed=found.epsilon_lower <= trial.stated and attack.leak is None,
         attack=words,
-        neighbours=neighbours_of(target.neighbours, target.mechanism.integers),
+        neighbours=promised_about(target.neighbours, target.mechanism.noise).words,
         advantage=found.advantage,
         leak=attack.leak,
     )

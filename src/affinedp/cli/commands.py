@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from affinedp.cli.output import say, say_json
+from affinedp.errors import AffineDPError
 
 Command = Callable[..., Any]
 
@@ -29,7 +30,7 @@ class Answer:
     Attributes
     ----------
     json : object
-        For programs, of plain values.
+        For programs, of plain values; None where ``--json`` makes no sense.
     show : object
         For people: anything with a text, or a function that returns it or prints.
     code : int
@@ -78,6 +79,8 @@ def answering(function: Command) -> Command:
 
     def command(as_json: bool, **given: Any) -> None:
         answer = function(**given)
+        if as_json and answer.json is None:
+            raise AffineDPError("this answer is no JSON: leave out --json")
         if as_json:
             say_json(answer.json)
         else:

@@ -74,4 +74,4 @@ def discover(
         for line in found.summary():
             say(line)
 
-    return Answer(found.to_dict(), found.toml() if as_toml else show)
+    return Answer(None, found.toml()) if as_toml else Answer(found.to_dict(), show)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -190,7 +189,7 @@ def verify_problem(problem: Problem) -> Guarantee:
     adjacency = adjacency_of(problem, manifold)
     points = problem.noise_matrix
     if problem.hull is not None:
-        from affinedp.promise.coordinates import moves_of
+        from affinedp.strategies.coordinates import moves_of
 
         points = problem.hull * moves_of(adjacency, resolve_query(manifold, problem.query)[0])
     guarantee = verify_noise(
@@ -244,8 +243,7 @@ def design_problem(
         designed = design_gaussian(manifold, delta=delta, **shared)
     else:
         designed = design_laplace(manifold, **shared)
-    named = designed.guarantee.with_output_names(problem.output_names)
-    return replace(designed, guarantee=named, output_names=problem.output_names)
+    return designed.with_names(problem.output_names)
 
 
 def kept(

@@ -144,7 +144,7 @@ def _with_mechanism(
     from affinedp.cli.pending import budget_left, settled_in_the_end
     from affinedp.files.data import check_writable, read_table, write_table
     from affinedp.mechanism import Mechanism
-    from affinedp.release.plan import checked_bound
+    from affinedp.record import checked_bound
 
     checked_bound(words["bound"])
     loaded = Mechanism.load(mechanism)

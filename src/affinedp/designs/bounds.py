@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from affinedp.arrays import Matrix
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import Block, with_floor
 from affinedp.errors import AffineDPError
-from affinedp.promise.exact_moves import weight_of_three
+from affinedp.neighbours.exact_moves import weight_of_three
 from affinedp.promise.least_error import Data
 from affinedp.promise.least_possible import LeastPossible, Objective
 from affinedp.promise.least_proof import LeastProof
@@ -111,9 +110,9 @@ def with_least(
         weights = sparse.csr_array(sparse.diags_array(proof.weights))
     three = 0.0
     if objective == "sum" and data == "integer":
-        three = weight_of_three(mechanism.adjacency, mechanism.query, weights)
+        three = weight_of_three(mechanism.adjacency, mechanism.dense.query, weights)
     least = LeastPossible(
         proof.value, error_under(mechanism, weights, objective), float(epsilon), float(delta),
         data, objective, confined, three, weights, proof,
     )  # fmt: skip
-    return replace(mechanism, least=least)
+    return mechanism.with_design(least=least)

@@ -24,14 +24,13 @@ from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
-from affinedp.promise.exact_moves import moves_are_whole
-from affinedp.promise.guarantee import keeping
+from affinedp.neighbours.exact_moves import moves_are_whole
 from affinedp.promise.least_error import least_variance
 from affinedp.promise.least_possible import Alternative, Objective
 from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
+from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -231,7 +230,7 @@ def least_noise(
         Alternative(m.law, problem.error(m), True, own) for own, m in designed if m is not best
     )
     if name:
-        best = replace(best, notes=(*best.notes, f"the best of what was compared: {name}"))
+        best = best.with_design(notes=(*best.notes, f"the best of what was compared: {name}"))
     return _explained(problem, best, start.dual, (*others, *skipped), alone)
 
 
@@ -239,7 +238,7 @@ def _released(
     problem: Problem, designed: list[tuple[str, Mechanism]]
 ) -> tuple[list[tuple[str, Mechanism]], list[Alternative]]:
     """What can be released, and the others: whole noise must hide all that the query reveals."""
-    unfit = [one for _, one in designed if one.integers and one.shared_part is not None]
+    unfit = [one for _, one in designed if one.noise.whole and one.shared_part is not None]
     fit = [pair for pair in designed if not any(pair[1] is one for one in unfit)]
     if not fit:
         return designed, []
@@ -283,7 +282,7 @@ def _of_no_use(problem: Problem, designed: list[Mechanism], below: float) -> str
     """Why a pure law need not be designed, if so."""
     if not problem.epsilon:
         return "(not possible at ε = 0)"
-    if any(one.certificate is not None for one in designed):
+    if any(one.proof is not None for one in designed):
         return "(not designed: the moves are too many to list)"
     if designed and below >= min(map(problem.error, designed)):
         return "(no pure law can do better, so it was not designed)"
@@ -303,16 +302,16 @@ def _explained(
         notes.insert(0, _together(problem, best))
     if not alone:
         notes.insert(0, _reason(problem, best, others))
-    if problem.integers and not best.integers:
+    if problem.integers and not best.noise.whole:
         notes.append(f"{best.law} noise is real: what is published is not whole")
-    chosen = replace(best, notes=tuple(notes), alternatives=others, least=None)
+    chosen = best.with_design(notes=tuple(notes), alternatives=others, least=None)
     if problem.releases == 1:
         promise = (problem.epsilon, problem.delta)
     elif best.law == "gaussian":
         promise = (best.guarantee.epsilon(problem.delta), problem.delta)
     else:
         promise = (problem.pure_epsilon, 0.0)
-    kept = keeping(chosen, problem.epsilon, problem.delta, problem.releases)
+    kept = chosen.keeping(problem.epsilon, problem.delta, problem.releases)
     return with_least(
         kept, problem.weights, dual, *promise,
         data=problem.data, objective=problem.objective, confined=problem.confined,

@@ -28,7 +28,6 @@ from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
-from affinedp.promise.guarantee import keeping
 from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.verification import resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
@@ -113,7 +112,7 @@ def design_gaussian(
     warn_of_forgotten(manifold, check_against)
     if method == "algorithm1":
         given = _algorithm_1(neighbours, matrix, names, limit, basis, covariance)
-        return keeping(given, epsilon, delta)
+        return given.keeping(epsilon, delta)
     if method != "optimal":
         raise AffineDPError(f"method must be 'optimal' or 'algorithm1', not {method!r}")
     if basis is not None or covariance is not None:
@@ -121,7 +120,7 @@ def design_gaussian(
     checked = checked_weights(weights, matrix.shape[0])
     tol = float(real_array(tol, "tol", 0))
     found = least_gaussian(neighbours, matrix, names, limit, checked, tol, imbalance)
-    made = keeping(found.mechanism, epsilon, delta)
+    made = found.mechanism.keeping(epsilon, delta)
     return with_least(made, checked, found.dual, epsilon, delta)
 
 
@@ -271,10 +270,7 @@ def at_the_limit(mechanism: Mechanism, limit: float) -> Mechanism:
         if limit * (1 - 1e-9) <= found <= limit:
             return mechanism
         factor = found / limit * (1 + 4e-15)
-        mechanism = build(
-            mechanism.adjacency, mechanism.query, mechanism.basis, mechanism.root * factor,
-            mechanism.law, mechanism.output_names, gap=mechanism.gap, notes=mechanism.notes,
-        )  # fmt: skip
+        mechanism = replace(mechanism, strategy=mechanism.strategy.scaled(factor))
     if mechanism.guarantee.sensitivity <= limit:
         return mechanism
     raise AffineDPError(
@@ -325,5 +321,5 @@ def _algorithm_1(
             f"{limit:.6g} keeps the promise. Scale Σ by {(found.sensitivity / limit) ** 2:.6g}"
         )
     if found.sensitivity > limit:  # tight up to rounding, which must fall on the safe side
-        mechanism = replace(at_the_limit(mechanism, limit), notes=("scaled up by rounding",))
+        mechanism = at_the_limit(mechanism, limit).with_design(notes=("scaled up by rounding",))
     return mechanism

@@ -24,12 +24,11 @@ from affinedp.laws.hull import TooLargeBodyError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
-from affinedp.promise.exact_moves import moves_are_whole
-from affinedp.promise.guarantee import keeping
+from affinedp.neighbours.exact_moves import moves_are_whole
 from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.one_sum import dual_of_sum, is_one_sum
 from affinedp.promise.verification import resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
+from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -122,7 +121,7 @@ def design_knorm(
         neighbours, matrix, names, limit, checked, strategies,
         integers=whole, seed=seed, starts=int(count),
     )  # fmt: skip
-    made = keeping(found.mechanism, limit)
+    made = found.mechanism.keeping(limit)
     return with_least(made, checked, found.dual, limit, data="integer" if whole else "any")
 
 
@@ -191,11 +190,11 @@ def least_knorm(
     except TooLargeBodyError as error:
         found = laplace or strategies()
         note = f"Laplace noise in place of K-norm: {error}"
-        return LeastKNorm(replace(found, notes=(*found.notes, note)), dual)
+        return LeastKNorm(found.with_design(notes=(*found.notes, note)), dual)
     mechanism = _assembled(neighbours, matrix, names, chosen, limit, integers)
     if laplace is not None and _cost(laplace, weights) < _cost(mechanism, weights) * (1 - 1e-12):
         note = "less noise than the K-norm bodies that were tried"
-        return LeastKNorm(replace(laplace, notes=(*laplace.notes, note)), dual)
+        return LeastKNorm(laplace.with_design(notes=(*laplace.notes, note)), dual)
     return LeastKNorm(mechanism, dual)
 
 
@@ -212,7 +211,7 @@ def _assembled(
     words = {one.words for one in chosen}
     notes = tuple(note for note in (SEARCHED, HULL, AXES) if note in words)
     found = build(
-        adjacency, query, basis, root, "knorm", names, notes=notes, rate=limit, integers=integers
+        adjacency, query, basis, root, "knorm", names, notes=notes, rate=limit, whole=integers
     )
     return at_the_rate(found, limit)
 
@@ -264,13 +263,10 @@ def at_the_rate(mechanism: Mechanism, limit: float) -> Mechanism:
             )
         if limit * (1 - 1e-9) <= found <= limit:
             return mechanism
-        rate = mechanism.rate * (limit / found)
+        rate = mechanism.noise.rate * (limit / found)
         if found > limit:
-            rate = min(rate, mechanism.rate) * (1 - 4e-16)
-        mechanism = build(
-            mechanism.adjacency, mechanism.query, mechanism.basis, mechanism.root, mechanism.law,
-            mechanism.output_names, notes=mechanism.notes, rate=rate, integers=mechanism.integers,
-        )  # fmt: skip
+            rate = min(rate, mechanism.noise.rate) * (1 - 4e-16)
+        mechanism = replace(mechanism, noise=mechanism.noise.at_rate(rate))
     raise AffineDPError(
         f"the noise could not be scaled to the promise (ε = {found!r} for {limit!r}): the problem "
         "is too ill-conditioned"

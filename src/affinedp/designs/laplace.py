@@ -32,7 +32,6 @@ from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
-from affinedp.promise.guarantee import keeping
 from affinedp.promise.verification import resolve_query
 from affinedp.relations.forgotten import warn_of_forgotten
 
@@ -109,7 +108,7 @@ def design_laplace(
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
     if method == "algorithm2":
-        return keeping(_algorithm_2(neighbours, matrix, names, limit, basis), limit)
+        return _algorithm_2(neighbours, matrix, names, limit, basis).keeping(limit)
     if method != "optimal":
         raise AffineDPError(f"method must be 'optimal' or 'algorithm2', not {method!r}")
     if basis is not None:
@@ -149,7 +148,7 @@ def design_laplace(
     mechanism = at_the_limit(
         build(neighbours, matrix, basis_matrix, root, "laplace", names, notes=tuple(notes)), limit
     )
-    return with_least(keeping(mechanism, limit), checked, dual_value(blocks), limit)
+    return with_least(mechanism.keeping(limit), checked, dual_value(blocks), limit)
 
 
 def along_the_moves(
@@ -256,7 +255,7 @@ def iid_noise(
         neighbours, matrix, identity, identity * (found.upper / limit), law, names,
         notes=("independent noise of one scale on every output",),
     )  # fmt: skip
-    return keeping(at_the_limit(mechanism, limit), epsilon, delta)
+    return at_the_limit(mechanism, limit).keeping(epsilon, delta)
 
 
 def _epsilon(epsilon: float) -> float:

@@ -59,6 +59,6 @@ def large_sum(
     points = sparse.csr_array((signs * signs[-1] * width)[:, None])
     found = build(
         adjacency, query, identity(len(names)), points, "knorm", names, rate=limit,
-        integers=integers, notes=("the hull of the moves, not compared with other noise",),
+        whole=integers, notes=("the hull of the moves, not compared with other noise",),
     )  # fmt: skip
     return found

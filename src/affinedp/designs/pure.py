@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -70,9 +70,8 @@ class PureDesigns:
             seed=self.seed, starts=1 if self.quick else FEW_STARTS if few else None,
         )  # fmt: skip
         names = self.problem.names  # which a query that is a matrix does not carry
-        guarantee = made.guarantee.with_output_names(names)
         notes = made.notes if self.quick or not few else (*made.notes, FEW)
-        return replace(made, guarantee=guarantee, output_names=names, notes=notes)
+        return made.with_names(names).with_design(notes=notes)
 
     @property
     def _largest_block(self) -> int:

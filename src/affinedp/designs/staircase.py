@@ -10,7 +10,7 @@ from affinedp.designs.knorm import at_the_rate, together
 from affinedp.designs.knorm_blocks import Cell, real_cell, whole_cells
 from affinedp.designs.separate import split
 from affinedp.errors import AffineDPError
-from affinedp.laws.staircase import best_first, best_whole_first
+from affinedp.laws.stairs import best_first, best_whole_first
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 
@@ -73,7 +73,7 @@ def least_staircase(
     basis, root = together(parts, matrix.shape[0])
     found = build(
         neighbours, matrix, basis, root, "staircase", names, notes=(NOTE,), rate=limit,
-        integers=integers,
+        whole=integers,
     )  # fmt: skip
     if found.guarantee.sensitivity > limit * (1 + 1e-9):
         raise NoStairsError("staircase noise needs moves of one coordinate at a time")

@@ -16,12 +16,15 @@ from affinedp.designs.circuit_weights import certified_weights
 from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import NOTHING_TO_HIDE, range_basis, with_floor
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.progress import Progress
 from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.without_list import UnlistedPart, certified_promise, unlisted_parts
+from affinedp.promise.promise import promise
+from affinedp.promise.without_list import UnlistedCircuits, UnlistedPart, unlisted_parts
+from affinedp.strategies.dense import Dense
 
 # Beyond this many noises the lower bound for comparison would take minutes.
 MOST_COMPARED = 400
@@ -60,8 +63,7 @@ def design_unlisted(
         Why the circuits were not listed, to be raised again if nothing else works.
     """
     parts = unlisted_parts(adjacency, imbalance, cause)
-    certificate = np.zeros(adjacency.manifold.n + 1)
-    certificate[0] = imbalance or 0.0
+    certificate = np.zeros(adjacency.manifold.n)
     columns = []
     with Progress("certified noise") as progress:
         for i, part in enumerate(parts):
@@ -79,20 +81,17 @@ def design_unlisted(
             root = np.linalg.inv(np.linalg.cholesky(moment)).T * (part.reach / limit)
             columns.append(image @ root)
             unit = part.scale * (limit / part.reach)
-            certificate[1 + part.entries] = found.weights * unit**2
+            certificate[part.entries] = found.weights * unit**2
     if not columns:
         raise AffineDPError(NOTHING_TO_HIDE)
     noise = np.hstack(columns)
     basis = range_basis(noise)
     root = np.linalg.qr((basis.T @ noise).T)[1].T
-    guarantee = certified_promise(adjacency, basis @ root, query, names, certificate)
-    factor = guarantee.sensitivity / limit * (1 + 4e-15)
-    root = root * factor
-    certificate[1:] /= factor**2
-    guarantee = certified_promise(adjacency, basis @ root, query, names, certificate)
-    mechanism = Mechanism(
-        adjacency, query, basis, root, "gaussian", guarantee, names, certificate=certificate
-    )
+    strategy = Dense(adjacency.manifold, query, basis, names, root)
+    proof = UnlistedCircuits(certificate, imbalance or 0.0)
+    crude = promise(adjacency, strategy, Gaussian(), proof)
+    factor = crude.sensitivity / limit * (1 + 4e-15)
+    mechanism = Mechanism(adjacency, strategy.scaled(factor), Gaussian(), proof.scaled(factor))
     return _compared(mechanism, parts, limit, weights)
 
 
@@ -109,12 +108,12 @@ def _compared(
     noise = mechanism.noise_matrix
     cost = float((noise * dense(weights @ noise)).sum())
     note = "a promise for circuits that were not listed: conservative"
-    basis = mechanism.basis
+    basis = mechanism.dense.basis
     if basis.shape[1] > MOST_COMPARED:
-        return replace(mechanism, notes=(f"{note} (too large to say by how much)",)), None
+        return mechanism.with_design(notes=(f"{note} (too large to say by how much)",)), None
     weight, floor = with_floor(basis.T @ dense(weights @ basis))
     generator = np.random.default_rng(0)  # a fixed choice: the same design every time
-    inverse: FloatArray = np.asarray(np.linalg.inv(mechanism.root))
+    inverse: FloatArray = np.asarray(np.linalg.inv(mechanism.dense.root))
     chosen = np.zeros((0, basis.shape[1]))
     moves: Matrix = sparse.csc_array((mechanism.manifold.n, 0))
     proof = LeastProof(0.0)
@@ -127,7 +126,9 @@ def _compared(
                     whole = np.zeros((mechanism.manifold.n, circuits.shape[1]))
                     whole[part.entries] = circuits
                     differences.append(sparse.csc_array(whole))
-                    tried.append((basis.T @ dense(mechanism.query[:, part.entries] @ circuits)).T)
+                    tried.append(
+                        (basis.T @ dense(mechanism.dense.query[:, part.entries] @ circuits)).T
+                    )
             candidates = np.vstack(tried)
             moves = sparse.csc_array(sparse.hstack(differences))
             scores = np.linalg.norm(candidates @ inverse.T, axis=1)
@@ -149,8 +150,7 @@ def _compared(
             "the imbalance is too small: some circuits have entries that differ by more, and the "
             "noise would not protect them"
         )
-    compared = replace(
-        mechanism,
+    compared = mechanism.with_design(
         gap=cost / below - 1,
         notes=(f"{note}, at most {cost / below:.2f} times the least possible squared error",),
     )
@@ -167,21 +167,8 @@ def _fundamental_circuits(
     circuits = part.kernel @ np.linalg.inv(part.kernel[free])
     circuits[np.abs(circuits) < 1e-9] = 0.0
     size = np.abs(circuits)
-    if part.imbalance is not None:
-        _refuse_imbalance(size, part.imbalance)
     reach = np.divide(mu[:, None], size, out=np.zeros_like(size), where=size > 0).max(axis=0)
     return np.asarray(circuits * reach)
-
-
-def _refuse_imbalance(size: FloatArray, imbalance: float) -> None:
-    """Refuse an imbalance that a circuit at hand contradicts."""
-    least = np.where(size > 0, size, np.inf).min(axis=0)
-    found = float((size.max(axis=0) / least).max(initial=1.0))
-    if found > imbalance * (1 + 1e-9):
-        raise AffineDPError(
-            f"imbalance = {imbalance:g} is too small: a circuit has entries that differ by a "
-            f"factor of {found:.6g}"
-        )
 
 
 def _free_of_a_tree(part: UnlistedPart, generator: np.random.Generator) -> IntArray:

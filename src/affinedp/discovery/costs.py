@@ -115,7 +115,11 @@ class Promise:
         else:
             note = "for the neighbours of Definition 4 with μ = 1"
         kept = verify(
-            manifold, self.design.noise_matrix, law=self.design.law, mu=mu, query=self.design.query
+            manifold,
+            self.design.noise_matrix,
+            law=self.design.law,
+            mu=mu,
+            query=self.design.dense.query,
         )
         return Cost(kept.epsilon(self.delta), note)
 

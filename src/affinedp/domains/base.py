@@ -20,6 +20,11 @@ class Domain(Part):
 
     names: tuple[str, ...]
 
+    @property
+    def offset(self) -> Any:
+        """What releases depend on beside the key: public constants, to be hashed."""
+        return ()
+
     def read(self, x: Any) -> tuple[FloatArray, Wrap]:
         """Return data as rows, and how results are handed back in its form.
 

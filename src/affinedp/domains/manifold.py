@@ -486,6 +486,11 @@ class AffineManifold(Domain):
         return {i: value for i, value in found.items() if value}
 
     @property
+    def offset(self) -> FloatArray:
+        """The public point from which releases start."""
+        return self.point
+
+    @property
     def kernel_error(self) -> float:
         """Relative rounding error of the kernel; 0 where it was computed exactly."""
         return self._canonical.error
@@ -552,10 +557,12 @@ class AffineManifold(Domain):
             One point, or one per row.
         """
         points = self._points(x)
-        value = points @ self._matrix.T + self._offsets
-        scale = np.abs(points) @ abs(self._matrix.T) + np.abs(self._offsets)
-        scale = scale + COUPLED * self._coupled_size(points)
-        return np.asarray(np.abs(value) / np.where(scale > 0, scale, 1.0))
+        with np.errstate(over="ignore", invalid="ignore"):  # such data is off, and refused
+            value = points @ self._matrix.T + self._offsets
+            scale = np.abs(points) @ abs(self._matrix.T) + np.abs(self._offsets)
+            scale = scale + COUPLED * self._coupled_size(points)
+            found = np.asarray(np.abs(value) / np.where(scale > 0, scale, 1.0))
+        return np.where(np.isfinite(found), found, np.inf)
 
     def _coupled_size(self, points: FloatArray) -> FloatArray:
         """The largest entry that each equation is coupled with, in units of the equation."""

@@ -21,7 +21,7 @@ from affinedp.feedback.follow import Following, followings
 from affinedp.files.packing import packed, unpacked
 from affinedp.laws.gaussian import Gaussian
 from affinedp.record import MechanismRecord
-from affinedp.release.plan import BIAS, EPS, GRID_BITS, SHARE
+from affinedp.strategies.rounded_plan import BIAS, EPS, GRID_BITS, SHARE
 
 # The noise may grow by this share for what rounding adds.
 MOST_GROWTH = 1e-6
@@ -155,7 +155,7 @@ def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | N
     read, follow = _what_is_read(mechanism, order)
     noise = dense(mechanism.noise_matrix)[list(read)]
     root = _triangular(noise) if isinstance(own, Gaussian) else _triangular_as_it_is(noise)
-    query = dense(mechanism.query)[list(read)]
+    query = dense(mechanism.dense.query)[list(read)]
     whitening = _solved(root, query)
     found = mechanism.adjacency.sensitivity(whitening, own.norm)
     count = own.box(len(read))
@@ -178,7 +178,7 @@ def _what_is_read(
     mechanism: MechanismRecord, order: Sequence[int]
 ) -> tuple[tuple[int, ...], dict[int, Following]]:
     """Outputs that carry news; all of them, where each has noise of its own."""
-    read, follow = followings(mechanism.manifold, mechanism.query, order)
+    read, follow = followings(mechanism.manifold, mechanism.dense.query, order)
     noise = dense(mechanism.noise_matrix)
     size = np.linalg.norm(noise, axis=1)
     if np.any(size[list(read)] == 0):

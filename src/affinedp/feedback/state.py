@@ -167,7 +167,9 @@ def plan_of(state: DrawnState, settings: Settings) -> StepPlan:
     settings : Settings
         What it was drawn for.
     """
-    read, follow = followings(settings.mechanism.manifold, settings.mechanism.query, settings.order)
+    read, follow = followings(
+        settings.mechanism.manifold, settings.mechanism.dense.query, settings.order
+    )
     try:
         record = header_of(state)["plan"]
         plan = restored(record, follow if len(record["read"]) == len(read) else {})

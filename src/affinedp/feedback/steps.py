@@ -30,8 +30,7 @@ from affinedp.once.draw import checked_path
 from affinedp.once.marker import marked_draws
 from affinedp.once.record import Head
 from affinedp.promise.guarantee import Guarantee
-from affinedp.record import MechanismRecord
-from affinedp.release.plan import checked_bound
+from affinedp.record import MechanismRecord, checked_bound
 
 
 class ReleaseInSteps:

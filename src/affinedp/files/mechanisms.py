@@ -1,44 +1,26 @@
-"""Mechanisms on disk: versioned JSON with hashed arrays, verified again when read.
-
-Nothing in the file is executed.  Arrays are little-endian float64 in base64 with a SHA-256
-hash, so that a damaged file is noticed; that the noise keeps the promise is computed again
-from the noise, so that an altered one is too.
-"""
+"""Documents of mechanisms that have a class of their own: format, version, what they state."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from affinedp.errors import AffineDPError
 from affinedp.files import documents, writing
-from affinedp.files.comparisons import checked_alternatives, checked_least, least_record
 from affinedp.files.packing import packed as packed
-from affinedp.files.packing import product
 from affinedp.files.packing import unpacked as unpacked
 from affinedp.files.values import shown
-from affinedp.files.visible import check_names, check_texts
-from affinedp.laws.base import Law
-from affinedp.laws.named import law_named
-from affinedp.neighbours.adjacency import Adjacency
+from affinedp.files.visible import check_texts
 from affinedp.parts import StorageError as StorageError
-from affinedp.parts import restored
 from affinedp.promise.asked import Asked
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.knorm import knorm_promise, neighbours_key_of, neighbours_of
-from affinedp.promise.verification import promise_of
-from affinedp.promise.without_list import certified_promise
-from affinedp.record import MechanismRecord
 
-Kind = TypeVar("Kind", bound=MechanismRecord)
-
-FORMAT = "affinedp mechanism"
+FORMAT = "affinedp mechanism 2"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
 STATIONARY_FORMAT = "affinedp stationary mechanism"
 STRUCTURED_FORMAT = "affinedp structured mechanism"
@@ -47,64 +29,6 @@ MOST_BYTES = 1_000_000_000  # nearly all of it base64, which takes about as much
 MOST_VALUES = 5_000_000
 # A guarantee that is computed again differs by rounding only.
 AGREEMENT = 1e-9
-
-
-def save_mechanism(mechanism: MechanismRecord, path: Path) -> None:
-    """Write a mechanism; an existing file is replaced at once or not at all.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        What to write.
-    path : Path
-        Where to.
-    """
-    guarantee = mechanism.guarantee
-    for names in (mechanism.manifold.names, mechanism.output_names):
-        check_names(names, f"{path.name} is not written")
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        "adjacency": mechanism.adjacency.record(),
-        "law": mechanism.law,
-        "outputs": list(mechanism.output_names),
-        "query": packed(mechanism.query),
-        "basis": packed(mechanism.basis),
-        "root": packed(mechanism.root),
-        "certificate": None if mechanism.certificate is None else packed(mechanism.certificate),
-        "gap": mechanism.gap,
-        "notes": list(mechanism.notes),
-        "least": least_record(mechanism.least),
-        "alternatives": [asdict(other) for other in mechanism.alternatives],
-        "guarantee": {
-            "sensitivity": guarantee.sensitivity,
-            "exact": guarantee.exact,
-            "neighbours": guarantee.neighbours,
-            "basis": guarantee.basis,
-            "method": guarantee.method,
-            "asked": asked_record(guarantee),
-        },
-    }
-    if mechanism.noise.size is not None:
-        document |= {"rate": mechanism.rate, "integers": mechanism.integers}
-    write_text(path, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1))
-
-
-def load_mechanism(kind: type[Kind], path: Path, reverify: bool) -> Kind:
-    """Read a mechanism; see :meth:`Mechanism.load`.
-
-    Parameters
-    ----------
-    kind : type
-        The record, or a class with more conveniences.
-    path : Path
-        What :func:`save_mechanism` wrote.
-    reverify : bool
-        Compute the guarantee again from the noise.
-    """
-    document = read_document(path)
-    with refusals(path):
-        return _restore(kind, document, reverify)
 
 
 @contextmanager
@@ -122,58 +46,6 @@ def refusals(path: Path) -> Iterator[None]:
         ) from None
     except MemoryError:
         raise StorageError(f"{path.name} describes more than the memory holds") from None
-
-
-def _restore(kind: type[Kind], document: Mapping[str, Any], reverify: bool) -> Kind:
-    adjacency = restored(document["adjacency"], Adjacency)
-    manifold = adjacency.manifold
-    check_names(manifold.names, "names")
-    names = _names(document["outputs"], "outputs")
-    most = max(len(names), manifold.n)
-    query, basis, root = (unpacked(document[key], most) for key in ("query", "basis", "root"))
-    law = document["law"]
-    stated_rate = law_named(law).norm is None
-    rate, integers = _rate(document) if stated_rate else (1.0, False)
-    outputs = len(names)
-    if query.shape != (outputs, manifold.n) or basis.shape[0] != outputs:
-        raise StorageError("the query and the noise do not fit the names of the outputs")
-    if basis.ndim != 2 or root.ndim != 2 or root.shape[0] != basis.shape[1]:
-        raise StorageError("the noise matrices do not fit together")
-    weights = document["certificate"]
-    certificate = None if weights is None else unpacked(weights)
-    noise = law_named(law).of_root(root, rate, integers)
-    stated = document["guarantee"]
-    sensitivity = float(stated["sensitivity"])
-    if not reverify:
-        guarantee = promise_on_trust(adjacency, noise, names, stated)
-    elif certificate is not None:
-        if law != "gaussian":
-            raise StorageError("a certificate proves Gaussian noise only")
-        guarantee = certified_promise(adjacency, product(basis, root), query, names, certificate)
-    elif noise.size is not None:
-        guarantee = knorm_promise(adjacency, query, basis, noise, names)
-    else:
-        guarantee = promise_of(adjacency, product(basis, root), query, law, names)
-    check_stated(sensitivity, guarantee)
-    guarantee = with_asked(guarantee, stated)
-    gap = checked_gap(document["gap"])
-    notes = tuple(str(note) for note in document["notes"])
-    found = kind(
-        adjacency, query, basis, root, law, guarantee, names,
-        gap, notes, certificate, rate, integers, None,
-        checked_alternatives(document.get("alternatives", [])),
-    )  # fmt: skip
-    return replace(found, least=checked_least(document.get("least"), found))
-
-
-def _rate(document: Mapping[str, Any]) -> tuple[float, bool]:
-    """The rate of K-norm noise, and whether it is for whole numbers."""
-    rate, integers = document["rate"], document["integers"]
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < np.inf:
-        raise StorageError(f"a rate of {shown(rate)} is not possible")
-    if not isinstance(integers, bool):
-        raise StorageError("integers must be true or false")
-    return float(rate), integers
 
 
 def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
@@ -195,7 +67,7 @@ def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
 
 def asked_record(guarantee: Guarantee) -> dict[str, Any] | None:
     """Return what was asked for, as plain values."""
-    return None if guarantee.asked is None else guarantee.asked.record()
+    return None if guarantee.asked is None else asdict(guarantee.asked)
 
 
 def with_asked(guarantee: Guarantee, stated: Mapping[str, Any]) -> Guarantee:
@@ -208,7 +80,12 @@ def with_asked(guarantee: Guarantee, stated: Mapping[str, Any]) -> Guarantee:
     stated : mapping
         What the file says about its promise; older files do not say what was asked for.
     """
-    return guarantee.asked_for(Asked.read(stated.get("asked")))
+    asked = stated.get("asked")
+    if asked is None:
+        return guarantee
+    if not isinstance(asked, dict) or set(asked) != {"epsilon", "delta", "releases"}:
+        raise StorageError("what was asked for must be epsilon, delta and releases")
+    return guarantee.asked_for(Asked(**asked))
 
 
 def checked_gap(gap: Any) -> float | None:
@@ -224,43 +101,6 @@ def checked_gap(gap: Any) -> float | None:
     if not 0 <= float(gap) < np.inf:
         raise StorageError(f"a gap of {gap} is not possible")
     return float(gap)
-
-
-def promise_on_trust(
-    adjacency: Adjacency,
-    law: Law,
-    names: tuple[str, ...],
-    stated: Mapping[str, Any],
-) -> Guarantee:
-    """Return the guarantee that a file states, marked as not verified here."""
-    sensitivity = float(stated["sensitivity"])
-    if not sensitivity >= 0:
-        raise StorageError("the stated sensitivity is not a number")
-    guarantee = Guarantee(
-        law=law.kind,
-        sensitivity=sensitivity,
-        exact=False,
-        neighbours=neighbours_of(adjacency, law.whole),
-        basis=str(stated["basis"]),
-        curve=law.curve(sensitivity),
-        names=adjacency.manifold.names,
-        output_names=names,
-        method=str(stated["method"]),
-        neighbours_key=neighbours_key_of(adjacency, law.whole),
-        unit=adjacency.unit,
-    )
-    warning = "read from a file and NOT verified again: it is as good as the file"
-    return replace(guarantee, warnings=(warning,))
-
-
-def _names(record: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(record, list) or not all(isinstance(name, str) for name in record):
-        raise StorageError(f"{where} must be a list of texts")
-    check_names(record, where)
-    return tuple(record)
-
-
-# ---------------------------------------------------------------------- files
 
 
 def format_of(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -106,7 +105,7 @@ def design_flow_noise(
             raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
     except TooManyCircuitsError as error:
         raise _too_many(flow, error) from None
-    return replace(mechanism, notes=(*_notes(flow, mechanism), *mechanism.notes))
+    return mechanism.with_design(notes=(*_notes(flow, mechanism), *mechanism.notes))
 
 
 def _published(flow: FlowManifold, publish: str | Sequence[str]) -> list[str]:
@@ -137,7 +136,7 @@ def _notes(flow: FlowManifold, mechanism: Mechanism) -> list[str]:
     public = [name for name in mechanism.output_names if name in set(flow.known)]
     if public:
         notes.append(f"published without noise, as the laws alone fix it: {listed(public)}")
-    if isinstance(mechanism.adjacency, CircuitAdjacency) and mechanism.certificate is None:
+    if isinstance(mechanism.adjacency, CircuitAdjacency) and mechanism.proof is None:
         notes += _wild_neighbours(flow, mechanism.adjacency)
     return notes
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.domains.manifold import PublicEntries
 from affinedp.errors import AffineDPError
+from affinedp.files.problem import PublicEntries
 from affinedp.flows.dc_model import SolvedNetwork, solve
 from affinedp.flows.flow_network import listed
 from affinedp.flows.manifold import FlowManifold, Laws, build

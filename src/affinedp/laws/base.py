@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, Matrix, Norm, dense, is_sparse
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import Curve
+from affinedp.laws.reach import Reach, simulated_reach, simulated_together, too_rare, with_noise
 from affinedp.laws.sampler.words import Source, system_bytes
 from affinedp.parts import Part
 
@@ -136,6 +137,11 @@ class Law(Part):
 
     # -------------------------------------------------------------- what it promises
 
+    @property
+    def divisible(self) -> bool:
+        """Whether half a move is half as far; between whole data there are no parts of a move."""
+        return not self.whole
+
     def gauges(self, columns: FloatArray, doubt: FloatArray | None = None) -> Gauges:
         """Return bounds on how far apart columns are, in the sense of the promise.
 
@@ -238,9 +244,42 @@ class Law(Part):
         """
         return np.asarray(self.variance * dense(rows @ rows.T))
 
+    def spread(self, rows: Matrix) -> Matrix:
+        """Return the noise matrix of ``rows @ η``; for a body, points of it, at a rate of 1.
+
+        Parameters
+        ----------
+        rows : matrix, shape (m, p)
+            Coefficients, dense or sparse.
+        """
+        return rows
+
+    def at_rate(self, rate: float) -> Law:
+        """Return the same law with a density that falls so fast.
+
+        Parameters
+        ----------
+        rate : float
+            Positive.
+        """
+        raise AffineDPError(f"{self.words} noise has no rate: scale the strategy")
+
+    def beside(self, others: Sequence[Law]) -> Law:
+        """Return the law of independent noise of this law and others like it.
+
+        Parameters
+        ----------
+        others : sequence of Law
+            Of the same kind.
+        """
+        return self
+
     def span(self) -> Matrix | None:
         """Return vectors that span the noise, as columns; None if all coordinates are free."""
         return None
+
+    # Which coordinates the vectors of ``span``, and rows of a reach, stand for.
+    free: Any = slice(None)
 
     def depths(self, points: FloatArray) -> FloatArray:
         """Return how far the logarithm of the density has fallen at columns.
@@ -251,6 +290,75 @@ class Law(Part):
             One per column.
         """
         raise NotImplementedError(f"{type(self).__qualname__} must say `depths` to be attacked")
+
+    # -------------------------------------------------------------- how far it reaches
+
+    def reach(self, rows: Matrix, outside: float) -> Reach:
+        """Return t with P(|row @ η| > t) ≤ outside for every row, never too small, and how.
+
+        Parameters
+        ----------
+        rows : matrix, shape (m, p)
+            Coefficients of the free coordinates.
+        outside : float
+            In (0, 1).
+        """
+        known = self.known_reach(rows, outside)
+        return simulated_reach(self, rows, outside) if known is None else known
+
+    def reach_together(self, rows: Matrix, outside: float) -> Reach:
+        """Return the same for all rows at once: t with P(some |row @ η| > t) ≤ outside.
+
+        Parameters
+        ----------
+        rows, outside
+            As for :meth:`reach`.
+        """
+        noisy = int(with_noise(rows).sum())
+        if noisy == 0:
+            return np.zeros(rows.shape[0]), "no noise"
+        if noisy == 1:
+            return self.reach(rows, outside)
+        found = self.known_together(rows, outside, noisy)
+        found = simulated_together(self, rows, outside) if found is None else found
+        if found is not None:
+            return found
+        known = self.known_reach(rows, outside / noisy)
+        if known is None:
+            raise too_rare(outside, rows.shape[0])
+        return known[0], "Bonferroni: holds for any law"
+
+    def known_reach(self, rows: Matrix, outside: float) -> Reach | None:
+        """Return the reach from the law itself; None where it is not known."""
+        return None
+
+    def known_together(self, rows: Matrix, outside: float, noisy: int) -> Reach | None:
+        """Return the reach of so many numbers at once from the law; None where it is not known."""
+        return None
+
+    def reach_by_variance(self, variances: FloatArray, outside: float) -> FloatArray:
+        """Return the reach of numbers of which only variances are known, never too small.
+
+        Parameters
+        ----------
+        variances : array
+            Of sums of the noise.
+        outside : float
+            In (0, 1).
+        """
+        return np.asarray(np.sqrt(variances / outside))  # Chebyshev's inequality
+
+    def each(self, outside: float, count: int) -> float:
+        """Return what each of so many numbers may miss if all are to hold at once.
+
+        Parameters
+        ----------
+        outside : float
+            What all may miss together.
+        count : int
+            How many; below 1 counts as 1.
+        """
+        return outside / max(count, 1)
 
     # -------------------------------------------------------------- how it is drawn
 

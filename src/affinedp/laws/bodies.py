@@ -250,7 +250,7 @@ class AxesPart:
         return np.array([float(end) for end in self.ends])
 
     @cached_property
-    def each(self) -> FloatArray:
+    def variance_of_each(self) -> FloatArray:
         """Variance of every coordinate."""
         rates = self.rate / self.widths
         if not self.whole:
@@ -262,15 +262,15 @@ class AxesPart:
     def moment(self) -> Matrix:
         """E zzᵀ."""
         if len(self.rows) <= FEW:
-            return np.diag(self.each)
+            return np.diag(self.variance_of_each)
         import scipy.sparse as sparse
 
-        return sparse.csr_array(sparse.diags_array(self.each))
+        return sparse.csr_array(sparse.diags_array(self.variance_of_each))
 
     def variances(self, rows: Matrix) -> FloatArray:
         """Return the variances of ``rows @ z``."""
         squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
-        return np.asarray(squares @ self.each).ravel()
+        return np.asarray(squares @ self.variance_of_each).ravel()
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
         """Return bounds on ‖v‖_K for the columns v; ``doubt`` is what they may be off."""

@@ -53,13 +53,7 @@ class Cone:
     cosets: tuple[int, ...]
 
     def box_point(self, coset: tuple[int, ...]) -> list[int]:
-        """Return determinant × λ of the point of the unit box in a coset.
-
-        Parameters
-        ----------
-        coset : tuple of int
-            Any lattice point of it.
-        """
+        """Return determinant × λ of the point of the unit box in a coset."""
         size = self.determinant
         inside = [sum(map(int.__mul__, row, coset)) % size for row in self.adjoint]
         return [size if o and c == 0 else c for c, o in zip(inside, self.is_open)]
@@ -114,13 +108,7 @@ class LatticeCones:
         return dict(sorted(found.items()))
 
     def normaliser(self, rate: float) -> float:
-        """Return Σ e^(−rate ‖z‖_K) over the lattice.
-
-        Parameters
-        ----------
-        rate : float
-            Positive.
-        """
+        """Return Σ e^(−rate ‖z‖_K) over the lattice."""
         step = rate * float(self.unit)
         total = math.fsum(float(np.exp(-step * s).sum()) for _, _, s in self.boxes)
         return float(total / (-math.expm1(-step)) ** self.dimension)
@@ -130,11 +118,6 @@ class LatticeCones:
 
         Given the box point, z = Σ (λ_i + t_i) a_i with t_i independent and geometric, of mean
         q/(1−q) and variance q/(1−q)².
-
-        Parameters
-        ----------
-        rate : float
-            Positive.
         """
         step = rate * float(self.unit)
         mean = 1 / math.expm1(step)

@@ -52,13 +52,6 @@ def symmetric_hull(moves: Sequence[Vector], limit: int = MOST_SIMPLICES) -> Face
 
     A move inside a facet would refine its triangulation for nothing.
 
-    Parameters
-    ----------
-    moves : sequence of vectors of int
-        They span the space.
-    limit : int
-        Refuse more simplices than this.
-
     Examples
     --------
     >>> found = symmetric_hull([(1, 0), (0, 1), (1, -1)])       # the hexagon of a + b = c

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,9 @@ from affinedp.laws.curves import Curve, LaplaceCurve
 from affinedp.laws.one_sum import largest_loss_probability
 from affinedp.laws.polytope import Polytope, polytope_of
 from affinedp.laws.pure_curves import LatticeCurve, ThreeAtoms
+from affinedp.laws.reach import Reach, each_of
+from affinedp.laws.reach_bodies import body_reach
+from affinedp.laws.reach_sums import Steps, independent_reach
 from affinedp.parts import frozen
 
 
@@ -212,6 +215,25 @@ class KNorm(Law):
         i, j, values = zip(*entries)
         return sparse.csr_array((values, (i, j)), shape=(self.size, len(kept)))
 
+    def spread(self, rows: Matrix) -> Matrix:
+        """Return points of the body in outputs, in units in which the rate is 1."""
+        return rows @ (self.hull_points() / self.rate)
+
+    def at_rate(self, rate: float) -> KNorm:
+        """Return the same noise with a density that falls so fast."""
+        return replace(self, rate=rate)
+
+    def beside(self, others: Sequence[Law]) -> KNorm:
+        """Return K-norm noise of all bodies, in units of the first rate."""
+        import scipy.sparse as sparse
+
+        parts = [self, *(other for other in others if isinstance(other, KNorm))]
+        if any(part.whole != self.whole for part in parts):
+            raise AffineDPError("noise for whole numbers is stacked with its like only")
+        # equal numbers for equal rates
+        points = [part.points * (self.rate / part.rate) for part in parts]
+        return KNorm(sparse.csr_array(sparse.block_diag(points)), self.rate, self.whole)
+
     def hull_points(self) -> Matrix:
         """Return points of the body, up to sign, as columns: also those under public sums."""
         import scipy.sparse as sparse
@@ -230,6 +252,27 @@ class KNorm(Law):
             shape = (self.size, len(first))
             parts.append(sparse.csc_array((values, (place, columns)), shape=shape))
         return sparse.csr_array(sparse.hstack(parts))
+
+    def known_reach(self, rows: Matrix, outside: float) -> Reach | None:
+        """Return half widths from the law of independent coordinates, or cone by cone."""
+        found = independent_reach(self._coordinates, rows, outside)
+        return body_reach(self.bodies, self.free, rows, outside) if found is None else found
+
+    def known_together(self, rows: Matrix, outside: float, noisy: int) -> Reach | None:
+        """Return half widths for numbers that share no noise."""
+        return independent_reach(self._coordinates, rows, each_of(outside, noisy), apart=True)
+
+    @cached_property
+    def _coordinates(self) -> dict[int, Steps | float] | None:
+        """The laws of independent coordinates: stairs of one, or scales of Laplace noise."""
+        laws: dict[int, Steps | float] = {}
+        for part in self.parts:
+            if not isinstance(part, AxesPart):
+                return None
+            for row, width in zip(part.rows.tolist(), part.widths.tolist()):
+                rate = self.rate / width
+                laws[row] = Steps(1.0, 1.0, rate, True) if self.whole else width / self.rate
+        return laws
 
     def depths(self, points: FloatArray) -> FloatArray:
         """Return rate × ‖z‖_K, in floating point."""
@@ -262,13 +305,7 @@ def checked_rate(rate: Any) -> float:
 
 
 def connected_parts(matrix: Matrix) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield rows and columns of a matrix that are connected by entries; one may be empty.
-
-    Parameters
-    ----------
-    matrix : matrix
-        Dense or sparse.
-    """
+    """Yield rows and columns of a matrix that are connected by entries; one may be empty."""
     import scipy.sparse as sparse
     from scipy.sparse.csgraph import connected_components
 

@@ -8,10 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.laws.base import NOTHING_KNOWN, Law, Moves, Sampler
 from affinedp.laws.curves import Curve, LaplaceCurve
 from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.laws.reach import Reach
+from affinedp.laws.reach_sums import Steps, independent_reach, laplace_rows_reach, laplace_spread
 from affinedp.laws.sampler.noise import IntegerNoise
 
 
@@ -35,6 +37,15 @@ class Laplace(Law):
     def depths(self, points: FloatArray) -> FloatArray:
         """Return 1-norms."""
         return np.asarray(np.abs(points).sum(axis=0))
+
+    def known_reach(self, rows: Matrix, outside: float) -> Reach | None:
+        """Return half widths from the law of sums of Laplace noise."""
+        reach = laplace_rows_reach(dense(rows), outside)
+        return reach, "from the law of sums of Laplace noise; never too short"
+
+    def reach_by_variance(self, variances: FloatArray, outside: float) -> FloatArray:
+        """Return Chernoff's or Chebyshev's bound, whichever is less."""
+        return np.asarray(laplace_spread(outside) * np.sqrt(variances))
 
     def sample(self, generator: np.random.Generator, size: int, p: int) -> FloatArray:
         """Draw for simulation."""
@@ -78,6 +89,11 @@ class Geometric(Law):
     def depths(self, points: FloatArray) -> FloatArray:
         """Return 1-norms times the rate."""
         return np.asarray(self.rate * np.abs(points).sum(axis=0))
+
+    def known_reach(self, rows: Matrix, outside: float) -> Reach | None:
+        """Return half widths from the law of sums of geometric noise."""
+        one = Steps(1.0, 1.0, self.rate, True)
+        return independent_reach(dict.fromkeys(range(rows.shape[1]), one), rows, outside)
 
     def sample(self, generator: np.random.Generator, size: int, p: int) -> FloatArray:
         """Draw for simulation."""

@@ -54,13 +54,6 @@ class LossSum:
     def delta(self, epsilon: float, others: Others | None = None) -> float:
         """Return δ at ε, never below the true one.
 
-        Parameters
-        ----------
-        epsilon : float
-            At least 0.
-        others : callable, optional
-            δ of a further independent release, which is symmetric.
-
         Examples
         --------
         >>> from affinedp.laws.calibration import gaussian_delta
@@ -81,15 +74,7 @@ class LossSum:
 
 
 def loss_sum(pairs: Mapping[ThreeAtoms, int], most: int = MOST_VALUES) -> LossSum | None:
-    """Return the law of the sum of all losses, or None where it has too many values.
-
-    Parameters
-    ----------
-    pairs : mapping
-        How many releases have each pair.
-    most : int
-        How many values there may be.
-    """
+    """Return the law of the sum of all losses, or None where it has too many values."""
     if not pairs or max(pairs.values()) > MOST_ALIKE:
         return None
     total = sum((Fraction(pair.sensitivity) * count for pair, count in pairs.items()), Fraction(0))

@@ -21,13 +21,6 @@ MOST_TERMS = 20_000_000
 def continuous_error(n: int, rate: float) -> float:
     """Return E |z|² of the law e^(−rate ‖z‖₁ / 2) on {z ∈ R^n, Σ z = 0}.
 
-    Parameters
-    ----------
-    n : int
-        At least 2.
-    rate : float
-        ε.
-
     Examples
     --------
     >>> continuous_error(3, 1.0), continuous_error(4, 1.0)
@@ -40,13 +33,6 @@ def integer_error(n: int, rate: float) -> float:
     """Return E |z|² of the law e^(−rate ‖z‖₁ / 2) on {z ∈ Z^n, Σ z = 0}.
 
     Given s, two uniform compositions have E|G − G'|² = 2 s (s+n) (n−1) / (n (n+1)).
-
-    Parameters
-    ----------
-    n : int
-        At least 2.
-    rate : float
-        ε.
 
     Examples
     --------
@@ -67,13 +53,6 @@ def largest_loss_probability(n: int, rate: float) -> float:
 
     a = Σ C(k+n−2, n−2)² q^k / ((1−q)² Σ C(k+n−1, n−1)² q^k) with q = e^(−rate): the law has the
     loss +rate where z_i ≥ 0 ≥ z_j.
-
-    Parameters
-    ----------
-    n : int
-        At least 2.
-    rate : float
-        ε.
 
     Examples
     --------
@@ -128,21 +107,7 @@ def _log_total(weights: FloatArray, n: int, rate: float) -> float:
 def sample(
     n: int, rate: float, integers: bool, size: int, generator: np.random.Generator
 ) -> FloatArray:
-    """Draw z for simulation, shape (size, n).
-
-    Parameters
-    ----------
-    n : int
-        At least 2.
-    rate : float
-        ε.
-    integers : bool
-        On integers, or on real numbers (then s has a gamma law).
-    size : int
-        How many.
-    generator : Generator
-        NumPy's.
-    """
+    """Draw z for simulation, shape (size, n)."""
     shares = generator.standard_exponential((2, size, n))
     shares /= shares.sum(axis=2, keepdims=True)
     if not integers:

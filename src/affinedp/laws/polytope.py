@@ -72,13 +72,7 @@ class Polytope:
         ]
 
     def gauge(self, vector: Sequence[Fraction]) -> Fraction:
-        """Return ‖v‖_K, exactly.
-
-        Parameters
-        ----------
-        vector : sequence of Fraction
-            v.
-        """
+        """Return ‖v‖_K, exactly."""
         return self._gauge(vector, self.planes)
 
     def _gauge(self, vector: Sequence[Fraction], planes: Sequence[tuple[Vector, int]]) -> Fraction:
@@ -98,15 +92,7 @@ class Polytope:
             raise AffineDPError("the body is too small for double precision") from None
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
-        """Return bounds on the gauges of many moves.
-
-        Parameters
-        ----------
-        moves : array, shape (r, K)
-            One move per column.
-        doubt : array, shape (r, K)
-            How far every number in ``moves`` may be off.
-        """
+        """Return bounds on the gauges of many moves."""
         normals, size = self.normals, np.abs(self.normals)
         share = 4 * (self.dimension + 4) * EPS
         lower, upper = np.zeros(moves.shape[1]), np.zeros(moves.shape[1])
@@ -119,26 +105,14 @@ class Polytope:
         return Gauges(np.maximum(lower, 0.0), upper)
 
     def near_gauge(self, vector: Sequence[Fraction]) -> Fraction:
-        """Return ‖v‖_K exactly, from the planes that floats cannot rule out.
-
-        Parameters
-        ----------
-        vector : sequence of Fraction
-            v.
-        """
+        """Return ‖v‖_K exactly, from the planes that floats cannot rule out."""
         near = np.array([float(c) for c in vector])
         values, size = self.normals @ near, np.abs(self.normals) @ np.abs(near)
         chosen = np.flatnonzero(values >= values.max() - 1e-9 * size.max())
         return self._gauge(vector, [self.planes[i] for i in chosen])
 
     def box(self, widths: Sequence[Fraction]) -> Fraction:
-        """Return the largest gauge of a point of the box Π [−w_i, w_i].
-
-        Parameters
-        ----------
-        widths : sequence of Fraction
-            Nonnegative.
-        """
+        """Return the largest gauge of a point of the box Π [−w_i, w_i]."""
         scale = common_denominator(widths)
         whole = [int(c * scale) for c in widths]
         best = max(Fraction(sum(abs(a) * w for a, w in zip(h, whole)), d) for h, d in self.planes)
@@ -172,26 +146,12 @@ class Polytope:
         return np.asarray(inner + np.einsum("c,ci,cj->ij", shares, sums, sums))
 
     def sample(self, size: int, generator: np.random.Generator) -> FloatArray:
-        """Draw from the law e^(−‖z‖_K) on R^r for simulation, shape (size, r).
-
-        Parameters
-        ----------
-        size : int
-            How many.
-        generator : Generator
-            NumPy's.
-        """
+        """Draw from the law e^(−‖z‖_K) on R^r for simulation, shape (size, r)."""
         cones: IntArray = generator.choice(len(self.shares), size, p=self.shares)
         lengths = generator.exponential(1.0, (size, self.dimension))
         return np.asarray(np.einsum("na,nai->ni", lengths, self.corners[cones]))
 
 
 def polytope_of(points: FloatArray) -> Polytope:
-    """Return the hull of points that are given as columns of doubles, up to sign.
-
-    Parameters
-    ----------
-    points : array, shape (r, p)
-        Doubles are read as the fractions that they stand for.
-    """
+    """Return the hull of points that are given as columns of doubles, up to sign."""
     return Polytope([tuple(map(meaning, point)) for point in points.T.tolist()])

@@ -115,15 +115,7 @@ class ThreeAtoms:
 
 
 def pair_of(law: str, sensitivity: float) -> ThreeAtoms | None:
-    """Return the pair that a loss names, or None if it is of another law.
-
-    Parameters
-    ----------
-    law : str
-        As in the losses of a curve.
-    sensitivity : float
-        ε.
-    """
+    """Return the pair that a loss names, or None if it is of another law."""
     if law == RANDOMISED_RESPONSE:
         return ThreeAtoms(sensitivity)
     if law.startswith(THREE_ATOMS):
@@ -146,11 +138,6 @@ def dominating_gaussian(pair: ThreeAtoms) -> float:
     The trade-off function of the pair is linear between 0, a e^(−ε), a and 1.  That of a
     Gaussian mechanism is convex and symmetric: it is below everywhere if it is at a e^(−ε), that
     is if s ≥ Φ⁻¹(1 − a e^(−ε)) − Φ⁻¹(1 − a).
-
-    Parameters
-    ----------
-    pair : ThreeAtoms
-        The pair.
     """
     from scipy import special
 
@@ -170,13 +157,7 @@ def dominating_gaussian(pair: ThreeAtoms) -> float:
 
 
 def loss_distribution(pair: ThreeAtoms) -> Any:
-    """Return the privacy loss distribution of the pair, for dp_accounting, pessimistic.
-
-    Parameters
-    ----------
-    pair : ThreeAtoms
-        The pair.
-    """
+    """Return the privacy loss distribution of the pair, for dp_accounting, pessimistic."""
     try:
         from dp_accounting.pld import common
         from dp_accounting.pld import privacy_loss_distribution as pld
@@ -244,15 +225,6 @@ class LatticeCurve:
 
 def lattice_delta(total: float, steps: int, epsilon: float) -> float:
     """Return δ of discrete Laplace noise of rate total/steps under a shift by ``steps``.
-
-    Parameters
-    ----------
-    total : float
-        ε of the move.
-    steps : int
-        m, at least 1.
-    epsilon : float
-        Where on the curve.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -25,145 +25,14 @@ from affinedp.laws.bodies import PartNoise, PartsNoise
 from affinedp.laws.curves import Curve
 from affinedp.laws.knorm import checked_rate
 from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.laws.reach import Reach, each_of
+from affinedp.laws.reach_sums import Steps, independent_reach
 from affinedp.laws.sampler.stairs import StairsNoise
+from affinedp.laws.stairs import real_top, real_variance, whole_top, whole_variance
 from affinedp.parts import frozen
 
-# Widths on whole numbers up to which every first step is tried.
-MOST_TRIED = 4096
 # The law on a grid has this much more of the largest loss, at most; releases check it.
 ROUNDING = 1e-9
-
-
-def real_variance(width: float, first: float, rate: float) -> float:
-    """Return the variance on real numbers.
-
-    Parameters
-    ----------
-    width, first : float
-        Of a step, and of the highest one from the middle.
-    rate : float
-        Positive.
-
-    Examples
-    --------
-    >>> b = np.exp(-1.0)
-    >>> least = (2 ** (-2 / 3) * b ** (2 / 3) * (1 + b) ** (2 / 3) + b) / (1 - b) ** 2
-    >>> bool(abs(real_variance(1.0, best_first(1.0, 1.0), 1.0) / least - 1) < 1e-12)
-    True
-    """
-    b, rest = math.exp(-rate), -math.expm1(-rate)
-    g = first / width
-    # Σ b^k (3k² x + 3k y + z) over the two parts of the k-th period
-    parts = []
-    for low, high in ((0.0, g), (g, 1.0)):
-        x, y, z = high - low, high**2 - low**2, high**3 - low**3
-        parts.append(3 * x * b * (1 + b) / rest**3 + 3 * y * b / rest**2 + z / rest)
-    density = rest / (2 * (g + b * (1 - g)))
-    return 2 * density * (parts[0] + b * parts[1]) / 3 * width**2
-
-
-def whole_variance(width: int, first: int, rate: float) -> float:
-    """Return the variance on whole numbers.
-
-    Parameters
-    ----------
-    width, first : int
-        Of a step, and how many of 0, 1, 2, … are on the highest one.
-    rate : float
-        Positive.
-
-    Examples
-    --------
-    >>> from affinedp.laws.laplace import geometric_variance
-    >>> abs(whole_variance(1, 1, 1.0) / geometric_variance(1.0) - 1) < 1e-12
-    True
-    """
-    b, rest = math.exp(-rate), -math.expm1(-rate)
-    sums = [1 / rest, b / rest**2, b * (1 + b) / rest**3]  # Σ b^k k^p
-    total = 0.0
-    for low, high, weight in ((0, first, 1.0), (first, width, b)):
-        count, line = high - low, (high * (high - 1) - low * (low - 1)) / 2
-        square = ((high - 1) * high * (2 * high - 1) - (low - 1) * low * (2 * low - 1)) / 6
-        total += weight * (
-            count * float(width) ** 2 * sums[2] + 2 * width * line * sums[1] + square * sums[0]
-        )
-    return 2 * total * _at_zero(width, first, rate)
-
-
-def _at_zero(width: int, first: int, rate: float) -> float:
-    """P(0) on whole numbers."""
-    b, rest = math.exp(-rate), -math.expm1(-rate)
-    return rest / (2 * first + 2 * b * (width - first) - rest)
-
-
-def best_first(width: float, rate: float) -> float:
-    """Return the first step of least variance on real numbers.
-
-    Parameters
-    ----------
-    width : float
-        Of a step.
-    rate : float
-        Positive.
-    """
-    from scipy.optimize import minimize_scalar
-
-    found = minimize_scalar(
-        lambda g: real_variance(1.0, g, rate), bounds=(1e-9, 1.0), method="bounded",
-        options={"xatol": 1e-12},
-    )  # fmt: skip
-    return float(found.x) * width
-
-
-def best_whole_first(width: int, rate: float) -> int:
-    """Return the first step of least variance on whole numbers.
-
-    Parameters
-    ----------
-    width : int
-        Of a step.
-    rate : float
-        Positive.
-    """
-    tried = np.arange(1, width + 1)
-    if width > MOST_TRIED:
-        near = round(best_first(float(width), rate))
-        tried = np.clip(np.arange(near - 3, near + 4), 1, width)
-    return int(min(tried.tolist(), key=lambda first: whole_variance(width, first, rate)))
-
-
-def real_top(width: float, first: float, rate: float) -> float:
-    """Return the probability of the loss +rate under a shift by ``width``, on real numbers.
-
-    Parameters
-    ----------
-    width, first, rate : float
-        Of the law.
-    """
-    b, g = math.exp(-rate), first / width
-    density = -math.expm1(-rate) / (2 * (g + b * (1 - g)))
-    return 0.5 + density * min(g, 1 - g)
-
-
-def whole_top(width: int, first: int, rate: float) -> float:
-    """Return the same on whole numbers.
-
-    Parameters
-    ----------
-    width, first : int
-        Of the law.
-    rate : float
-        Positive.
-
-    Examples
-    --------
-    One step is randomised response.
-
-    >>> abs(whole_top(1, 1, 1.0) - 1 / (1 + math.exp(-1))) < 1e-15
-    True
-    """
-    zero = _at_zero(width, first, rate)
-    return (1 + zero) / 2 + zero * min(first - 1, width - first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +50,7 @@ class Staircase(Law):
 
     Examples
     --------
-    >>> round(float(Staircase(np.array([1.0]), np.array([0.4])).each[0]), 4)
+    >>> round(float(Staircase(np.array([1.0]), np.array([0.4])).variance_of_each[0]), 4)
     1.9184
     """
 
@@ -223,6 +92,11 @@ class Staircase(Law):
 
     # -------------------------------------------------------------- what it promises
 
+    @property
+    def divisible(self) -> bool:
+        """No: a part of a move may cross a step, too."""
+        return False
+
     def gauges(self, columns: FloatArray, doubt: FloatArray | None = None) -> Gauges:
         """Return bounds on rate × how many steps columns cross at most."""
         width, size = self.widths[:, None], np.abs(columns)
@@ -261,8 +135,21 @@ class Staircase(Law):
 
     # -------------------------------------------------------------- how large it is
 
+    def at_rate(self, rate: float) -> Staircase:
+        """Return the same noise with a density that falls so fast."""
+        return replace(self, rate=rate)
+
+    def beside(self, others: Sequence[Law]) -> Staircase:
+        """Return staircase noise of all coordinates, which has one rate."""
+        parts = [self, *(other for other in others if isinstance(other, Staircase))]
+        if any(part.rate != self.rate or part.whole != self.whole for part in parts):
+            raise AffineDPError("staircase noise is stacked with noise of the same ε only")
+        widths = np.concatenate([part.widths for part in parts])
+        firsts = np.concatenate([part.firsts for part in parts])
+        return Staircase(widths, firsts, self.rate, self.whole)
+
     @cached_property
-    def each(self) -> FloatArray:
+    def variance_of_each(self) -> FloatArray:
         """Variance of every coordinate."""
         pairs = zip(self.widths.tolist(), self.firsts.tolist())
         if self.whole:
@@ -272,11 +159,25 @@ class Staircase(Law):
     def variances(self, rows: Matrix) -> FloatArray:
         """Return the variances of ``rows @ z``."""
         squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
-        return np.asarray(squares @ self.each).ravel()
+        return np.asarray(squares @ self.variance_of_each).ravel()
 
     def covariance(self, rows: Matrix) -> FloatArray:
         """Return the covariance of ``rows @ z``."""
-        return dense(rows @ (self.each[:, None] * dense(rows).T))
+        return dense(rows @ (self.variance_of_each[:, None] * dense(rows).T))
+
+    def known_reach(self, rows: Matrix, outside: float) -> Reach | None:
+        """Return half widths from the law of sums of independent stairs."""
+        return independent_reach(self._steps, rows, outside)
+
+    def known_together(self, rows: Matrix, outside: float, noisy: int) -> Reach | None:
+        """Return half widths for numbers that share no noise."""
+        return independent_reach(self._steps, rows, each_of(outside, noisy), apart=True)
+
+    @cached_property
+    def _steps(self) -> dict[int, Steps | float]:
+        """The laws of the coordinates."""
+        pairs = zip(self.widths.tolist(), self.firsts.tolist())
+        return {i: Steps(w, f, self.rate, self.whole) for i, (w, f) in enumerate(pairs)}
 
     # -------------------------------------------------------------- how it is drawn
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from affinedp.errors import AffineDPError
+from affinedp.parts import Part
 
 MOST_RELEASES = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+@dataclass(frozen=True)
+class Asked(Part):
     """(ε, δ) as somebody asked for it, for some releases together.
 
     It is no promise: whether it is kept is always computed from the noise.
@@ -32,6 +32,7 @@ class Asked:
     ε = 1 at δ = 1e-06 for 12 releases together
     """
 
+    kind = "asked"
     epsilon: float
     delta: float = 0.0
     releases: int = 1
@@ -52,25 +53,6 @@ class Asked:
     def __str__(self) -> str:
         together = f" for {self.releases:,} releases together" if self.releases > 1 else ""
         return f"ε = {as_given(self.epsilon)} at δ = {as_given(self.delta)}{together}"
-
-    def record(self) -> dict[str, Any]:
-        """Return plain values, for a file."""
-        return {"epsilon": self.epsilon, "delta": self.delta, "releases": self.releases}
-
-    @classmethod
-    def read(cls, record: Any) -> Asked | None:
-        """Return what a file says was asked for; None where it does not say.
-
-        Parameters
-        ----------
-        record : mapping or None
-            What :meth:`record` returned.
-        """
-        if record is None:
-            return None
-        if not isinstance(record, dict) or set(record) != {"epsilon", "delta", "releases"}:
-            raise AffineDPError("what was asked for must be epsilon, delta and releases")
-        return cls(record["epsilon"], record["delta"], record["releases"])
 
 
 def as_given(value: float) -> str:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from affinedp.arrays import Matrix
 from affinedp.errors import AffineDPError
+from affinedp.parts import Part
 from affinedp.promise.least_error import Data, least_sum_of_three, least_variance
 from affinedp.promise.least_proof import LeastProof
 
@@ -24,7 +25,7 @@ UP = 1 + 1e-12
 
 
 @dataclass(frozen=True)
-class LeastPossible:
+class LeastPossible(Part):
     """What no mechanism with the same promise can go below, and what this one costs.
 
     Attributes
@@ -52,6 +53,7 @@ class LeastPossible:
         Why ``dual`` holds; both are for files, which are checked when they are read.
     """
 
+    kind = "least possible"
     dual: float
     error: float
     epsilon: float
@@ -113,7 +115,7 @@ class LeastPossible:
 
 
 @dataclass(frozen=True)
-class Alternative:
+class Alternative(Part):
     """Another law for the same promise, and what it would have cost.
 
     Attributes
@@ -129,6 +131,7 @@ class Alternative:
         Why it was not designed; otherwise which way to add noise it is, if that has a name.
     """
 
+    kind = "alternative"
     law: str
     error: float
     designed: bool = True

@@ -18,7 +18,8 @@ from affinedp.laws.knorm import connected_parts
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
-from affinedp.promise.one_sum import dual_of_sum, is_one_sum
+from affinedp.parts import Part
+from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 
 # Rounding of moves and of singular values is far below this share.
 ROUNDING = 5e-10
@@ -32,7 +33,7 @@ MOST_NUMBERS = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class LeastProof:
+class LeastProof(Part):
     """A lower bound on what Gaussian noise of sensitivity 1 costs, and its proof.
 
     Attributes
@@ -47,6 +48,7 @@ class LeastProof:
         For the largest variance: weights of sum 1, whose weighted error it is at least.
     """
 
+    kind = "least proof"
     value: float
     moves: Matrix | None = None
     shares: FloatArray | None = None

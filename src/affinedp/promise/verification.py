@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,34 +10,21 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse, within_range
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array, real_matrix
-from affinedp.laws.base import Law, Moves
-from affinedp.laws.curves import EPS, NoPromise
-from affinedp.laws.gaussian import Gaussian
-from affinedp.laws.named import LawName, law_named
+from affinedp.laws.named import law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
-from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.norms import column_norms
-from affinedp.promise.exact_noise import exact_whitening
 from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.whitening import (
-    ROUNDINGS,
-    Whitened,
-    find_leak,
-    normalised,
-    output_units,
-    whiten,
-)
+from affinedp.promise.promise import promise
 from affinedp.relations.forgotten import warn_of_forgotten
+from affinedp.strategies.base import EPS
+from affinedp.strategies.coordinates import points_on_outputs
+from affinedp.strategies.dense import Dense
+from affinedp.strategies.whitening import ROUNDINGS
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
-
-# Up to this many directions the Laplace curve is computed for each of them.
-LISTED_FOR_CURVE = 5_000
-MOST_SIGN_VECTORS = 1e6
 
 
 @within_range
@@ -47,7 +33,7 @@ def verify(
     noise_matrix: float | ArrayLike | sparse.sparray | None = None,
     *,
     covariance: ArrayLike | None = None,
-    law: LawName | Law = "gaussian",
+    law: str = "gaussian",
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
     adjacency: Adjacency | None = None,
@@ -68,8 +54,8 @@ def verify(
         points whose hull with their negatives is K, and the density is ∝ e^(−‖z‖_K).
     covariance : array_like, shape (m, m), optional
         Covariance of Gaussian noise, in place of ``noise_matrix``.
-    law : {"gaussian", "laplace", "knorm"} or Law
-        The law of the noise, by name or a law of your own that states a norm.
+    law : {"gaussian", "laplace", "knorm"}
+        The law of the noise.
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, optional
@@ -99,108 +85,18 @@ def verify(
     >>> adp.verify(M, [[1], [1]]).leak
     array([-1.,  1.])
     """
+    if law == "staircase":
+        raise AffineDPError("staircase noise is not given by a matrix: design_staircase makes it")
+    made = law_named(law)
     neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, output_names = resolve_query(manifold, query)
     noise, error = _noise(noise_matrix, covariance, law, matrix.shape[0])
     warn_of_forgotten(manifold, check_against)
-    return promise_of(neighbours, noise, matrix, law, output_names, error)
-
-
-@within_range
-def promise_of(
-    adjacency: Adjacency,
-    noise: Matrix,
-    query: Matrix,
-    law: LawName | Law,
-    output_names: tuple[str, ...],
-    noise_error: float = 0.0,
-) -> Guarantee:
-    """Return the guarantee of ``F x + Λ η`` from checked arguments.
-
-    For K-norm noise the columns of Λ are points of the body, and the rate is 1.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Whom the promise is about.
-    noise, query : matrices, shapes (m, r) and (m, n)
-        Λ and F.
-    law : {"gaussian", "laplace", "knorm"} or Law
-        The law of η.
-    output_names : tuple of str
-        Names of the m outputs.
-    noise_error : float
-        Relative error of Λ, where it had to be computed.
-    """
-    if not np.all(np.isfinite(noise.data if is_sparse(noise) else noise)):
-        raise AffineDPError("the noise is too large for double precision: choose another unit")
-    if law == "knorm":
-        # bodies are a large part of the library, and most noise has none
-        from affinedp.promise.coordinates import points_on_outputs
-        from affinedp.promise.knorm import knorm_promise
-
-        basis, points = points_on_outputs(noise)
-        return knorm_promise(adjacency, query, basis, law_named(law).of_root(points), output_names)
-    own = law if isinstance(law, Law) else law_named(law).of_root(noise)
-    if own.norm is None or own.whole:
-        raise AffineDPError(
-            f"law must be 'gaussian', 'laplace' or 'knorm', or a law with a norm, not {law!r}"
-        )
-    unit = output_units(query, adjacency)
-    whitened = whiten(unit @ noise, unit @ query)
-    leak = find_leak(whitened, unit @ query, adjacency)
-    exact = exact_whitening(adjacency.manifold, noise, query) if noise_error == 0.0 else None
-    everyone = type(adjacency) is CircuitAdjacency and bool(np.all(adjacency.mu > 0))
-    if exact is not None and everyone and exact.bare is not None:
-        leak = exact.bare @ _inverse(unit)
-    theorem = own.theorem
-    shared: dict[str, Any] = {
-        "law": own.kind,
-        "neighbours": adjacency.words,
-        "neighbours_key": adjacency.key,
-        "unit": adjacency.unit,
-        "names": adjacency.manifold.names,
-        "output_names": output_names,
-    }
-    if leak is not None:
-        return Guarantee(
-            sensitivity=math.inf,
-            exact=True,
-            basis=f"{theorem}: the noise does not cover the range of the query",
-            curve=NoPromise(),
-            leak=normalised(leak @ unit),
-            **shared,
-        )
-    norm = own.norm
-    rational = exact.query if exact is not None and exact.bare is None else None
-    decided = adjacency.exact_sensitivity(rational, norm) if rational is not None else None
-    if decided is not None:
-        found, upper = decided, decided.upper
-        lower = math.nextafter(decided.value, 0.0)
-    else:
-        found = adjacency.sensitivity(whitened.query, norm)
-        # the error of Λ⁺F is relative to its terms, which may cancel along v
-        terms = np.asarray(abs(whitened.query) @ np.abs(found.direction)).ravel()
-        spread = whitened.error * float(column_norms(terms[:, None], norm)[0])
-        relative = whitened.error + noise_error
-        upper = found.upper * (1 + relative) + spread
-        lower = max(0.0, found.value * (1 - relative) - spread)
-    exact_value = found.exact
-    moves = Moves(shifts=_shifts(adjacency, whitened, upper) if norm == 1 else None)
-    if not whitened.full_column_rank and not isinstance(own, Gaussian):
-        exact_value = False
-        theorem += " on all the noise that is drawn; its projection promises at least that"
-    return Guarantee(
-        sensitivity=upper,
-        sensitivity_lower=min(lower, upper),
-        exact=exact_value,
-        basis=theorem,
-        curve=own.curve(upper, moves),
-        worst_direction=found.direction,
-        method=found.method,
-        warnings=found.warnings,
-        **shared,
-    )
+    basis, root = noise, None
+    if made.of_root(np.eye(1)).size is not None:  # bound to its coordinates: these are its points
+        basis, root = points_on_outputs(noise)
+    strategy = Dense(manifold, matrix, basis, output_names, error=error)
+    return promise(neighbours, strategy, made.of_root(noise if root is None else root))
 
 
 def resolve_query(
@@ -228,7 +124,7 @@ def resolve_query(
 def _noise(
     noise_matrix: float | ArrayLike | sparse.sparray | None,
     covariance: ArrayLike | None,
-    law: LawName | Law,
+    law: str,
     outputs: int,
 ) -> tuple[Matrix, float]:
     """Λ from what was given (diagonal noise stays sparse), and its relative error."""
@@ -237,7 +133,7 @@ def _noise(
     if (noise_matrix is None) == (covariance is None):
         raise AffineDPError("give either noise_matrix or covariance")
     if covariance is not None:
-        if (law.kind if isinstance(law, Law) else law) != Gaussian.kind:
+        if law != "gaussian":
             raise AffineDPError("covariance is for Gaussian noise: give noise_matrix")
         return _root(real_array(covariance, "covariance", 2), outputs)
     if np.ndim(noise_matrix) == 0 and not is_sparse(noise_matrix):  # type: ignore[arg-type]
@@ -285,25 +181,3 @@ def _root(covariance: FloatArray, outputs: int) -> tuple[FloatArray, float]:
             f"{values[kept][0] / values[-1]:.1e}). Give the noise_matrix that it was made from"
         )
     return unit[:, None] * vectors[:, kept] * np.sqrt(values[kept]), error
-
-
-def _inverse(diagonal: Matrix) -> Matrix:
-    import scipy.sparse as sparse
-
-    return sparse.csr_array(sparse.diags_array(1 / diagonal.diagonal()))
-
-
-def _shifts(adjacency: Adjacency, whitened: Whitened, upper: float) -> FloatArray | None:
-    """|Λ⁺F v| for every direction, where there are few enough to list."""
-    try:
-        directions = adjacency.directions(LISTED_FOR_CURVE)
-    except TooManyCircuitsError:
-        return None
-    if directions.shape[1] * 2.0 ** min(whitened.query.shape[0], 12) > MOST_SIGN_VECTORS:
-        return None
-    shifts = np.abs(np.asarray(whitened.query @ directions)).T
-    # listed directions are less accurate than the worst one, which was evaluated again
-    largest = float(shifts.sum(axis=1).max(initial=0.0))
-    if largest > 0:
-        shifts = shifts * max(1 + whitened.error + 4 * EPS * len(directions), upper / largest)
-    return np.unique(np.sort(shifts, axis=1), axis=0)

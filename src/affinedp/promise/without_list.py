@@ -12,22 +12,27 @@ needed; the price is that the bound need not be attained.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.domains.network import Network, network_of
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.laws.curves import GaussianCurve
+from affinedp.laws.base import Law
+from affinedp.laws.gaussian import Gaussian
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.circuits.ask import WAYS_OUT
+from affinedp.parts import frozen
 from affinedp.promise.domination import domination_factor, top_sum
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.whitening import find_leak, output_units, whiten
+from affinedp.strategies.base import Largest, Proof, Strategy
+from affinedp.strategies.dense import Dense
+from affinedp.strategies.whitening import find_leak, output_units, whiten
 
 ROUNDING = 1e-10
+# Bases whose circuits are asked whether an imbalance is possible.
+TRIED_BASES = 12
 
 
 @dataclass(frozen=True)
@@ -43,56 +48,66 @@ class UnlistedPart:
     imbalance: float | None = None
 
 
-def certified_promise(
-    adjacency: Adjacency,
-    noise: Matrix,
-    query: Matrix,
-    names: tuple[str, ...],
-    certificate: FloatArray,
-) -> Guarantee:
-    """Return the guarantee that the weights in ``certificate`` prove, by checking the proof.
+@dataclass(frozen=True, eq=False)
+class UnlistedCircuits(Proof):
+    """Weights that bound Gaussian noise for all circuits at once.
 
-    Parameters
+    Attributes
     ----------
-    adjacency : Adjacency
-        Definition 4.
-    noise, query : matrices, shapes (m, r) and (m, n)
-        Λ and F.
-    names : tuple of str
-        Names of the outputs.
-    certificate : array, shape (n + 1,)
-        κ̄ (0 where the network is recognised), then y.
+    weights : array, shape (n,)
+        y.
+    imbalance : float
+        κ̄ as somebody gave it; 0 where networks are recognised.
     """
-    if certificate.shape != (adjacency.manifold.n + 1,) or np.any(certificate < 0):
-        raise AffineDPError("the certificate does not fit the manifold")
-    unit = output_units(query, adjacency)
-    whitened = whiten(unit @ noise, unit @ query)
-    if find_leak(whitened, unit @ query, adjacency) is not None:
-        raise AffineDPError("the noise does not cover what the query reveals; rescale the outputs")
-    square = 0.0
-    for part in unlisted_parts(adjacency, float(certificate[0]) or None, None):
-        image = dense(whitened.query[:, part.entries])
-        if not image.any():
-            continue
-        y = certificate[1 + part.entries]
-        factor = domination_factor(part.kernel, y, image)
-        most = top_sum(y / part.scale**2, part.rank + 1)
-        square = max(square, factor * most * part.reach**2)
-    sensitivity = float(np.sqrt(square)) * (1 + ROUNDING) * (1 + whitened.error)
-    return Guarantee(
-        law="gaussian",
-        sensitivity=sensitivity,
-        exact=False,
-        neighbours=adjacency.words,
-        basis="Theorem 1 with a certified bound over all circuits, none of which was listed",
-        curve=GaussianCurve(sensitivity),
-        names=adjacency.manifold.names,
-        output_names=names,
-        method="certified bound",
-        warnings=_assumption(float(certificate[0])),
-        neighbours_key=adjacency.key,
-        unit=adjacency.unit,
-    )
+
+    kind = "unlisted circuits"
+    weights: np.ndarray = field(repr=False)
+    imbalance: float = 0.0
+
+    def __post_init__(self) -> None:
+        weights = frozen(self.weights)
+        object.__setattr__(self, "weights", weights)
+        if weights.ndim != 1 or not np.all(np.isfinite(weights)) or np.any(weights < 0):
+            raise AffineDPError("weights that prove a promise are numbers of at least 0")
+
+    def largest(self, strategy: Strategy, adjacency: Adjacency, law: Law) -> Largest:
+        """Return the bound that the weights prove, by checking the proof."""
+        if not isinstance(strategy, Dense) or type(law) is not Gaussian:
+            raise AffineDPError("weights on circuits prove Gaussian noise of matrices only")
+        if self.weights.shape != (adjacency.manifold.n,):
+            raise AffineDPError("the weights do not fit the manifold")
+        query = strategy.query
+        unit = output_units(query, adjacency)
+        whitened = whiten(unit @ strategy.noise, unit @ query)
+        if find_leak(whitened, unit @ query, adjacency) is not None:
+            raise AffineDPError(
+                "the noise does not cover what the query reveals; rescale the outputs"
+            )
+        square = 0.0
+        for part in unlisted_parts(adjacency, self.imbalance or None, None):
+            if part.imbalance is not None:
+                refuse_imbalance(part, part.imbalance)
+            image = dense(whitened.query[:, part.entries])
+            if not image.any():
+                continue
+            y = self.weights[part.entries]
+            factor = domination_factor(part.kernel, y, image)
+            most = top_sum(y / part.scale**2, part.rank + 1)
+            square = max(square, factor * most * part.reach**2)
+        upper = float(np.sqrt(square)) * (1 + ROUNDING) * (1 + whitened.error)
+        return Largest(
+            0.0, upper, False, "certified bound", warnings=_assumption(self.imbalance),
+            because=" with a certified bound over all circuits, none of which was listed",
+        )  # fmt: skip
+
+    def longest(self, adjacency: Adjacency) -> float:
+        """Return a bound on ``Σ|v_i|`` over all neighbour directions v, none of them listed."""
+        parts = unlisted_parts(adjacency, self.imbalance or None, None)
+        return max((part.rank + 1) * part.reach / float(part.scale.min()) for part in parts)
+
+    def scaled(self, factor: float) -> UnlistedCircuits:
+        """Return the proof for noise that is larger by a factor."""
+        return replace(self, weights=self.weights / factor**2)
 
 
 def _assumption(imbalance: float) -> tuple[str, ...]:
@@ -104,18 +119,32 @@ def _assumption(imbalance: float) -> tuple[str, ...]:
     )
 
 
-def longest_move(adjacency: Adjacency, certificate: FloatArray) -> float:
-    """Return a bound on ``Σ|v_i|`` over all neighbour directions v, none of them listed.
+def refuse_imbalance(part: UnlistedPart, imbalance: float) -> None:
+    """Refuse an imbalance that circuits of some bases contradict.
 
     Parameters
     ----------
-    adjacency : Adjacency
-        Definition 4.
-    certificate : array, shape (n + 1,)
-        As for :func:`certified_promise`.
+    part : UnlistedPart
+        A component.
+    imbalance : float
+        κ̄ as it was given.
     """
-    parts = unlisted_parts(adjacency, float(certificate[0]) or None, None)
-    return max((part.rank + 1) * part.reach / float(part.scale.min()) for part in parts)
+    from scipy.linalg import qr
+
+    generator = np.random.default_rng(0)  # a fixed choice: the same answer every time
+    for _ in range(TRIED_BASES):
+        preference = generator.uniform(0.01, 1.0, len(part.entries))
+        order = qr((part.kernel * preference[:, None]).T, mode="r", pivoting=True)[1]
+        circuits = part.kernel @ np.linalg.inv(part.kernel[order[: part.kernel.shape[1]]])
+        size = np.abs(circuits)
+        size[size < 1e-9] = 0.0
+        least = np.where(size > 0, size, np.inf).min(axis=0)
+        found = float((size.max(axis=0) / least).max(initial=1.0))
+        if found > imbalance * (1 + 1e-9):
+            raise AffineDPError(
+                f"imbalance = {imbalance:g} is too small: a circuit has entries that differ by a "
+                f"factor of {found:.6g}"
+            )
 
 
 def unlisted_parts(

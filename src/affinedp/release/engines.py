@@ -22,11 +22,10 @@ from affinedp.domains.frames import pandas_of_polars
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler import Sampler
 from affinedp.record import MechanismRecord
-from affinedp.release.knorm_plan import KNormPlan
 from affinedp.release.parts import PartError, ReleaseInParts, RowsToPublish
-from affinedp.release.plan import Plan
 from affinedp.release.publish import MechanismRows
 from affinedp.release.read_back import read_back, refuse_unreadable
+from affinedp.strategies.base import Prepared
 
 Task = Callable[[int, Any], Any]
 
@@ -121,7 +120,7 @@ def in_parts(data: Any, into: str | os.PathLike[str] | None) -> bool:
 
 def publish_rows_in_parts(
     mechanism: MechanismRecord,
-    plan: Plan | KNormPlan,
+    prepared: Prepared,
     data: Any,
     *,
     into: str | os.PathLike[str] | None,
@@ -136,7 +135,7 @@ def publish_rows_in_parts(
     ----------
     mechanism : MechanismRecord
         What is published, with which noise.
-    plan : Plan or KNormPlan
+    prepared : Prepared
         The public part of its releases.
     data : Dask, Spark or lazy polars DataFrame, or Parts
         The data.
@@ -165,7 +164,7 @@ def publish_rows_in_parts(
             releases=charged_releases(count, rows),
         )
 
-    work = MechanismRows(mechanism, plan, sampler)
+    work = MechanismRows(mechanism, prepared, sampler)
     return publish_in_parts(work, data, into=into, ledger=ledger, charge=charge)
 
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.pure_curves import pair_of
-from affinedp.promise.knorm import neighbours_of
 from affinedp.record import MechanismRecord
-from affinedp.release.knorm_plan import KNormPlan
-from affinedp.release.plan import Plan
 from affinedp.release.publish import publish
+from affinedp.strategies.base import Prepared, rounded_up
 
 
-def make_measurement(mechanism: MechanismRecord, plan: Plan | KNormPlan) -> Any:
+def make_measurement(mechanism: MechanismRecord, prepared: Prepared) -> Any:
     """Return an OpenDP measurement; see :meth:`Mechanism.make_measurement`.
 
     Parameters
     ----------
     mechanism : MechanismRecord
         With a promise.
-    plan : Plan or KNormPlan
+    prepared : Prepared
         The public part of its releases.
     """
     try:
@@ -34,24 +33,25 @@ def make_measurement(mechanism: MechanismRecord, plan: Plan | KNormPlan) -> Any:
     opendp.enable_features("contrib", "honest-but-curious")
     sensitivity = _sensitivity(mechanism)
     gaussian = mechanism.law == "gaussian"
-    neighbours = neighbours_of(mechanism.adjacency, mechanism.integers)
 
     def privacy_map(steps: float) -> float:
-        # k neighbour steps are k times as far apart; rounded up.  From whole to whole numbers there
-        # are no parts of a step
-        steps = math.ceil(steps) if mechanism.integers else steps
-        distance = float(np.nextafter(steps * sensitivity, np.inf))
-        return float(np.nextafter(distance * distance / 2, np.inf)) if gaussian else distance
+        if not 0 <= steps < math.inf:
+            raise AffineDPError(f"a distance is a number of neighbour steps, not {steps!r}")
+        # k neighbour steps are k times as far apart; where half a step costs as much as all of it
+        # there are no parts of a step
+        exact = Fraction(steps) if mechanism.noise.divisible else Fraction(math.ceil(steps))
+        distance = exact * Fraction(sensitivity)
+        return rounded_up(distance * distance / 2 if gaussian else distance)
 
     return opendp.m.make_user_measurement(
         input_domain=opendp.vector_domain(
             opendp.atom_domain(T=float, nan=False), size=mechanism.manifold.n
         ),
-        input_metric=opendp.user_distance(f"neighbour steps; {neighbours}"),
+        input_metric=opendp.user_distance(f"neighbour steps; {mechanism.guarantee.neighbours}"),
         output_measure=opendp.zero_concentrated_divergence()
         if gaussian
         else opendp.max_divergence(),
-        function=lambda x: publish(mechanism, plan, x).tolist(),
+        function=lambda x: publish(mechanism, prepared, x).tolist(),
         privacy_map=privacy_map,
     )
 

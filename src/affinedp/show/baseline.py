@@ -37,7 +37,9 @@ def independent_baseline(mechanism: MechanismRecord) -> Baseline:
     if sensitivity == 0.0:
         return Baseline(None, "neighbours do not differ in the outputs, so no noise is needed")
     try:
-        found = mechanism.adjacency.sensitivity(mechanism.query, norm=mechanism.noise.norm or 1)
+        found = mechanism.adjacency.sensitivity(
+            mechanism.dense.query, norm=mechanism.noise.norm or 1
+        )
     except AffineDPError as error:
         return Baseline(None, str(error).partition(". ")[0])
     return Baseline(found.upper / sensitivity * math.sqrt(mechanism.noise.variance))

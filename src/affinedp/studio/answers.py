@@ -288,7 +288,7 @@ def pair_curve(mechanism: MechanismRecord) -> dict[str, Any] | None:
     worst = mechanism.guarantee.worst_direction
     if worst is None or mechanism.guarantee.leak is not None or len(worst) > 1000:
         return None
-    move = np.asarray(mechanism.query @ worst).ravel()
+    move = np.asarray(mechanism.dense.query @ worst).ravel()
     telling = np.linalg.pinv(dense(mechanism.covariance), hermitian=True) @ move
     shift = math.sqrt(max(float(telling @ move), 0.0))
     if not shift > 0.0:

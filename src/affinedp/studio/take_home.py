@@ -44,7 +44,7 @@ def files(question: Question, known: Known, mechanism: Mechanism) -> dict[str, s
 def script(question: Question, known: Known) -> str:
     """Return a Python script that designs the noise again, tells its numbers and saves it."""
     forgetful = forgetful_noise(known, question)
-    scales = np.asarray(forgetful.root).diagonal().tolist()
+    scales = np.asarray(forgetful.dense.root).diagonal().tolist()
     public = ', public_entries="allow"' if known.manifold.public_entries else ""
     lines = [
         '"""Publish numbers that obey equations which everyone knows, with the least noise.',

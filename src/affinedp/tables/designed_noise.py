@@ -12,7 +12,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, dense
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
-from affinedp.intervals import checked_level, half_widths
+from affinedp.intervals import checked_level
 from affinedp.mechanism import Mechanism
 from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
@@ -80,7 +80,7 @@ class DesignedNoise:
         """How much larger a release makes the noise, for what rounding of doubles adds."""
         if isinstance(self.mechanism, TreeMechanism):
             return 1.0
-        return self.mechanism.release_plan(self.bound).noise_factor
+        return self.mechanism.prepared(self.bound).factor
 
     @cached_property
     def deviations(self) -> FloatArray:
@@ -98,13 +98,13 @@ class DesignedNoise:
     @property
     def whole(self) -> bool:
         """Whether only whole numbers are let through, so that the true ones are whole."""
-        return isinstance(self.mechanism, TreeMechanism) or self.mechanism.integers
+        return isinstance(self.mechanism, TreeMechanism) or self.mechanism.noise.whole
 
     @property
     def already_multiples(self) -> bool:
         """Whether the noise is whole, and so what it is added to needs no rounding."""
         step = self.description.round_to
-        whole = not isinstance(self.mechanism, TreeMechanism) and self.mechanism.integers
+        whole = not isinstance(self.mechanism, TreeMechanism) and self.mechanism.noise.whole
         return whole and step is not None and (1 / Fraction(str(step))).denominator == 1
 
     @property
@@ -149,7 +149,8 @@ class DesignedNoise:
             reach = np.asarray(self.mechanism.interval(zero, level=level, bound=self.bound).high)
         else:
             noise = dense(self.mechanism.noise_matrix)
-            reach = half_widths(noise, self.mechanism.law, level) * self.enlargement
+            reach = self.mechanism.noise.reach(noise, 1 - checked_level(level))[0]
+            reach = reach * self.enlargement
         if rounded and self.multiples is not None and not self.already_multiples:
             reach = reach + self.multiples.farthest
         return self.shaped(reach)

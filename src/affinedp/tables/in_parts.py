@@ -137,7 +137,7 @@ def release_in_parts(
     """
     refuse_tied_rows(design.description)
     work = TableRows(design, bound, checked_sampler(sampler))
-    work.mechanism.release_plan(work.limit)  # made here, once, and sent along
+    work.mechanism.prepared(work.limit)  # made here, once, and sent along
 
     def charge(budget: Ledger, count: int) -> Any:
         return charge_table(design, label, budget, count)

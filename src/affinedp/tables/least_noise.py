@@ -19,8 +19,8 @@ from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.exact_moves import moves_are_whole
 from affinedp.neighbours.joint import JointAdjacency
-from affinedp.promise.exact_moves import moves_are_whole
 from affinedp.promise.verification import resolve_query
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout

@@ -178,9 +178,7 @@ def geometric_cells(
     identity = sparse.csr_array(sparse.eye_array(adjacency.manifold.n))
     points = sparse.csr_array(sparse.diags_array(root))
     try:
-        found = build(
-            adjacency, identity, columns, points, "knorm", names, rate=limit, integers=True
-        )
+        found = build(adjacency, identity, columns, points, "knorm", names, rate=limit, whole=True)
         yield GEOMETRIC, at_the_rate(found, limit)
     except AffineDPError:
         return  # noise on the cells does not cover the rest
@@ -285,12 +283,13 @@ def shared_out(
     power = 0.25 if law == "gaussian" else 1 / 3
     sizes = np.maximum(costs, 1e-300) ** power
     total = math.sqrt(float((sizes**2).sum())) if law == "gaussian" else float(sizes.sum())
-    basis = sparse.csr_array(np.hstack([dense(one.basis) for one in found]))
-    roots = [dense(one.root) * (total / size) for one, size in zip(found, sizes)]
+    basis = sparse.csr_array(np.hstack([dense(one.dense.basis) for one in found]))
+    roots = [dense(one.dense.root) * (total / size) for one, size in zip(found, sizes)]
     names = adjacency.manifold.names
     gaps = [one.gap for one in found]
+    root, query = sparse.csr_array(sparse.block_diag(roots)), found[0].dense.query
     unit = build(
-        adjacency, found[0].query, basis, sparse.csr_array(sparse.block_diag(roots)), law, names,
+        adjacency, query, basis, root, law, names,
         gap=None if None in gaps else max(gap for gap in gaps if gap is not None),
         notes=tuple(dict.fromkeys(note for one in found for note in one.notes)),
     )  # fmt: skip

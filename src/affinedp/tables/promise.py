@@ -39,7 +39,7 @@ def table_guarantee(
         What moves between neighbours.
     """
     one = mechanism.guarantee
-    if mechanism.integers and description.household * (description.at_most or 1) > 1:
+    if mechanism.noise.whole and description.household * (description.at_most or 1) > 1:
         # several people in several cells are between the listed moves: their ε is, too, but a
         # curve on whole numbers need not be, and only randomised response covers all
         one = replace(one, curve=ThreeAtoms(one.sensitivity))

@@ -21,7 +21,7 @@ from affinedp.exact.lattice import Integers
 from affinedp.laws.sampler import Sampler
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
-from affinedp.release.publish import check_sampler, sound_steps
+from affinedp.release.publish import drawer_of
 from affinedp.tables.at_least_zero import at_least_zero
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.frames import given_table
@@ -131,18 +131,19 @@ class TableRows:
         origin = None
         if design.multiples is not None:
             origin = design.multiples.origin(layout, public)
-        plan = self.mechanism.release_plan(self.limit)
-        check_sampler(plan, self.sampler)
-        if self.mechanism.integers:
+        plan = self.mechanism.prepared(self.limit)
+        drawer_of(plan, self.sampler)
+        if self.mechanism.noise.whole:
             _refuse_decimals(layout, secret)
-        if plan.shared is not None:
+        if self.mechanism.shared_part is not None:
             _refuse_rounded(layout, secret)
         if design.multiples is not None:
             known = replace(design, bound=self.limit)
             design.multiples.refuse_too_much_noise(known.deviations, layout)
         moved = _on_the_manifold(manifold, secret)
         for batch in _batches(self.mechanism, len(moved)):
-            sound_steps(self.mechanism, plan, moved[batch])
+            plan.check(moved[batch])
+            plan.steps(moved[batch])
         return Ready(table, public, shift, moved, origin)
 
     def drawn(self, ready: Ready) -> Published:
@@ -276,7 +277,7 @@ def _drawn(
 
 
 def _batches(mechanism: Mechanism, count: int) -> Iterator[slice]:
-    rows = max(1, BATCH // mechanism.root.shape[1])
+    rows = max(1, BATCH // mechanism.strategy.coordinates)
     for start in range(0, count, rows):
         yield slice(start, start + rows)
 

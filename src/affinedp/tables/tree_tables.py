@@ -21,7 +21,7 @@ from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import neighbour_words
 from affinedp.designs.structured.trees import design_tree
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.never_worse import Compared

@@ -18,7 +18,7 @@ from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.designs.structured.trees import design_tree
 from affinedp.errors import AffineDPError
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 _spec = importlib.util.spec_from_file_location("dense", Path(__file__).parent / "dense.py")
 dense = importlib.util.module_from_spec(_spec)

@@ -13,8 +13,8 @@ from affinedp.designs.structured.saved import load_structured, save_structured
 from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.designs.structured.trees import design_tree
 from affinedp.errors import AffineDPError
-from affinedp.files.mechanisms import StorageError
 from affinedp.mechanism import Mechanism
+from affinedp.parts import StorageError
 
 PARENT = [-1, 0, 0, 1, 1, 2, 2, 2]
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
@@ -97,5 +97,5 @@ def test_reports_say_what_is_promised():
 def test_other_readers_name_the_right_one(tmp_path):
     m = design_tree(PARENT, **PROMISE)
     save_structured(m, tmp_path / "tree.json")
-    with pytest.raises(StorageError, match="load_structured"):
+    with pytest.raises(StorageError, match="affinedp structured mechanism"):
         Mechanism.load(tmp_path / "tree.json")

@@ -19,7 +19,7 @@ from affinedp.designs.structured.trees import (
 )
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
 from affinedp.laws.calibration import gaussian_sensitivity
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 _spec = importlib.util.spec_from_file_location("dense", Path(__file__).parent / "dense.py")
 dense = importlib.util.module_from_spec(_spec)

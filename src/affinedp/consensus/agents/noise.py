@@ -101,7 +101,8 @@ class AgentNoise:
         words, key = neighbours_of_agent(agent, self.record()["mu"])
         basis = agent_basis("laplace" if made.guarantee.law == "laplace" else "gaussian")
         promise = replace(made.guarantee, neighbours=words, neighbours_key=key, basis=basis)
-        return replace(made, guarantee=promise)
+        made.__dict__["guarantee"] = promise  # the same, said of the protocol
+        return made
 
     def _release(self) -> Mechanism:
         import numpy as np

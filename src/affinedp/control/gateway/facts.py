@@ -16,9 +16,9 @@ from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.powers import growth_exponent
 from affinedp.control.trajectory.promise import promise_of_root
 from affinedp.errors import AffineDPError
-from affinedp.files.mechanisms import AGREEMENT
+from affinedp.files.proofs import AGREEMENT
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 # Without a declared error, 2e/τ over all steps and outputs adds up to twice this share of s.
 DEVIATION_SHARE = 2.0**-16

@@ -11,7 +11,7 @@ import numpy as np
 
 from affinedp.files.processes import this_process
 from affinedp.laws.sampler import IntegerNoise, draw_integers
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 # Steps for which fresh numbers are drawn together.
 BLOCK = 64

@@ -19,7 +19,7 @@ from affinedp.errors import AffineDPError
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.polytope import Polytope, polytope_of
 from affinedp.laws.sampler.cone import ConeNoise
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 # Vertices are multiples of this many steps, so that few proposals are rejected.
 SPLIT = 256

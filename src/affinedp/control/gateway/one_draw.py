@@ -11,7 +11,7 @@ from affinedp.control.gateway.plan import GatewayPlan
 from affinedp.control.gateway.sums import published
 from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.once.record import Head
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 
 class OneDraw:

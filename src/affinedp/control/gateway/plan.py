@@ -36,7 +36,7 @@ from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.powers import growth_exponent
 from affinedp.errors import AffineDPError
-from affinedp.release.plan import GRID_BITS, SHARE
+from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
 
 # Room for the sensors' own noise, which hides their steps: the promise holds down to a δ of
 # ANALOG_DELTA (1 + e^ε), since s/(1 + ANALOG_SHARE) leaves at least that share of it.

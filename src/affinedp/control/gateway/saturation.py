@@ -24,7 +24,7 @@ from affinedp.control.stationary.promise import squared_sensitivities
 from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import AffineDPError
 from affinedp.exact.rational import RationalMatrix
-from affinedp.release.plan import SHARE
+from affinedp.strategies.rounded_plan import SHARE
 
 # The response is followed in fixed point with so many bits, for so many steps at most.
 BITS = 256

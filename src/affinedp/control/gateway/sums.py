@@ -9,7 +9,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.control.gateway.noise_path import nearest_double, rounded
 from affinedp.control.gateway.plan import PUBLISHED_BITS, GatewayPlan
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 
 def published(

@@ -23,8 +23,8 @@ from affinedp.control.sensors.sensor import Sensor
 from affinedp.control.trajectory.noise import IndependentOutputNoise
 from affinedp.control.trajectory.promise import independent_promise
 from affinedp.errors import AffineDPError
-from affinedp.files.mechanisms import AGREEMENT
-from affinedp.release.plan import GRID_BITS, SHARE
+from affinedp.files.proofs import AGREEMENT
+from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
 
 
 def white_plan(

@@ -16,7 +16,7 @@ from affinedp.control.stationary.promise import Place, noise_filter
 from affinedp.control.trajectory.dynamics import ENDLESS
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
-from affinedp.record import MOST_NUMBERS
+from affinedp.strategies.matrices import MOST_NUMBERS
 
 
 @dataclass(frozen=True, eq=False)

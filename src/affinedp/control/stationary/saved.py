@@ -17,16 +17,15 @@ from affinedp.control.trajectory.dynamics import checked_horizon
 from affinedp.files.mechanisms import (
     STATIONARY_FORMAT,
     VERSION,
-    StorageError,
     asked_record,
     check_stated,
-    packed,
     read_document,
     refusals,
-    unpacked,
     with_asked,
     write_text,
 )
+from affinedp.files.packing import packed, unpacked
+from affinedp.parts import StorageError
 
 
 def save_stationary_noise(noise: StationaryNoise, path: Path) -> None:

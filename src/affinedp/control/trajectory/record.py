@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from affinedp.laws.knorm import KNorm
 from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.least_possible import LeastPossible
-from affinedp.record import MOST_NUMBERS, refuse_stale_promise
+from affinedp.strategies.matrices import MOST_NUMBERS
 
 # Over longer horizons squared errors are summed by doubling, and single times by powers.
 MOST_LISTED = 100_000
@@ -148,7 +147,6 @@ class OneDrawNoise(OutputNoise):
     points: FloatArray | None = field(default=None, repr=False)
     rate: float = 1.0
     least: LeastPossible | None = field(default=None, repr=False)
-    _made_of: tuple[Any, ...] | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,9 +157,6 @@ class OneDrawNoise(OutputNoise):
         self.root.flags.writeable = False
         if (self.law == "knorm") != (self.points is not None):
             raise AffineDPError("points go with K-norm noise, and it needs them")
-        noise = (self.neighbours, self.root, self.points, self.rate)
-        refuse_stale_promise(self._made_of, noise, self.guarantee, self.least)
-        object.__setattr__(self, "_made_of", (noise, self.guarantee, self.least))
 
     @property
     def lower_bound(self) -> float | None:

@@ -17,17 +17,16 @@ from affinedp.control.trajectory.record import OneDrawNoise, root_of_body
 from affinedp.files.mechanisms import (
     TRAJECTORY_FORMAT,
     VERSION,
-    StorageError,
     asked_record,
     check_stated,
     checked_gap,
-    packed,
     read_document,
     refusals,
-    unpacked,
     with_asked,
     write_text,
 )
+from affinedp.files.packing import packed, unpacked
+from affinedp.parts import StorageError
 
 
 def save_trajectory_noise(mechanism: OneDrawNoise, path: Path) -> None:

@@ -20,7 +20,7 @@ from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
 from affinedp.laws.sampler import IntegerNoise, Sampler
 from affinedp.laws.sampler.opendp import opendp_integers
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 # The drawn noise is larger than the stated promise needs by this share: it pays for the grid.
 SHARE = Fraction(1, 1 << 30)

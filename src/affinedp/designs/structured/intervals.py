@@ -9,15 +9,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
-from affinedp.laws.laplace_reach import (
-    MOST_WORK,
-    SLOPES,
-    TAIL,
-    covering,
-    laplace_total_reach,
-)
-from affinedp.laws.named import LawName
-from affinedp.laws.normal_reach import each_of, normal_reach
+from affinedp.laws.named import LawName, law_named
+from affinedp.laws.reach_sums import MOST_SERIES, SERIES_TAIL, SLOPES, covering, laplace_total_reach
 
 # The smoothing number is so many times smaller than the reach, and damps the series up to here.
 SMOOTH = 400
@@ -48,12 +41,9 @@ def half_widths(
     """
     if not 0 < level < 1:
         raise AffineDPError(f"level must lie between 0 and 1, not {level!r}")
-    deviations = np.sqrt(variances)
-    count = int((deviations > 0).sum()) if together is True else int(together)
-    if law == "gaussian":
-        return np.asarray(deviations * normal_reach(each_of(1 - level, count)))
-    outside = (1 - level) / max(count, 1)
-    return np.asarray(deviations * laplace_reach(outside))
+    count = int((variances > 0).sum()) if together is True else int(together)
+    own = law_named(law)()
+    return own.reach_by_variance(variances, own.each(1 - level, count))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -119,12 +109,12 @@ def whole_sum_reach(
     if not len(c):
         return 0.0
     safe = _whole_chernoff(c, y, count, 1 - level)
-    far = _whole_chernoff(c, y, count, TAIL)
+    far = _whole_chernoff(c, y, count, SERIES_TAIL)
     smooth = safe / SMOOTH
-    far += 8 * smooth  # P(|W| > 8κ) < TAIL
+    far += 8 * smooth  # P(|W| > 8κ) < SERIES_TAIL
     step = math.pi / far
     terms = math.ceil(LAST / smooth / step)
-    if len(c) * float(terms) > MOST_WORK or safe >= far:
+    if len(c) * float(terms) > MOST_SERIES or safe >= far:
         return safe
     frequency: FloatArray = step * np.arange(1.0, terms + 1)
     logs = -((smooth * frequency) ** 2) / 2
@@ -132,7 +122,7 @@ def whole_sum_reach(
         logs -= often * np.log1p((np.sin(factor / 2 * frequency) / rate) ** 2)
     decay = np.exp(logs) / frequency
     # beyond the last term: Σ e^(−κ²θ²/2)/θ ≤ e^(−L²/2) (1 + 1/L²) / (step θ), and L = 8.5
-    missing = 3 * TAIL
+    missing = 3 * SERIES_TAIL
     wanted = 1 - (1 - level) * NORMAL_3
 
     high = covering(decay, frequency, far, missing, wanted, safe)
@@ -149,20 +139,3 @@ def _whole_chernoff(
         grown = (np.sinh(factor / 2 * slopes) / math.sinh(rate / 2)) ** 2
         logs -= often * np.log1p(-grown)
     return float(((logs - math.log(probability / 2)) / slopes).min())
-
-
-def laplace_reach(outside: float) -> float:
-    """Return t with P(|Σ a_i L_i| > t σ) ≤ outside for all a, where σ² = 2 Σ a².
-
-    For 0 < u < 1 and scales b_i with 2 Σ b² = 1 the moment generating function is
-    Π 1/(1 − u² b_i²), and −ln(1 − x) is convex, so that one term with b² = ½ is the worst case at
-    every u < √2: P ≤ 2 e^{−ut} / (1 − u²/2).
-
-    Parameters
-    ----------
-    outside : float
-        A probability.
-    """
-    u = np.sqrt(2) * (1 - np.geomspace(1e-9, 0.999, 4000))
-    chernoff = (math.log(2 / outside) - np.log1p(-(u**2) / 2)) / u
-    return float(min(chernoff.min(), 1 / math.sqrt(outside)))

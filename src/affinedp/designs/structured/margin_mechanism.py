@@ -41,8 +41,8 @@ from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
 from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.plan import GRID_BITS
 from affinedp.show.page import Report
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 # Below this, rounding q down would add more noise than anybody states.
 LEAST_Q = 1 << 24

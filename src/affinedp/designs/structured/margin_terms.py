@@ -17,7 +17,7 @@ from affinedp.arrays import FloatArray
 from affinedp.designs.structured.contrasts import centred
 from affinedp.designs.structured.integer_noise import Integers, whole_precisions
 from affinedp.designs.structured.margin_blocks import Sets, cells_of, members, subsets
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 
 def margin_terms(

@@ -30,17 +30,16 @@ from affinedp.designs.structured.whole_margins import block_precisions, whole_gu
 from affinedp.files.mechanisms import (
     STRUCTURED_FORMAT,
     VERSION,
-    StorageError,
     asked_record,
     check_stated,
     checked_gap,
-    packed,
     read_document,
     refusals,
-    unpacked,
     with_asked,
     write_text,
 )
+from affinedp.files.packing import packed, unpacked
+from affinedp.parts import StorageError
 
 Structured = TreeMechanism | MarginMechanism | TreeMarginMechanism
 

@@ -34,8 +34,8 @@ from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
 from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.plan import GRID_BITS
 from affinedp.show.page import Report
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 LEAST_Q = 1 << 20
 # Numbers that are still held as integers of any size.

@@ -56,7 +56,7 @@ from affinedp.designs.structured.tree_promise import (
 )
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import keeping
-from affinedp.release.plan import GRID_BITS
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 WIDENED = 1e-6
 ADD_UP = "cells and add up"

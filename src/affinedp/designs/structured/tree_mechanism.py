@@ -32,8 +32,8 @@ from affinedp.intervals import Interval
 from affinedp.laws.named import LawName
 from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.promise.guarantee import Guarantee
-from affinedp.release.plan import GRID_BITS
 from affinedp.show.page import Report
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,15 +35,7 @@ class AxesNoise:
         self._noises = [(own, IntegerNoise("laplace", scale)) for scale, own in places.items()]
 
     def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
-        """Return vectors as rows, Python integers in an object array of shape (count, r).
-
-        Parameters
-        ----------
-        count : int
-            How many.
-        source : callable
-            Gives random bytes.
-        """
+        """Return vectors as rows, Python integers in an object array of shape (count, r)."""
         drawn: NDArray[Any] = np.empty((count, self._dimension), dtype=object)
         for places, noise in self._noises:
             drawn[:, places] = noise.draw((count, len(places)), source)

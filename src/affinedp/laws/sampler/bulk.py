@@ -80,13 +80,7 @@ class Thresholds:
 
     @classmethod
     def of(cls, law: IntegerLaw) -> Thresholds:
-        """Prepare a law.
-
-        Parameters
-        ----------
-        law : IntegerLaw
-            What to draw from.
-        """
+        """Prepare a law."""
         tops = []
         for k in range(CELLS):
             low = exp_minus(law.exponent(k << law.cell_bits), WORD_BITS + k)[0]  # has the 2^k
@@ -98,15 +92,7 @@ class Thresholds:
         return cls(np.array(tops, dtype=np.uint64), np.uint64(units), quadratic)
 
     def at(self, k: Units, x: Units) -> Units:
-        """Return thresholds, with an error of less than ``SLACK``.
-
-        Parameters
-        ----------
-        k : array
-            Cells, less than ``CELLS``.
-        x : array
-            Places in the cell, rounded down.
-        """
+        """Return thresholds, with an error of less than ``SLACK``."""
         # every product is one of two factors of at most 32 bits, or 2^32 and one below 2^32
         part = (x * self.half) >> SHIFT
         g = ((part * x) >> SHIFT) + part * (k + k) if self.quadratic else part + part
@@ -120,19 +106,7 @@ class Thresholds:
 
 
 def draws(law: IntegerLaw, thresholds: Thresholds, count: int, random: Random) -> NDArray[Any]:
-    """Return integers of the law: of 64 bits if all of them fit, else Python integers.
-
-    Parameters
-    ----------
-    law : IntegerLaw
-        What to draw from.
-    thresholds : Thresholds
-        Those of the law.
-    count : int
-        How many integers.
-    random : Random
-        Gives words.
-    """
+    """Return integers of the law: of 64 bits if all of them fit, else Python integers."""
     length = row_length(law)
     parts = [np.zeros(0, dtype=np.int64)]
     missing = count
@@ -145,19 +119,7 @@ def draws(law: IntegerLaw, thresholds: Thresholds, count: int, random: Random) -
 
 
 def accepted(law: IntegerLaw, thresholds: Thresholds, rows: Words, random: Random) -> NDArray[Any]:
-    """Return the integers that are accepted, in the order of the rows.
-
-    Parameters
-    ----------
-    law : IntegerLaw
-        What to draw from.
-    thresholds : Thresholds
-        Those of the law.
-    rows : array of uint32
-        One proposal per row.
-    random : Random
-        Gives further words, for what a row leaves open.
-    """
+    """Return the integers that are accepted, in the order of the rows."""
     k, negative, x = places(law, rows)
     keep, left_open = decided(law, thresholds, rows, k, negative, x)
     by_reference = {
@@ -177,15 +139,7 @@ def accepted(law: IntegerLaw, thresholds: Thresholds, rows: Words, random: Rando
 
 
 def places(law: IntegerLaw, rows: Words) -> tuple[Units, Truths, Units]:
-    """Return the cell, at most ``CELLS``; whether the sign is −; and the first 32 bits of x.
-
-    Parameters
-    ----------
-    law : IntegerLaw
-        What to draw from.
-    rows : array of uint32
-        One proposal per row.
-    """
+    """Return the cell, at most ``CELLS``; whether the sign is −; and the first 32 bits of x."""
     first = rows[:, 0]
     zeros = ~first & np.uint32(LARGEST >> 1)
     # the ones before the first zero; a double holds 31 bits exactly
@@ -200,19 +154,7 @@ def places(law: IntegerLaw, rows: Words) -> tuple[Units, Truths, Units]:
 def decided(
     law: IntegerLaw, thresholds: Thresholds, rows: Words, k: Units, negative: Truths, x: Units
 ) -> tuple[Truths, Truths]:
-    """Return which rows are accepted for certain, and which are left open.
-
-    Parameters
-    ----------
-    law : IntegerLaw
-        What to draw from.
-    thresholds : Thresholds
-        Those of the law.
-    rows : array of uint32
-        One proposal per row.
-    k, negative, x : arrays
-        Their places.
-    """
+    """Return which rows are accepted for certain, and which are left open."""
     uniform = rows[:, -1].astype(np.uint64)
     threshold = thresholds.at(np.minimum(k, np.uint64(CELLS - 1)), x)
     keep = uniform + np.uint64(SLACK + 1) <= threshold

@@ -27,17 +27,7 @@ Threshold = Callable[[int], tuple[int, int]]
 
 
 def below(threshold: Threshold, random: RandomBits = SYSTEM.bits, head: int | None = None) -> bool:
-    """Whether a uniform number lies below a threshold that is known to any number of bits.
-
-    Parameters
-    ----------
-    threshold : callable
-        From bits to integers ``low ≤ 2**bits · threshold ≤ high``.
-    random : callable
-        Random bits.
-    head : int, optional
-        The first 64 bits of the number, if they are drawn already.
-    """
+    """Whether a uniform number lies below a threshold that is known to any number of bits."""
     head, bits = random(BITS) if head is None else head, BITS
     while True:
         low, high = threshold(bits)
@@ -50,26 +40,12 @@ def below(threshold: Threshold, random: RandomBits = SYSTEM.bits, head: int | No
 
 
 def bernoulli_exp(y: Fraction, random: RandomBits = SYSTEM.bits) -> bool:
-    """Return True with probability e^(−y), exactly.
-
-    Parameters
-    ----------
-    y : Fraction
-        At least 0.
-    random : callable
-        Random bits.
-    """
+    """Return True with probability e^(−y), exactly."""
     return below(exp_threshold(y), random)
 
 
 def exp_threshold(y: Fraction) -> Threshold:
-    """Return e^(−y) as a threshold.
-
-    Parameters
-    ----------
-    y : Fraction
-        At least 0.
-    """
+    """Return e^(−y) as a threshold."""
 
     def threshold(bits: int) -> tuple[int, int]:
         # 1 − y ≤ e^(−y) ≤ 1 decides most coins for small y without a series
@@ -84,30 +60,12 @@ def exp_threshold(y: Fraction) -> Threshold:
 def bernoulli_ratio(
     numerator: int, denominator: int, y: Fraction, random: RandomBits = SYSTEM.bits
 ) -> bool:
-    """Return True with probability (numerator/denominator) e^(−y), which is at most 1.
-
-    Parameters
-    ----------
-    numerator, denominator : int
-        Positive.
-    y : Fraction
-        Of either sign.
-    random : callable
-        Random bits.
-    """
+    """Return True with probability (numerator/denominator) e^(−y), which is at most 1."""
     return below(ratio_threshold(numerator, denominator, y), random)
 
 
 def ratio_threshold(numerator: int, denominator: int, y: Fraction) -> Threshold:
-    """Return (numerator/denominator) e^(−y), which is at most 1, as a threshold.
-
-    Parameters
-    ----------
-    numerator, denominator : int
-        Positive.
-    y : Fraction
-        Of either sign.
-    """
+    """Return (numerator/denominator) e^(−y), which is at most 1, as a threshold."""
     size = abs(y)
     # e^(−|y|) needs so many bits before its first one
     leading = 2 * (size.numerator // size.denominator + 1)
@@ -152,13 +110,7 @@ class ExponentialChoice:
         return self._tables[bits]
 
     def draw(self, random: RandomBits = SYSTEM.bits) -> int:
-        """Return one place.
-
-        Parameters
-        ----------
-        random : callable
-            Random bits.
-        """
+        """Return one place."""
         return self._place(random(BITS), random)
 
     def draw_many(self, count: int, random: Random = SYSTEM) -> IntArray:
@@ -166,15 +118,7 @@ class ExponentialChoice:
         return self.places(random.long_words(count), random.bits)
 
     def places(self, words: LongWords, random: RandomBits = SYSTEM.bits) -> IntArray:
-        """Return the places that uniform numbers fall on; further bits are drawn where needed.
-
-        Parameters
-        ----------
-        words : array of uint64
-            The first 64 bits of each number.
-        random : callable
-            Random bits.
-        """
+        """Return the places that uniform numbers fall on; further bits are drawn where needed."""
         first, end = self._certain
         place = np.searchsorted(end, words, side="right")
         inside = np.minimum(place, len(end) - 1)

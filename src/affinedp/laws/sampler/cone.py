@@ -70,15 +70,7 @@ class ConeNoise:
             self._is_open = np.array([cone.is_open for cone in own])
 
     def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
-        """Return vectors as rows, Python integers in an object array of shape (count, r).
-
-        Parameters
-        ----------
-        count : int
-            How many.
-        source : callable
-            Gives random bytes.
-        """
+        """Return vectors as rows, Python integers in an object array of shape (count, r)."""
         size = self._dimension
         steps = self._geometric.draw_narrow(count * size, source).reshape(count, size)
         cone, point = self._box_points(count, Random(source))

@@ -9,13 +9,6 @@ def exp_minus(y: Fraction, bits: int) -> tuple[int, int]:
     """Return integers ``low ≤ 2**bits · e⁻ʸ ≤ high``, at most 3 units apart.
 
     The series of e^z for z = y / 2ˢ < ½, one division, and s squarings, each rounded outwards.
-
-    Parameters
-    ----------
-    y : Fraction
-        At least 0.
-    bits : int
-        How precisely.
     """
     if y == 0:
         return 1 << bits, 1 << bits

@@ -45,15 +45,7 @@ class IntegerLaw:
 
     @classmethod
     def of(cls, name: str, scale: int | Fraction) -> IntegerLaw:
-        """Choose the cells for a law.
-
-        Parameters
-        ----------
-        name : {"gaussian", "laplace"}
-            Which law.
-        scale : int or Fraction
-            σ or b, positive.
-        """
+        """Choose the cells for a law."""
         if name not in LEAST_CELL:
             raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {name!r}")
         exact = _exact(scale)
@@ -67,13 +59,7 @@ class IntegerLaw:
         return cls(law.name, exact, bits, Fraction(max(tops), 1 << LIMIT_BITS))
 
     def exponent(self, size: int) -> Fraction:
-        """Return y, exactly: the law is proportional to e⁻ʸ.
-
-        Parameters
-        ----------
-        size : int
-            |i|.
-        """
+        """Return y, exactly: the law is proportional to e⁻ʸ."""
         ratio = size / self.scale
         return ratio * ratio / 2 if self.name == "gaussian" else ratio
 

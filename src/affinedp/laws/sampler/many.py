@@ -18,28 +18,14 @@ LARGEST = (1 << BITS) - 1
 
 
 def narrowed(numbers: Any) -> NDArray[Any]:
-    """Return whole numbers as 64-bit integers if all are below 2^NARROW, else as they are.
-
-    Parameters
-    ----------
-    numbers : array_like of int
-        Of any size.
-    """
+    """Return whole numbers as 64-bit integers if all are below 2^NARROW, else as they are."""
     wide: NDArray[Any] = np.array(numbers, dtype=object)
     fits = all(abs(number) >> NARROW == 0 for number in wide.ravel().tolist())
     return wide.astype(np.int64) if fits else wide
 
 
 def uniform_below(limits: NDArray[Any], random: Random = SYSTEM) -> NDArray[Any]:
-    """Return independent uniform whole numbers, each from 0 to its limit − 1.
-
-    Parameters
-    ----------
-    limits : array of int64, or of Python integers, shape (count,)
-        At least 1; those of 64 bits below 2^62.
-    random : Random
-        Where randomness comes from.
-    """
+    """Return uniform whole numbers from 0 to their limits − 1; limits of int64 are below 2^62."""
     if limits.dtype == object:
         found: NDArray[Any] = np.empty(len(limits), dtype=object)
         found[:] = [random.below(limit) for limit in limits.tolist()]
@@ -59,17 +45,7 @@ def uniform_below(limits: NDArray[Any], random: Random = SYSTEM) -> NDArray[Any]
 def coins(
     thresholds: Sequence[Threshold], which: IntArray, random: Random = SYSTEM
 ) -> NDArray[np.bool_]:
-    """Toss one coin per entry of ``which``, each with the probability of its threshold, exactly.
-
-    Parameters
-    ----------
-    thresholds : sequence of callables
-        As for :func:`affinedp.laws.sampler.coins.below`, positive.
-    which : array of int
-        Which of them.
-    random : Random
-        Where randomness comes from.
-    """
+    """Toss one coin per entry of ``which``, each with the probability of its threshold, exactly."""
     return tossed(thresholds, which, random.long_words(len(which)), random.bits)
 
 
@@ -79,17 +55,7 @@ def tossed(
     known: LongWords,
     random: RandomBits = SYSTEM.bits,
 ) -> NDArray[np.bool_]:
-    """The same from given first words; further bits are drawn where these leave it open.
-
-    Parameters
-    ----------
-    thresholds, which
-        As for :func:`coins`.
-    known : array of uint64
-        The first 64 bits of each uniform number.
-    random : callable
-        Random bits.
-    """
+    """The same from given first words; further bits are drawn where these leave it open."""
     bounds = [threshold(BITS) for threshold in thresholds]
     low = np.array([min(low, LARGEST) for low, _ in bounds], dtype=np.uint64)[which]
     # the last word that is not certainly above

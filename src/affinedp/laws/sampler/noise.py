@@ -20,13 +20,7 @@ Sampler = Literal["bulk", "opendp"]
 
 
 def checked_sampler(sampler: str) -> Sampler:
-    """Return who draws, or refuse what is no sampler or not installed: before anything is charged.
-
-    Parameters
-    ----------
-    sampler : str
-        ``"bulk"`` or ``"opendp"``.
-    """
+    """Return who draws, or refuse what is no sampler or not installed, before any charge."""
     if sampler == "bulk":
         return "bulk"
     if sampler == "opendp":

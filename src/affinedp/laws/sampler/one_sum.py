@@ -52,15 +52,7 @@ class OneSumNoise:
             self._mode = _mode(n, rate)
 
     def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
-        """Return vectors as rows, in an object array of shape (count, n).
-
-        Parameters
-        ----------
-        count : int
-            How many.
-        source : callable
-            Gives random bytes.
-        """
+        """Return vectors as rows, in an object array of shape (count, n)."""
         sizes, n, random = self._sizes(count, source), self._n, Random(source)
         if sizes.dtype != object and count > 1 and n <= MOST_TOGETHER:
             first, second = (compositions(sizes, n, random) for _ in range(2))
@@ -173,13 +165,6 @@ def composition(s: int, n: int, random: Random = SYSTEM) -> NDArray[Any]:
     """Return a uniform way to write s as an ordered sum of n numbers from 0 on.
 
     The bars between the parts are a uniform subset of n − 1 among s + n − 1 places.
-
-    Parameters
-    ----------
-    s, n : int
-        The sum, and how many parts.
-    random : Random
-        Where randomness comes from.
     """
     places = s + n - 1
     if n == 1:
@@ -198,19 +183,10 @@ def composition(s: int, n: int, random: Random = SYSTEM) -> NDArray[Any]:
 
 
 def compositions(sizes: NDArray[np.int64], n: int, random: Random = SYSTEM) -> NDArray[np.int64]:
-    """Return a uniform composition into n parts of every size, as rows.
+    """Return a uniform composition into n parts of every size below 2^61, as rows.
 
     Floyd's subsets, all rows at once: the i-th bar is uniform among the first s + i + 1 places, and
     goes to the last of them if there is one already.
-
-    Parameters
-    ----------
-    sizes : array of int64
-        Below 2^61.
-    n : int
-        How many parts.
-    random : Random
-        Where randomness comes from.
     """
     bars = np.full((len(sizes), n - 1), -1, dtype=np.int64)
     for i in range(n - 1):

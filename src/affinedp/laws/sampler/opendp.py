@@ -23,13 +23,7 @@ LARGEST_SCALE = 2**60
 
 
 def check_opendp_scale(scale: int | Fraction) -> None:
-    """Refuse a scale that OpenDP's numbers of 64 bits do not hold, or that is no float.
-
-    Parameters
-    ----------
-    scale : int or Fraction
-        σ or b, in steps of the grid.
-    """
+    """Refuse a scale that OpenDP's numbers of 64 bits do not hold, or that is no float."""
     if scale > LARGEST_SCALE:
         raise AffineDPError(
             "this noise is too large for OpenDP's sampler, which has 64 bits: leave out sampler"
@@ -42,19 +36,6 @@ def opendp_integers(law: str, scale: int | Fraction, size: int | tuple[int, ...]
     """Draw integers with OpenDP's sampler.
 
     OpenDP's feature flag "contrib" is process-wide and is enabled here on the first draw.
-
-    Parameters
-    ----------
-    law : {"gaussian", "laplace"}
-        Which law.
-    scale : int or Fraction
-        σ of the Gaussian, b of the Laplace, in steps of the grid: a float's value, at most 2^60.
-    size : int or tuple of int
-        How many, or the shape.
-
-    Returns
-    -------
-    array of Python integers, dtype object
 
     Examples
     --------
@@ -79,13 +60,6 @@ def beyond(law: IntegerLaw, end: int) -> int:
 
     The Laplace has no memory.  For the Gaussian, e^(−(end + t)²/2σ²) is e^(−t end/σ²) e^(−t²/2σ²)
     up to a constant: t is proposed from the first factor and accepted with the second.
-
-    Parameters
-    ----------
-    law : IntegerLaw
-        What to draw from.
-    end : int
-        Where the numbers that were drawn stop.
     """
     if law.name == "laplace":
         return int(Geometric(1 / law.scale).draw(1)[0])

@@ -49,47 +49,21 @@ class Uniform:
         self.bits += self._word_bits
 
     def bit(self, index: int) -> int:
-        """Return one binary digit.
-
-        Parameters
-        ----------
-        index : int
-            Which, counted from 0 after the point.
-        """
+        """Return one binary digit."""
         while index >= self.bits:
             self.extend()
         return (self.head >> (self.bits - 1 - index)) & 1
 
 
 def row_length(law: IntegerLaw, word_bits: int = WORD_BITS) -> int:
-    """How many words every proposal has: one for sign and cell, some for j, one to accept with.
-
-    Parameters
-    ----------
-    law : IntegerLaw
-        What to draw from.
-    word_bits : int
-        Length of a word.
-    """
+    """How many words every proposal has: one for sign and cell, some for j, one to accept with."""
     return 2 + -(-law.cell_bits // word_bits)
 
 
 def proposal(
     law: IntegerLaw, row: Sequence[int], more: More, word_bits: int = WORD_BITS
 ) -> int | None:
-    """Return the proposed integer, or None if it is rejected.
-
-    Parameters
-    ----------
-    law : IntegerLaw
-        What to draw from.
-    row : sequence of int
-        Independent uniform words, ``row_length`` of them.
-    more : callable
-        Gives further words, for what the row leaves open.
-    word_bits : int
-        Length of a word; only tests that go through all strings of bits use short ones.
-    """
+    """Return the proposed integer, or None if it is rejected."""
     shape = Uniform(row[0], more, word_bits)
     negative = shape.bit(0)
     k = 0
@@ -108,17 +82,7 @@ def proposal(
 
 
 def accepted(law: IntegerLaw, k: int, size: int, uniform: Uniform) -> bool:
-    """Whether ``uniform`` is below 2ᵏ e^(−y) / limit; draws on until that is certain.
-
-    Parameters
-    ----------
-    law : IntegerLaw
-        What to draw from.
-    k, size : int
-        The cell, and the size in it.
-    uniform : Uniform
-        An independent number.
-    """
+    """Whether ``uniform`` is below 2ᵏ e^(−y) / limit; draws on until that is certain."""
     y = law.exponent(size)
     while True:
         bits = uniform.bits + k + 8
@@ -133,17 +97,7 @@ def accepted(law: IntegerLaw, k: int, size: int, uniform: Uniform) -> bool:
 
 
 def draw(law: IntegerLaw, more: More, word_bits: int = WORD_BITS) -> int:
-    """Return one integer of the law.
-
-    Parameters
-    ----------
-    law : IntegerLaw
-        What to draw from.
-    more : callable
-        Gives independent uniform words.
-    word_bits : int
-        Length of a word.
-    """
+    """Return one integer of the law."""
     length = row_length(law, word_bits)
     while True:
         number = proposal(law, [more() for _ in range(length)], more, word_bits)

@@ -43,15 +43,7 @@ class StairsNoise:
         }
 
     def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
-        """Return vectors as rows, Python integers in an object array of shape (count, r).
-
-        Parameters
-        ----------
-        count : int
-            How many.
-        source : callable
-            Gives random bytes.
-        """
+        """Return vectors as rows, Python integers in an object array of shape (count, r)."""
         drawn: NDArray[Any] = np.empty((count, len(self._steps)), dtype=object)
         places: dict[tuple[int, int], list[int]] = {}
         for i, step in enumerate(self._steps):
@@ -80,19 +72,7 @@ class StairsNoise:
 def signed(
     down: NDArray[Any], inside: NDArray[Any], negative: NDArray[np.bool_], width: int
 ) -> NDArray[Any]:
-    """Return ± (down · width + inside); 0 has one sign only, and who would be −0 is left out.
-
-    Parameters
-    ----------
-    down : array of int64 or of Python integers
-        Periods.
-    inside : the same
-        Where in the period.
-    negative : array of bool
-        The sign.
-    width : int
-        Of a period.
-    """
+    """Return ± (down · width + inside); 0 has one sign only, and who would be −0 is left out."""
     if (int(down.max(initial=0)) + 1) * width >> NARROW:
         down = down.astype(object)
     far = down * width + inside

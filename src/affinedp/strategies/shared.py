@@ -22,8 +22,12 @@ from affinedp.domains.text import format_equation
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import reduce_exactly
+from affinedp.laws.base import Law
+from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.promise.whitening import covers, output_units, whiten
+from affinedp.strategies.matrices import Matrices
+from affinedp.strategies.one_sum import exchange_gauge
+from affinedp.strategies.whitening import covers, output_units, whiten
 
 # Numbers that are still eliminated in rational arithmetic.
 MOST_EXACT = 2_000_000
@@ -78,16 +82,22 @@ class SharedPart:
         return shared
 
 
-def shared_part(adjacency: Adjacency, query: Matrix, noise: Matrix) -> SharedPart | None:
+def shared_part(strategy: Matrices, adjacency: Adjacency, law: Law) -> SharedPart | None:
     """Return what neighbours share and noise does not hide, or None if noise hides everything.
 
     Parameters
     ----------
+    strategy : Matrices
+        F and Λ.
     adjacency : Adjacency
         The neighbours; the exact span of their differences is that of ``adjacency.span()``.
-    query, noise : matrices, shapes (m, n) and (m, p)
-        F and Λ.
+    law : Law
+        Of the noise.
     """
+    query = strategy.query
+    if isinstance(law, KNorm) and exchange_gauge(adjacency, query, strategy.noise, law.points):
+        return None  # noise under the one equation there is, on everything else
+    noise = strategy.range(law)
     kernel = adjacency.manifold.kernel
     unit = output_units(query, adjacency)
     if covers(whiten(unit @ noise, unit @ query), dense(unit @ query @ kernel)):

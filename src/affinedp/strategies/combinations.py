@@ -17,8 +17,8 @@ from affinedp.arrays import FloatArray, IntArray, dense, rank_of
 from affinedp.exact.dyadic import nearest_steps
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import BigIntegers, reduce_exactly
-from affinedp.promise.shared import SharedPart
-from affinedp.record import MechanismRecord
+from affinedp.strategies.matrices import Matrices
+from affinedp.strategies.shared import SharedPart
 
 # Numbers that are still eliminated in rational arithmetic.
 MOST_EXACT = 40_000
@@ -72,7 +72,7 @@ class Combinations:
 
 
 def seen_combinations(
-    mechanism: MechanismRecord, slope: FloatArray, shared: SharedPart | None
+    strategy: Matrices, slope: FloatArray, shared: SharedPart | None
 ) -> Combinations | None:
     """Return the combinations that the query sees, or None where it sees every hidden entry.
 
@@ -80,21 +80,21 @@ def seen_combinations(
 
     Parameters
     ----------
-    mechanism : MechanismRecord
+    strategy : Matrices
         Its query and equations.
     slope : array, shape (m, k)
         The outputs per hidden entry, rounded.
     shared : SharedPart or None
         Which entries are hidden.
     """
-    manifold = mechanism.manifold
+    manifold = strategy.domain
     size = np.abs(slope).max(axis=1, initial=0.0)
     scaled = slope[size > 0] / size[size > 0, None]
     if rank_of(scaled) == slope.shape[1]:
         return None
     if manifold.exact_rows is None or slope.size > MOST_EXACT:
         return None
-    rows = _exact_slope(mechanism, shared)
+    rows = _exact_slope(strategy, shared)
     reduced = sorted(reduce_exactly([row for row in rows if row]), key=lambda pair: pair[0])
     denominators = tuple(math.lcm(*(v.denominator for v in row.values())) for _, row in reduced)
     numerators: Any = np.zeros((len(reduced), slope.shape[1]), dtype=object)
@@ -105,11 +105,9 @@ def seen_combinations(
     return Combinations(places, numerators, denominators)
 
 
-def _exact_slope(
-    mechanism: MechanismRecord, shared: SharedPart | None
-) -> list[dict[int, Fraction]]:
+def _exact_slope(strategy: Matrices, shared: SharedPart | None) -> list[dict[int, Fraction]]:
     """F K (or F K U) by row, in rational numbers."""
-    manifold = mechanism.manifold
+    manifold = strategy.domain
     assert manifold.exact_rows is not None
     free = {int(entry): place for place, entry in enumerate(manifold.canonical.free)}
     kernel: dict[int, dict[int, Fraction]] = {i: {j: Fraction(1)} for i, j in free.items()}
@@ -119,7 +117,7 @@ def _exact_slope(
     column = {place: i for i, place in enumerate(hidden)}
     follows = {} if shared is None else shared.rows
     slope = []
-    for outputs in dense(mechanism.query):
+    for outputs in dense(strategy.query):
         total: dict[int, Fraction] = {}
         for entry in np.flatnonzero(outputs).tolist():
             weight = meaning(float(outputs[entry]))

@@ -1,4 +1,4 @@
-"""The public part of releases with K-norm noise: exact coordinates on a grid, or whole ones.
+"""Releases with noise of any gauge: exact coordinates on a grid, or whole ones.
 
 Real data is read in exact rational arithmetic and rounded to the nearest step of a fine grid; what
 that adds to the gauge of a move is charged for.  Whole data has whole coordinates in a basis of its
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,21 +21,24 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import RationalRow
 from affinedp.exact.lattice import whole_solution
 from affinedp.exact.rational import BigIntegers
+from affinedp.laws.base import Law
 from affinedp.laws.bodies import PartsNoise
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.staircase import Staircase
-from affinedp.promise.coordinates import Coordinates
-from affinedp.promise.shared import SharedPart
-from affinedp.record import MechanismRecord
-from affinedp.release.body_grid import Row, body_grid
-from affinedp.release.stairs_grid import stairs_grid
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.strategies.base import Drawer, Promised
+from affinedp.strategies.coordinates import Coordinates
+from affinedp.strategies.dense_plan import DensePlan
+from affinedp.strategies.grids import Grid, Row, body_grid, stairs_grid
+from affinedp.strategies.matrices import Matrices
+from affinedp.strategies.shared import SharedPart, shared_part
 
 NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True, eq=False)
-class KNormPlan:
-    """Everything about releases with K-norm noise that is public.
+class ExactPlan(DensePlan):
+    """Releases whose coordinates are read exactly.
 
     Attributes
     ----------
@@ -42,72 +46,40 @@ class KNormPlan:
         The entries of x that are read.
     rows : list of dict
         Coordinates as exact combinations of the entries that are read.
-    exponents : array of int
-        Coordinate i is read in steps of ``2**exponents[i]``.
-    noise : PartsNoise
-        The noise.
+    grid : Grid
+        Steps of the coordinates, and what draws noise in them.
     sums : list of (rows, signs)
         Coordinates of which the last follows from the others.
-    basis, offset : matrix and array
+    basis : matrix
         What makes outputs of coordinates.
-    shared, free, kernel
-        What neighbours have in common and is published as it is; see
-        :class:`affinedp.release.plan.Plan`.
-    start : array of Python integers or None
+    start : list of Fraction or None
         For whole data, coordinates of a public whole point.
-    largest : float
-        Data beyond this is refused.
-    bound : float or None
-        The public bound on the data.
-    charge : Fraction
-        The largest gauge of a move between what is read of neighbours.
-    rate : Fraction
-        The rate of the noise that is drawn.
-    noise_factor : float
-        How much larger than stated the noise is, for all that rounding adds.
     """
 
+    draws_first: ClassVar[bool] = True
     read: IntArray
-    rows: list[Row]
-    exponents: IntArray
-    noise: PartsNoise
-    sums: list[tuple[IntArray, IntArray]]
-    basis: Matrix
-    offset: FloatArray
-    shared: SharedPart | None
-    free: IntArray
-    kernel: FloatArray
-    start: list[Fraction] | None
-    largest: float
-    bound: float | None
-    charge: Fraction
-    rate: Fraction
-    noise_factor: float = 1.0
-    law: str = field(default="knorm")
+    rows: list[Row] = field(repr=False)
+    grid: Grid
+    sums: list[tuple[IntArray, IntArray]] = field(repr=False)
+    basis: Matrix = field(repr=False)
+    start: list[Fraction] | None = field(repr=False)
 
-    def draw(self, count: int) -> BigIntegers:
-        """Return noise in steps, shape (coordinates, count): draw it before data is read.
+    @property
+    def exponents(self) -> IntArray:
+        """Coordinate i is read in steps of ``2**exponents[i]``."""
+        return self.grid.exponents
 
-        Parameters
-        ----------
-        count : int
-            How many rows of data.
-        """
-        return self.noise.draw(count)
+    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
+        """Return noise in steps, shape (coordinates, count): draw it before data is read."""
+        return self.grid.noise.draw((len(self.exponents), count), drawer.source)
 
-    def grid_steps(self, points: FloatArray) -> BigIntegers:
-        """Return the coordinates in steps, one column per row of ``points``.
-
-        Parameters
-        ----------
-        points : array, shape (rows, n)
-            Checked data.
-        """
-        entries = points[:, self.read]
+    def steps(self, data: FloatArray) -> BigIntegers:
+        """Return the coordinates in steps, one column per row of data."""
+        entries = data[:, self.read]
         if self.start is not None and np.any(entries != np.rint(entries)):
             raise AffineDPError("this noise is for whole numbers, and x is not whole")
-        steps: BigIntegers = np.zeros((len(self.exponents), len(points)), dtype=object)
-        if self.start is not None and len(points) > 1:
+        steps: BigIntegers = np.zeros((len(self.exponents), len(data)), dtype=object)
+        if self.start is not None and len(data) > 1:
             whole = self._whole_steps(entries)
             if whole is not None:
                 return whole
@@ -186,89 +158,86 @@ class KNormPlan:
         places = self._entries_themselves[0].tolist()
         return np.array([int(self.start[i]) for i in places], dtype=object)
 
-    def shared_outputs(self, points: FloatArray) -> FloatArray:
-        """Return what is published without noise: equal for neighbours, bit for bit.
-
-        Parameters
-        ----------
-        points : array, shape (rows, n)
-            Checked data.
-        """
-        if self.shared is None:
-            return self.offset
-        return np.asarray(self.offset + self.shared.values(points[:, self.free]) @ self.kernel.T)
-
-    def publish(self, noisy: BigIntegers) -> FloatArray:
-        """Return the outputs from noisy steps: public quantities and nothing else.
-
-        Parameters
-        ----------
-        noisy : array of Python integers, shape (coordinates, rows)
-            Steps with noise.
-        """
+    def reconstruct(self, noisy: BigIntegers, shared: FloatArray) -> FloatArray:
+        """Return the outputs from noisy steps: public quantities and nothing else."""
         values = np.ldexp(noisy.astype(np.float64), self.exponents[:, None])
-        return np.asarray(self.basis @ values).T
+        return np.asarray(shared + np.asarray(self.basis @ values).T)
 
 
-def knorm_plan(mechanism: MechanismRecord, bound: float | None) -> KNormPlan:
-    """Prepare releases with K-norm noise.
+def exact_plan(
+    strategy: Matrices, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+) -> ExactPlan:
+    """Prepare releases with noise that is bound to its coordinates.
 
     Parameters
     ----------
-    mechanism : MechanismRecord
-        With a promise.
+    strategy : Matrices
+        F, and what makes outputs of coordinates.
+    adjacency : Adjacency
+        The neighbours.
+    law : Law
+        Of the coordinates.
+    promised : Promised
+        What releases must keep.
     bound : float or None
         If given, |x| is at most this, and neighbours may be off by the rounding of double
         precision; otherwise recorded neighbours differ exactly as the adjacency says.
     """
-    guarantee, manifold = mechanism.guarantee, mechanism.manifold
-    if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
-        raise AffineDPError("this mechanism promises nothing; nothing is released with it")
-    shared = mechanism.shared_part
-    if shared is not None and (bound is not None or mechanism.integers):
+    manifold = strategy.domain
+    shared = shared_part(strategy, adjacency, law)
+    if shared is not None and (bound is not None or law.whole):
         raise AffineDPError(
             "some combinations are published without noise because neighbours agree in them "
             "exactly; this is not possible with bound= nor for whole numbers. Protect these "
             "combinations too (see Mechanism.published_without_noise)"
         )
-    coordinates = Coordinates.of(mechanism.query, mechanism.basis, mechanism.noise)
-    if mechanism.integers:
-        return _whole_plan(mechanism, coordinates)
+    coordinates = Coordinates.of(strategy.query, strategy.noise, law)
+    if law.whole:
+        return _whole_plan(strategy, law, promised, coordinates)
     free = manifold.canonical.free
     hidden = free if shared is None else free[shared.hidden]
     given = coordinates.rows()
-    sums = _sums(mechanism, given)
+    sums = _sums(strategy, law, given)
     for following, _ in sums:
         given[following[-1]] = {}
-    rows = _rows_on_free(mechanism, given)
+    rows = _rows_on_free(strategy, given)
     if shared is not None:
         rows = _hidden_rows(rows, shared)
-    if isinstance(mechanism.noise, Staircase):
+    if isinstance(law, Staircase):
         if shared is not None:
             raise AffineDPError("staircase noise must hide all that the query reveals")
-        grid = stairs_grid(mechanism, coordinates, rows, bound)
+        grid = stairs_grid(adjacency, law, promised, coordinates, rows, bound)
+    elif isinstance(law, KNorm):
+        grid = body_grid(adjacency, law, promised, rows, hidden, bound)
     else:
-        grid = body_grid(mechanism, rows, hidden, bound)
+        raise AffineDPError(f"{law.words} noise has no grid: simulate with it, do not release")
     finest = int(min(grid.exponents.tolist()))
-    return KNormPlan(
-        read=hidden, rows=rows, exponents=grid.exponents, noise=grid.noise, sums=sums,
-        basis=mechanism.basis, offset=np.asarray(mechanism.query @ manifold.point).ravel(),
-        shared=shared, free=free, kernel=dense(mechanism.query @ manifold.kernel)
-        if shared is not None else np.zeros((0, 0)), start=None,
-        largest=math.ldexp(1.0, min(1000, 1000 + finest)), bound=bound, charge=grid.charge,
-        rate=grid.rate,
-        noise_factor=grid.noise_factor,
-    )  # fmt: skip
+    kernel = np.zeros((0, 0)) if shared is None else dense(strategy.query @ manifold.kernel)
+    return ExactPlan(
+        factor=grid.factor,
+        bound=bound,
+        largest=math.ldexp(1.0, min(1000, 1000 + finest)),
+        free=free,
+        offset=np.asarray(strategy.query @ manifold.point).ravel(),
+        kernel=kernel,
+        common=shared,
+        read=hidden,
+        rows=rows,
+        grid=grid,
+        sums=sums,
+        basis=strategy.noise,
+        start=None,
+    )
 
 
-def _sums(mechanism: MechanismRecord, rows: list[Row]) -> list[tuple[IntArray, IntArray]]:
+def _sums(strategy: Matrices, law: Law, rows: list[Row]) -> list[tuple[IntArray, IntArray]]:
     """Coordinates under public sums and their signs; the last one follows from the others.
 
     That is one that would have to be put together from many entries, if there is one.
     """
-    pivots = set(mechanism.manifold.canonical.pivots.tolist())
+    pivots = set(strategy.domain.canonical.pivots.tolist())
     found = []
-    for part in mechanism.noise.bodies.sums if isinstance(mechanism.noise, KNorm) else ():
+    for part in law.bodies.sums if isinstance(law, KNorm) else ():
         last = len(part.rows) - 1
         long = (i for i, row in enumerate(part.rows.tolist()) if pivots & rows[row].keys())
         order, chosen = np.arange(last + 1), next(long, last)
@@ -280,14 +249,16 @@ def _sums(mechanism: MechanismRecord, rows: list[Row]) -> list[tuple[IntArray, I
 # ---------------------------------------------------------------------- whole numbers
 
 
-def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPlan:
+def _whole_plan(
+    strategy: Matrices, law: Law, promised: Promised, coordinates: Coordinates
+) -> ExactPlan:
     """Coordinates in a basis of the lattice; the law is drawn as it is."""
-    manifold = mechanism.manifold
+    manifold = strategy.domain
     start = whole_solution(manifold.D, manifold.b, manifold.exact_rows)
     if start is None:
         raise AffineDPError("no whole numbers obey the equations: there is no whole data")
     rows = coordinates.rows()
-    sums = _sums(mechanism, rows)
+    sums = _sums(strategy, law, rows)
     moved = {j for j, value in enumerate(start) if value}
     at_start = [
         sum((c * start[j] for j, c in row.items() if j in moved), Fraction(0))
@@ -295,26 +266,35 @@ def _whole_plan(mechanism: MechanismRecord, coordinates: Coordinates) -> KNormPl
         else NOTHING
         for row in rows
     ]
-    rate = Fraction(mechanism.rate)
-    noise = mechanism.noise.sampler()
+    noise = law.sampler()
     assert isinstance(noise, PartsNoise)
+    rate = Fraction(law.rate)
+    exponents = np.zeros(len(rows), dtype=np.intp)
+    grid = Grid(exponents, noise, Fraction(promised.sensitivity) / rate, rate, 1.0)
     point = np.array([float(c) for c in start])
-    return KNormPlan(
-        read=np.arange(manifold.n), rows=rows, exponents=np.zeros(len(rows), dtype=np.intp),
-        noise=noise, sums=sums, basis=mechanism.basis,
-        offset=np.asarray(mechanism.query @ point).ravel(), shared=None,
-        free=manifold.canonical.free, kernel=np.zeros((0, 0)), start=at_start,
-        largest=2.0**53, bound=None, charge=Fraction(mechanism.guarantee.sensitivity) / rate,
-        rate=rate,
-    )  # fmt: skip
+    return ExactPlan(
+        factor=1.0,
+        bound=None,
+        largest=2.0**53,
+        free=manifold.canonical.free,
+        offset=np.asarray(strategy.query @ point).ravel(),
+        kernel=np.zeros((0, 0)),
+        common=None,
+        read=np.arange(manifold.n),
+        rows=rows,
+        grid=grid,
+        sums=sums,
+        basis=strategy.noise,
+        start=at_start,
+    )
 
 
 # ---------------------------------------------------------------------- real numbers
 
 
-def _rows_on_free(mechanism: MechanismRecord, rows: list[Row]) -> list[Row]:
+def _rows_on_free(strategy: Matrices, rows: list[Row]) -> list[Row]:
     """The coordinates as combinations of the free entries: the others follow from them."""
-    canonical = mechanism.manifold.canonical
+    canonical = strategy.domain.canonical
     free = {int(entry): place for place, entry in enumerate(canonical.free.tolist())}
     used = {entry for row in rows for entry in row if entry not in free}
     follows: dict[int, Row] = {}
@@ -325,7 +305,7 @@ def _rows_on_free(mechanism: MechanismRecord, rows: list[Row]) -> list[Row]:
             row = canonical.exact_rows[i]
             follows[entry] = {free[j]: -value for j, value in row.items() if j in free}
         else:
-            line = dense(mechanism.manifold.kernel[[entry]]).ravel()
+            line = dense(strategy.domain.kernel[[entry]]).ravel()
             follows[entry] = {int(j): Fraction(float(line[j])) for j in np.flatnonzero(line)}
     return [_on_free(row, free, follows) for row in rows]
 

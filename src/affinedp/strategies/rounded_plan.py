@@ -1,0 +1,348 @@
+"""Releases with noise in a norm: coordinates on a grid, and all that rounding adds.
+
+docs/explanation/floating-point.md gives the argument step by step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from affinedp.arrays import FloatArray, IntArray, dense
+from affinedp.errors import AffineDPError
+from affinedp.exact.dyadic import LARGEST, FixedPoint
+from affinedp.exact.rational import BigIntegers
+from affinedp.laws.base import Law
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.strategies.base import Drawer, Promised
+from affinedp.strategies.combinations import Combinations, seen_combinations
+from affinedp.strategies.dense_plan import DensePlan
+from affinedp.strategies.matrices import Matrices
+from affinedp.strategies.shared import SharedPart, shared_part
+from affinedp.strategies.whitening import output_units, whiten
+
+# The noise lives on multiples of 2^-GRID_BITS of its own scale.
+GRID_BITS = 56
+# All that rounding adds to the sensitivity may be this share of it; the noise is made larger by
+# the same share.
+SHARE = 2.0**-30
+# A bias that cannot be ruled out stays below this share of the noise.
+BIAS = 2.0**-20
+# Rounding may make noise larger than it is said to be by this share, and no more.
+NOTICED = 1e-4
+# What is left of the coordinates is as small as noise, or is taken out once more.
+SMALL = 2.0**16
+ROUNDS = 4
+MOST_NUMBERS = 2e8
+HUGE = 1e290
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundedPlan(DensePlan):
+    """Releases whose coordinates ``z = coordinates @ t`` are rounded, t being what is hidden.
+
+    Attributes
+    ----------
+    hidden : array of int
+        The entries of x that noise hides.
+    combinations : Combinations or None
+        t as combinations of the hidden entries; None where t are the hidden entries.
+    coordinates : FixedPoint, shape (p, r)
+        From steps of t to grid steps of z.
+    step_exponent : int
+        t is read on the grid ``2**step_exponent``.
+    law : Law
+        Of the noise.
+    slope, spread : arrays
+        The outputs per unit of t, and Λ.
+    back : array, shape (r, p)
+        From z to t, nearly.
+    """
+
+    hidden: IntArray
+    combinations: Combinations | None
+    coordinates: FixedPoint
+    step_exponent: int
+    law: Law
+    slope: FloatArray = field(repr=False)
+    spread: FloatArray = field(repr=False)
+    back: FloatArray = field(repr=False)
+
+    @property
+    def unit(self) -> int:
+        """The scale of the noise, in grid steps."""
+        return math.ceil(Fraction(self.factor) * (1 << GRID_BITS))
+
+    def steps(self, data: FloatArray) -> BigIntegers:
+        """Return z on the noise's grid, exactly, one column per row of data."""
+        entries = data[:, self.hidden].T
+        if self.combinations is None:
+            return self._grid(np.rint(np.ldexp(entries, -self.step_exponent)))
+        return self._grid(self.combinations.steps(entries, self.step_exponent))
+
+    def _grid(self, steps: FloatArray | BigIntegers) -> BigIntegers:
+        exponent = self.coordinates.exponent + self.step_exponent + GRID_BITS
+        return self.coordinates.times(steps, exponent)
+
+    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
+        """Return noise in grid steps."""
+        return drawer.integers(self.law, self.unit, (len(self.spread.T), count))
+
+    def reconstruct(self, noisy: BigIntegers, shared: FloatArray) -> FloatArray:
+        """Return the outputs from noisy grid steps: public quantities and nothing else.
+
+        ``slope @ t̂ + spread @ (z̃ − coordinates @ t̂)`` has the same mean for every t̂ in exact
+        arithmetic.  A t̂ near t makes the second term as small as noise, so that the rounding of
+        Λ⁺ does not grow with the data.
+        """
+        estimate = np.zeros((self.slope.shape[1], noisy.shape[1]))
+        left = noisy
+        for _ in range(ROUNDS):
+            small = np.ldexp(left.astype(np.float64), -GRID_BITS)
+            if np.abs(small).max(initial=0.0) <= SMALL * self.factor:
+                break
+            estimate = estimate + np.rint(np.ldexp(self.back @ small, -self.step_exponent))
+            left = noisy - self._grid(estimate)
+        small = np.ldexp(left.astype(np.float64), -GRID_BITS)
+        moved = self.slope @ np.ldexp(estimate, self.step_exponent) + self.spread @ small
+        return np.asarray(shared + moved.T)
+
+
+def rounded_plan(
+    strategy: Matrices, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+) -> RoundedPlan:
+    """Prepare releases with noise in a norm: grids, and what they round.
+
+    Parameters
+    ----------
+    strategy : Matrices
+        F and Λ.
+    adjacency : Adjacency
+        The neighbours.
+    law : Law
+        With independent entries, and a norm.
+    promised : Promised
+        What releases must keep.
+    bound : float or None
+        If given, |x| is at most this, and neighbours may be off by the rounding of double
+        precision; otherwise recorded neighbours differ exactly as the adjacency says.
+    """
+    query, manifold = strategy.query, strategy.domain
+    noise = dense(strategy.noise)
+    if float(noise.size) > MOST_NUMBERS:
+        raise AffineDPError("the noise matrix is too large to release with")
+    free = manifold.canonical.free
+    shared = shared_part(strategy, adjacency, law)
+    if shared is not None and bound is not None:
+        raise AffineDPError(
+            "some combinations are published without noise because neighbours agree in them "
+            "exactly; with bound= they agree up to rounding only. Leave out bound, or protect "
+            "these combinations too (see Mechanism.published_without_noise)"
+        )
+    kernel = dense(query @ manifold.kernel)
+    slope, hidden = kernel, free
+    if shared is not None:
+        slope, hidden = _product(kernel, shared.spread(len(free))), free[shared.hidden]
+    combinations = seen_combinations(strategy, slope, shared)
+    if combinations is not None:
+        slope = slope[:, combinations.places]
+    if not slope.any():
+        raise AffineDPError(
+            "the query does not depend on what neighbours differ in: it is public, and there is "
+            "nothing to release with noise"
+        )
+    along = dense(manifold.kernel)
+    if shared is not None:
+        along = along @ shared.spread(len(free))
+    if combinations is not None:
+        along = along[:, combinations.places]
+    unit = output_units(query, adjacency)
+    whitened = whiten(unit @ strategy.noise, unit @ query)
+    # Λ⁺F is known up to this, here and where the guarantee was computed
+    relative = 2 * whitened.error + 2 * (manifold.n + len(free)) * EPS
+    doubt = relative * float((np.abs(dense(whitened.query)) @ np.abs(along)).max())
+    grids = _Grids(strategy, adjacency, law, promised, dense(whitened.query @ along), doubt, slope,
+                   noise, combinations, hidden)  # fmt: skip
+    return grids.plan(bound, free, shared, kernel)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grids:
+    """Grids that add little to the sensitivity, and noise that pays for them."""
+
+    strategy: Matrices
+    adjacency: Adjacency
+    law: Law
+    promised: Promised
+    coordinates: FloatArray
+    doubt: float
+    slope: FloatArray
+    noise: FloatArray
+    combinations: Combinations | None
+    hidden: IntArray
+
+    def plan(
+        self,
+        bound: float | None,
+        free: IntArray,
+        shared: SharedPart | None,
+        kernel: FloatArray,
+    ) -> RoundedPlan:
+        """Return the plan."""
+        sensitivity, combinations = self.promised.sensitivity, self.combinations
+        p, r = self.coordinates.shape
+        back = _left_inverse(self.slope, self.noise)
+        moves, certain = self._longest_move(back)
+        one_per_noise = self.law.box(p)
+        room = sensitivity * SHARE / 8
+        finest = _exponent_below(room / (one_per_noise * moves))
+        fixed = FixedPoint.rounded(self.coordinates, finest)
+        # what is drawn on differs from Λ⁺F by its own rounding and by that of Λ⁺F
+        off = math.ldexp(1.0, fixed.exponent) + self.doubt
+        total = sensitivity + one_per_noise * off * moves
+        if total > sensitivity * (1 + NOTICED) and combinations is None:
+            # a crude bound: look at what neighbours really make of it
+            total = min(total, self._drawn_sensitivity(fixed, total))
+        if total > sensitivity * (1 + NOTICED):
+            raise AffineDPError(
+                "the noise of some outputs is so much smaller than that of others that rounding "
+                f"would make it {total / sensitivity:.3g} times larger than it is said to be. "
+                "Rescale the outputs, or release them apart"
+            )
+        # a step of every coordinate moves z by at most this
+        sums = np.abs(fixed.values()).sum(axis=1)[:, None]
+        gain = float(self.law.gauges(sums).upper[0]) * (1 + r * EPS)
+        step_exponent = _exponent_below(room / gain)
+        total += 2 * gain * math.ldexp(1.0, step_exponent)
+        total += one_per_noise * math.ldexp(1.0, -GRID_BITS)
+        weight = 1.0 if combinations is None else combinations.weight
+        if bound is not None:
+            total += 2 * gain * weight * bound * EPS
+        factor = max(1.0, total / sensitivity) * (1 + SHARE)
+        # noisy integers and outputs must be doubles, also at 2^14 times the scale of the noise
+        reach = max(math.ldexp(1.0, GRID_BITS), float(np.abs(self.noise).sum(axis=1).max()))
+        if not factor * reach < 2.0**1010:
+            raise AffineDPError(
+                "the noise is too large for double precision: change the units"
+                if bound is None
+                else f"no noise covers rounding in data of size {bound:g}: give a smaller bound"
+            )
+        largest = self._largest(factor, certain)
+        room_for_steps = math.ldexp(1.0, min(LARGEST // 2 + step_exponent, 1000))
+        manifold = self.strategy.domain
+        return RoundedPlan(
+            factor=factor,
+            bound=bound,
+            largest=min(largest, room_for_steps) / weight,
+            free=free,
+            offset=np.asarray(self.strategy.query @ manifold.point).ravel(),
+            kernel=kernel,
+            common=shared,
+            hidden=self.hidden,
+            combinations=combinations,
+            coordinates=fixed,
+            step_exponent=step_exponent,
+            law=self.law,
+            slope=self.slope,
+            spread=self.noise,
+            back=back,
+        )
+
+    def _longest_move(self, back: FloatArray) -> tuple[float, bool]:
+        """How far t moves between neighbours at most, in the 1-norm; and whether z determines t.
+
+        If ``back @ coordinates`` is near the identity, then ``‖t‖ ≤ ‖back‖ ‖coordinates @ t‖`` up
+        to that nearness, and the guarantee bounds ``‖coordinates @ t‖``.
+        """
+        coordinates, r = self.coordinates, self.coordinates.shape[1]
+        terms = 4 * (r + len(coordinates)) * EPS * (np.abs(back) @ np.abs(coordinates))
+        off = np.abs(back @ coordinates - np.eye(r)) + terms
+        departure = float(off.sum(axis=0).max(initial=0.0))
+        if departure < 0.5:
+            if self.law.norm == 1:
+                size = float(np.abs(back).sum(axis=0).max())
+            else:
+                size = float(np.linalg.norm(back, axis=1).sum())
+            # the guarantee is about coordinates that differ by rounding; the factor 2 pays for it
+            return 2 * size * self.promised.sensitivity / (1 - departure), True
+        if self.combinations is not None:
+            raise AffineDPError(
+                "the noise is too ill-conditioned to release with: some outputs have far more "
+                "noise than others. Rescale the outputs, or release them apart"
+            )
+        if self.promised.proof is not None:
+            return self.promised.proof.longest(self.adjacency), False
+        selection = _selection(self.hidden, self.strategy.domain.n)
+        return self.adjacency.sensitivity(selection, 1).upper, False
+
+    def _drawn_sensitivity(self, fixed: FixedPoint, crude: float) -> float:
+        """The sensitivity of the fixed-point coordinates themselves, if it can be searched for."""
+        if self.promised.proof is not None or self.law.norm is None:
+            return crude
+        drawn = fixed.values() @ _selection(self.hidden, self.strategy.domain.n)
+        found = self.adjacency.sensitivity(drawn, self.law.norm)
+        return self.law.rate * found.upper * (1 + 4 * EPS)
+
+    def _largest(self, factor: float, certain: bool) -> float:
+        """Up to which size data is published without a bias that could be seen.
+
+        Where z determines t the bias is a rounding error of the outputs.  Elsewhere it grows with
+        the data, by how much ``Λ Λ⁺ F K`` and ``F K`` differ.
+        """
+        sums = np.abs(self.coordinates).sum(axis=1).max() + np.abs(self.slope).sum(axis=1).max()
+        largest = HUGE / max(float(sums), 1.0)
+        if certain:
+            return largest
+        wide = np.longdouble
+        drawn = self.noise.astype(wide) @ self.coordinates.astype(wide)
+        off = np.abs(self.slope - drawn).astype(float) + 2 * EPS * np.abs(self.slope)
+        deviation = factor * np.sqrt(self.law.variances(self.noise))
+        seen = off.sum(axis=1) > 0
+        if not seen.any():
+            return largest
+        return min(largest, BIAS * float((deviation[seen] / off[seen].sum(axis=1)).min()))
+
+
+def _product(left: FloatArray, right: FloatArray) -> FloatArray:
+    """``left @ right`` with zeros where there is nothing but rounding.
+
+    An output that no neighbour moves has a row of zeros; what rounding leaves of them would
+    look like an output with data and no noise.
+    """
+    product = left @ right
+    rounding = 4 * len(right) * EPS * (np.abs(left) @ np.abs(right))
+    return np.where(np.abs(product) > rounding, product, 0.0)
+
+
+def _left_inverse(slope: FloatArray, noise: FloatArray) -> FloatArray:
+    """A matrix that takes z to t nearly: ``slope⁺ Λ``."""
+    alone = (slope != 0).sum(axis=1) == 1
+    rows = np.flatnonzero(alone)
+    place = np.argmax(slope[rows] != 0, axis=1)
+    found, first = np.unique(place, return_index=True)
+    if len(found) == slope.shape[1]:  # some outputs are the coordinates themselves
+        chosen = rows[first]
+        return np.asarray(noise[chosen] / slope[chosen, found][:, None])
+    size = np.abs(slope).max(axis=1, initial=0.0)
+    unit = np.where(size > 0, size, 1.0)[:, None]
+    return np.asarray(np.linalg.pinv(slope / unit) @ (noise / unit))
+
+
+def _selection(entries: IntArray, n: int) -> FloatArray:
+    import scipy.sparse as sparse
+
+    k = len(entries)
+    return sparse.csr_array((np.ones(k), (np.arange(k), entries)), shape=(k, n))  # type: ignore[no-any-return]
+
+
+def _exponent_below(size: float) -> int:
+    """The largest e with 2^e at most ``size``."""
+    if not 0 < size < math.inf:
+        raise AffineDPError(
+            "the noise and the data differ too much in size to release with: change their units"
+        )
+    return math.frexp(size)[1] - 1
