@@ -107,7 +107,8 @@ class AffineManifold(Domain):
     Parameters
     ----------
     D : array_like or sparse matrix, shape (q, n)
-        Coefficients.  Integers and short decimals are taken as exact rationals.
+        Coefficients.  Integers, decimals of up to 15 digits and small fractions such as 1/3 are
+        taken as exact rationals, other doubles as the binary numbers that they are.
     b : array_like, shape (q,), optional
         Offsets; zero if not given.  May be a public *causal* function of what was
         already released (feedback): the promises then still hold
@@ -381,7 +382,7 @@ class AffineManifold(Domain):
     def exact_column(self, entry: int) -> dict[int, Fraction]:
         """Return the coefficients of one entry, by equation, as rationals.
 
-        A short decimal is that decimal; any other double is the exact number that it is.
+        A decimal or small fraction is itself; any other double is the exact number that it is.
 
         Parameters
         ----------
