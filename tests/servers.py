@@ -34,6 +34,15 @@ def why_not() -> str:
     return ""
 
 
+def set_on_server(connection, name: str, value: str) -> None:
+    """Change a setting of a whole server, and wait until it holds; "" resets it."""
+    words = f"SET {name} = '{value}'" if value else f"RESET {name}"
+    connection.execute(f"ALTER SYSTEM {words}")
+    connection.execute("SELECT pg_reload_conf()")
+    while connection.execute(f"SHOW {name}").fetchone() != (value,):
+        time.sleep(0.02)
+
+
 class Server:
     """A server on a free port, with a folder of its own."""
 

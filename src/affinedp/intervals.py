@@ -13,7 +13,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, dense, is_sparse
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_matrix
+from affinedp.exact.numbers import real_array, real_matrix
 from affinedp.exact.rounding import careful_product
 from affinedp.laws.reach import each_of
 from affinedp.record import MechanismRecord
@@ -176,10 +176,11 @@ def _combinations(combination: Any, names: tuple[str, ...]) -> tuple[Any, bool]:
             raise AffineDPError(f"combination names {unknown[0]!r}, which is no output")
         row = np.zeros((1, len(names)))
         for name, value in combination.items():
-            row[0, place[name]] = float(value)
+            row[0, place[name]] = real_array(value, f"combination[{name!r}]", 0)
         return row, True
     single = not is_sparse(combination) and np.ndim(combination) == 1
-    matrix = real_matrix(np.atleast_2d(combination) if single else combination, "combination")
+    matrix = real_array(combination, "combination", 1)[None] if single else combination
+    matrix = real_matrix(matrix, "combination")
     if matrix.shape[1] != len(names):
         raise AffineDPError(f"combination must have {len(names)} coefficients, one per output")
     return matrix, single

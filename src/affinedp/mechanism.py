@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from affinedp.arrays import Matrix
-from affinedp.budget.charges import Rows
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, Rows
 from affinedp.errors import AffineDPError
 from affinedp.feedback.steps import ReleaseInSteps
 from affinedp.files.proofs import proved_design

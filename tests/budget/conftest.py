@@ -1,15 +1,23 @@
-"""A server for the tests of one file, and an empty database for one test."""
+"""A server for the tests of the ledger, and an empty file or database for one test."""
 
 from __future__ import annotations
 
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
-from servers import Server
+from ledgers import MEMORY
+from servers import Server, why_not
+
+on_a_server = [
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
+    pytest.mark.xdist_group("postgresql"),
+]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server():
     running = Server()
     yield running
@@ -28,3 +36,22 @@ def database(server, request):
     address = f"postgresql://postgres@127.0.0.1:{server.port}/{name}"
     with psycopg.connect(address, autocommit=True) as connection:
         yield address, connection
+
+
+@pytest.fixture
+def folder():
+    with tempfile.TemporaryDirectory(dir=MEMORY) as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def path(folder):
+    return folder / "budget.db"
+
+
+@pytest.fixture(params=["file", pytest.param("server", marks=on_a_server)])
+def address(request):
+    """Where a ledger may be made: what holds for one holds for the other."""
+    if request.param == "file":
+        return str(request.getfixturevalue("path"))
+    return request.getfixturevalue("database")[0]

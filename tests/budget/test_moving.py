@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 import time
+import warnings
 
 import pytest
 
 import affinedp as adp
 from affinedp.budget import moving
-from affinedp.budget.ledger import LedgerError
-from servers import why_not
+from affinedp.budget.ledger import LedgerError, LedgerWarning
+from ledgers import CAP, QUARTER, opened
+from servers import set_on_server, why_not
 
 psycopg = pytest.importorskip("psycopg")
 pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
     pytest.mark.xdist_group("postgresql"),
 ]
-
-CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}
-QUARTER = adp.verify(adp.AffineManifold([[1, -1]]), 8.0, law="laplace")
 
 
 @pytest.fixture
@@ -39,6 +39,14 @@ def two(server, database):
     for name in names:
         connection.execute(f"CREATE DATABASE {name}")
     return f"postgresql://postgres@127.0.0.1:{server.port}#staff", *names
+
+
+def _cut_short(ledger, url: str) -> None:
+    """A move that fails after the file was closed, and before the copy is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving, "_copy", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ledger.export(url)
 
 
 def _killed_before_arrival(path, url: str) -> None:
@@ -104,14 +112,9 @@ def test_two_moves_at_once_to_one_address_in_other_surroundings(two, tmp_path):
     assert sorted(codes) == [0, 1]
 
 
-def test_another_target_is_taken_if_the_first_proves_that_it_has_none(
-    database, ledger, monkeypatch
-):
+def test_another_target_is_taken_if_the_first_proves_that_it_has_none(database, ledger):
     address, connection = database
-    with monkeypatch.context() as patch:
-        patch.setattr("affinedp.budget.moving._last", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            ledger.export(f"{address}#first")
+    _cut_short(ledger, f"{address}#first")
     ledger.export(f"{address}#second")
     with adp.Ledger(f"{address}#second", create=False) as moved:
         assert len(moved.history()) == 1
@@ -122,42 +125,34 @@ def test_another_target_is_taken_if_the_first_proves_that_it_has_none(
 
 def test_another_target_is_refused_if_the_first_does_not_answer(database, ledger, monkeypatch):
     address, _ = database
-    with monkeypatch.context() as patch:
-        patch.setattr("affinedp.budget.moving._last", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            ledger.export(f"{address}#first")
+    _cut_short(ledger, f"{address}#first")
     assert ledger.moved_to == f"{address}#first"
     with monkeypatch.context() as patch:
-        state = ledger._store.state
+        state = ledger._events.state
         patch.setattr(state, "exported", "postgresql://postgres@127.0.0.1:1/none#first")
         with pytest.raises(LedgerError, match="can be asked"):
             ledger.export(f"{address}#second")
     ledger.export(f"{address}#first")
 
 
-def _grant(connection, role: str, rights: str) -> None:
-    connection.execute(f"DROP ROLE IF EXISTS {role}")
-    connection.execute(f"CREATE ROLE {role} LOGIN")
-    if rights:
-        connection.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO {role}")
+RIGHTS = {"auditor": "SELECT", "newcomer": "", "half": "SELECT, INSERT"}
 
 
-@pytest.mark.parametrize(
-    "what", ["auditor", "newcomer", "half", "read-only", "fsync", "unlogged", "no such database"]
-)
+@pytest.mark.parametrize("what", [*RIGHTS, "read-only", "fsync", "unlogged", "no such database"])
 def test_a_wrong_target_costs_nothing(database, ledger, what):
     address, connection = database
     if what != "newcomer":
         adp.Ledger(f"{address}#other", **CAP).close()
-    wrong = address
-    if what in ("auditor", "newcomer", "half"):
-        rights = {"auditor": "SELECT", "newcomer": "", "half": "SELECT, INSERT"}[what]
-        _grant(connection, f"{what}_of_move", rights)
-        wrong = address.replace("postgres@", f"{what}_of_move@")
+    wrong, role = address, f"{what}_of_move"
+    if what in RIGHTS:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        if RIGHTS[what]:
+            connection.execute(f"GRANT {RIGHTS[what]} ON ALL TABLES IN SCHEMA public TO {role}")
+        wrong = address.replace("postgres@", f"{role}@")
     elif what == "read-only":
         wrong = f"{address}?options=-cdefault_transaction_read_only%3Don"
     elif what == "fsync":
-        _set_fsync(connection, "off")
+        set_on_server(connection, "fsync", "off")
     elif what == "unlogged":
         connection.execute("ALTER TABLE affinedp_event SET UNLOGGED")
     else:
@@ -166,22 +161,15 @@ def test_a_wrong_target_costs_nothing(database, ledger, what):
         with pytest.raises(LedgerError):
             ledger.export(f"{wrong}#staff")
     finally:
-        _set_fsync(connection, "on")
-        if what.endswith(("or", "er", "lf")):
-            connection.execute(f"DROP OWNED BY {what}_of_move")
-            connection.execute(f"DROP ROLE {what}_of_move")
+        set_on_server(connection, "fsync", "on")
+        if what in RIGHTS:
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
     assert ledger.moved_to is None
     ledger.charge(QUARTER, fingerprint="goes on")
     if what == "unlogged":
         connection.execute("ALTER TABLE affinedp_event SET LOGGED")
     ledger.export(f"{address}#staff")
-
-
-def _set_fsync(connection, value: str) -> None:
-    connection.execute(f"ALTER SYSTEM SET fsync = {value}")
-    connection.execute("SELECT pg_reload_conf()")
-    while connection.execute("SHOW fsync").fetchone() != (value,):
-        time.sleep(0.02)
 
 
 def test_who_comes_second_hears_that_it_is_there(database, ledger, tmp_path):
@@ -196,18 +184,17 @@ def test_who_comes_second_hears_that_it_is_there(database, ledger, tmp_path):
         told.append(str(refused.value))
 
     thread = threading.Thread(target=second)
-    fill = moving.NewLedger.fill
+    copy = moving._copy
 
-    def slow(new, rows) -> None:
-        fill(new, rows)
-        if len(rows) > 1:  # not the trial
-            thread.start()
-            waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            while not connection.execute(waits).fetchall():
-                time.sleep(0.02)
+    def slow(*given) -> None:
+        copy(*given)
+        thread.start()
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while not connection.execute(waits).fetchall():
+            time.sleep(0.02)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moving.NewLedger, "fill", slow)
+        patch.setattr(moving, "_copy", slow)
         ledger.export(address)
     thread.join(30)
     assert "it is this one, so open it there" in told[0]
@@ -247,20 +234,83 @@ def test_a_restored_dump_is_not_where_the_file_went(server, database, tmp_path):
         assert copy not in ledger.moved_to
 
 
-def test_another_spelling_of_the_same_place_goes_on(server, database, tmp_path, monkeypatch):
+def test_another_spelling_of_the_same_place_goes_on(database, tmp_path):
     url, _ = database
     file = tmp_path / "l.db"
     with adp.Ledger(file, **CAP) as ledger:
-        with monkeypatch.context() as patch:
-            patch.setattr("affinedp.budget.server_tables.NewLedger.fill", _broken)
-            with pytest.raises(LedgerError):
-                ledger.export(url)
+        _cut_short(ledger, url)
         patched = url.replace("127.0.0.1", "localhost")
         ledger.export(patched)
     with adp.Ledger(url, create=False) as there:
         assert there.check() == ()
 
 
-def _broken(new, rows):
-    if len(rows) > 1 or rows[0][1]:  # the trial write passes
-        raise LedgerError("the connection broke")
+def test_a_file_moves_to_the_server_without_a_gap(database, ledger):
+    address, _ = database
+    ledger.settle(1)
+    history = ledger.history()
+    ledger.export(address)
+    with pytest.raises(LedgerError, match="was moved to"):
+        ledger.charge(QUARTER, fingerprint="b")
+    assert any("moved to" in problem for problem in ledger.check())
+    with pytest.raises(LedgerError, match="there is a ledger"):
+        ledger.export(address)
+    with pytest.raises(LedgerError, match="before"):
+        ledger.export(f"{address}#other")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        moved = opened(address)
+    assert moved.history() == history
+    assert moved.check() == ()
+    moved.charge(QUARTER, fingerprint="b")
+    assert moved.spent == 0.5
+
+
+def test_a_move_that_was_cut_short_goes_on(database, ledger):
+    _cut_short(ledger, database[0])
+    with pytest.raises(LedgerError, match="was moved to"):
+        ledger.charge(QUARTER, fingerprint="b")
+    ledger.export(database[0])
+    with opened(database[0]) as moved:
+        assert len(moved.history()) == 1
+
+
+def test_a_copy_does_not_become_an_original_by_moving(database, ledger, tmp_path):
+    (tmp_path / "copy.db").write_bytes((tmp_path / "l.db").read_bytes())
+    with pytest.warns(LedgerWarning, match="copied"):
+        copy = adp.Ledger(tmp_path / "copy.db")
+    with pytest.raises(LedgerError, match="acknowledge_move"):
+        copy.export(database[0])
+    copy.acknowledge_move()
+    copy.export(database[0])
+
+
+def test_a_ledger_that_the_server_lost_is_not_moved_there_again(database, ledger):
+    """The file would forget what was charged on the server."""
+    address, connection = database
+    ledger.export(address)
+    with opened(address) as moved:
+        moved.charge(QUARTER, fingerprint="f")
+    connection.execute("TRUNCATE affinedp_ledger, affinedp_event")
+    with pytest.raises(LedgerError, match="not there any more"):
+        ledger.export(address)
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        opened(address)
+
+
+def test_the_commands_say_where_it_went(database, ledger, tmp_path):
+    from typer.testing import CliRunner
+
+    from affinedp.cli.app import app
+
+    def said(*words: str) -> str:
+        done = CliRunner().invoke(app, ["ledger", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    path, url = str(tmp_path / "l.db"), f"{database[0]}#moved"
+    assert "1 charge" in said("export", path, url)
+    assert "protects    one person" in said("show", url)
+    assert "moved " not in said("show", url)
+    assert said("show", path).startswith("moved       to postgresql://")
+    assert json.loads(said("show", path, "--json"))["moved_to"] == url

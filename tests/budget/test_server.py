@@ -1,26 +1,23 @@
-"""A ledger on a PostgreSQL server: the same promises as the file, for many machines."""
+"""What is special about a ledger on a PostgreSQL server: every transaction is durable and alone."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import multiprocessing
-import os
-import random
 import re
 import signal
 import socket
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import pytest
 
 import affinedp as adp
+from affinedp.budget import events, postgres
 from affinedp.budget.address import without_password
-from affinedp.budget.ledger import LedgerError, LedgerWarning
-from servers import Server, why_not
+from affinedp.budget.ledger import LedgerError
+from ledgers import CAP, QUARTER, charge, opened
+from servers import Server, set_on_server, why_not
 
 psycopg = pytest.importorskip("psycopg")
 pytestmark = [
@@ -28,254 +25,134 @@ pytestmark = [
     pytest.mark.xdist_group("postgresql"),
 ]
 
-CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}
-PAIR = adp.AffineManifold([[1, -1]])
-
-
-def laplace(epsilon: float) -> adp.Guarantee:
-    return adp.verify(PAIR, 2.0 / epsilon, law="laplace")
-
-
-@pytest.fixture(scope="module")
-def server():
-    running = Server()
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def url(server, request):
-    return server.url(request.node.name)
-
 
 def count(url: str) -> int:
-    with adp.Ledger(url, create=False) as ledger:
+    with opened(url) as ledger:
         return sum(entry.releases for entry in ledger.history())
 
 
-def test_a_ledger_is_made_charged_and_found_again(url):
-    with adp.Ledger(url, **CAP) as ledger:
-        entry = ledger.charge(laplace(0.25), fingerprint="a", label="March")
-        ledger.settle(entry)
-        assert (ledger.spent, ledger.remaining) == (0.25, 0.75)
-        assert ledger.history()[0].status == "released"
-        with pytest.raises(adp.BudgetExceededError):
-            ledger.charge(laplace(0.8), fingerprint="b")
-        with pytest.raises(LedgerError, match="released already"):
-            ledger.settle(entry)
-    with adp.Ledger(url, create=False) as ledger:
-        assert ledger.spent == 0.25
-        assert ledger.check() == ()
-        assert ledger.protects == "one person"
-    with pytest.raises(LedgerError, match="does not change"):
-        adp.Ledger(url, **(CAP | {"epsilon": 2.0}))
-    with pytest.raises(LedgerError, match="another secret"):
-        adp.Ledger(url, **(CAP | {"protects": "one household"}))
+# ---------------------------------------------------------------------- names and addresses
 
 
-def test_a_mechanism_releases_against_it(url):
-    manifold = adp.AffineManifold.from_equations(["a + b = c"])
-    mechanism = adp.design_laplace(manifold, epsilon=0.6)
-    with adp.Ledger(url, **CAP) as ledger:
-        mechanism.release([1, 2, 3], ledger=ledger, label="first")
-        with pytest.raises(adp.BudgetExceededError):
-            mechanism.release([1, 2, 3], ledger=ledger)
-
-
-def test_what_does_not_exist_is_not_made_by_looking(server, url):
-    with pytest.raises(LedgerError, match="there is no ledger"):
-        adp.Ledger(url, create=False)
-    with pytest.raises(LedgerError, match="give epsilon"):
-        adp.Ledger(url)
-    with pytest.raises(LedgerError, match="say whom"):
-        adp.Ledger(url, epsilon=1.0)
-    with pytest.raises(LedgerError, match="cannot be reached"):
-        adp.Ledger("postgresql://postgres@127.0.0.1:1/postgres", **CAP)
-    with pytest.raises(LedgerError, match="cannot be reached"):
-        adp.Ledger(f"postgresql://postgres@127.0.0.1:{server.port}/nothing", **CAP)
-
-
-def test_ledgers_on_one_server_are_apart(url):
-    with adp.Ledger(url, **CAP) as one, adp.Ledger(url + "-2", **CAP) as two:
-        one.charge(laplace(0.5), fingerprint="a")
+def test_a_ledger_is_told_from_those_that_are_there(server, database):
+    address, _ = database
+    with pytest.raises(LedgerError, match="nor any other"):
+        opened(f"{address}#staff")
+    with adp.Ledger(f"{address}#staff", **CAP) as one, adp.Ledger(f"{address}#2", **CAP) as two:
+        charge(one, "laplace", 0.5)
         assert (one.spent, two.spent) == (0.5, 0.0)
+    with pytest.raises(LedgerError, match="did you mean 'staff'"):
+        opened(f"{address}#staf")
+    with pytest.raises(LedgerError, match=r"those that are there: '2', 'staff'.*NEW budget"):
+        adp.Ledger(f"{address}#zzz")
+    for nowhere in ("127.0.0.1:1/postgres", f"127.0.0.1:{server.port}/nothing"):
+        with pytest.raises(LedgerError, match="cannot be reached"):
+            adp.Ledger(f"postgresql://postgres@{nowhere}", **CAP)
 
 
-def test_no_password_is_shown(url):
-    secret = url.replace("postgres@", "postgres:hunter2@")
+def test_no_password_is_shown(server, database, tmp_path):
+    address, _ = database
+    secret = address.replace("postgres@", "postgres:hunter2@")
     with adp.Ledger(secret, **CAP) as ledger:
         assert "hunter2" not in repr(ledger)
-    assert without_password(secret) == url
+    assert without_password(secret) == address
     with pytest.raises(LedgerError) as refused:
-        adp.Ledger(secret.replace(url.split("#")[1], "other"), create=False)
+        opened(f"{secret}#other")
     assert "hunter2" not in str(refused.value)
-
-
-def test_a_password_among_the_parameters_stays_out_of_the_history(server, url, tmp_path):
-    name = url.split("#")[1]
-    given = f"postgresql:///postgres?host=127.0.0.1&port={server.port}&user=postgres"
-    secret = f"{given}&password=hunter2#{name}"
-    assert without_password(secret) == f"{given}#{name}"
+    name = address.rpartition("/")[2]
+    given = f"postgresql:///{name}?host=127.0.0.1&port={server.port}&user=postgres"
+    hidden = f"{given}&password=hunter2#moved"
+    assert without_password(hidden) == f"{given}#moved"
     with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
-        ledger.export(secret)
+        ledger.export(hidden)
     assert b"hunter2" not in (tmp_path / "l.db").read_bytes()
-    with adp.Ledger(secret, create=False) as ledger:
+    with opened(hidden) as ledger:
         assert "hunter2" not in repr(ledger) + ledger.name
         assert ledger.check() == ()
 
 
-def test_another_thread_is_refused(url):
-    """It would be in the same transaction: its end is the end of the other's charge."""
+def _encoding(name: str) -> str:
+    return f"ENCODING '{name}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+
+
+@pytest.mark.parametrize(
+    ("database", "name"),
+    [
+        (_encoding("SQL_ASCII"), "staff"),
+        (_encoding("SQL_ASCII"), "日本"),
+        (_encoding("LATIN1"), "é"),
+    ],
+    indirect=["database"],
+)
+def test_any_encoding_of_the_server_will_do(database, name):
+    url = f"{database[0]}#{name}"
     with adp.Ledger(url, **CAP) as ledger:
-        refused = []
-
-        def use() -> None:
-            for call in (
-                lambda: ledger.spent,
-                lambda: ledger.charge(laplace(0.1), fingerprint="b"),
-            ):
-                try:
-                    call()
-                except adp.AffineDPError as error:
-                    refused.append(str(error))
-
-        charge = ledger._store.add_row
-
-        def meanwhile(*row) -> None:
-            charge(*row)
-            thread = threading.Thread(target=use)
-            thread.start()
-            thread.join()
-
-        ledger._store.add_row = meanwhile
-        ledger.charge(laplace(0.25), fingerprint="a")
-    assert len(refused) == 2
-    assert "another thread" in refused[0]
-    assert count(url) == 1
+        ledger.settle(ledger.charge(QUARTER, fingerprint="f", label="é 日本 \U0001f600"))
+        assert ledger.check() == ()
+    # whatever the programs ask for, the name is one name
+    with opened(f"{database[0]}?client_encoding=latin1#{name}") as ledger:
+        assert (ledger.spent, ledger.history()[0].label) == (0.25, "é 日本 \U0001f600")
+    if name == "é":
+        with pytest.raises(LedgerError, match="no equivalent"):
+            adp.Ledger(f"{database[0]}#日本", **CAP)
 
 
-def test_a_call_in_the_middle_of_a_charge_is_refused(url):
-    """As from a signal handler."""
-    with adp.Ledger(url, **CAP) as ledger:
-        charge = ledger._store.add_row
-
-        def meanwhile(*row) -> None:
-            charge(*row)
-            with pytest.raises(LedgerError, match="under way"):
-                _ = ledger.spent
-            assert "under way" in ledger.check()[0]
-
-        ledger._store.add_row = meanwhile
-        ledger.charge(laplace(0.25), fingerprint="a")
-    assert count(url) == 1
-
-
-@pytest.mark.parametrize("words", ["ROLLBACK", "SELECT 1/0"])
-def test_a_transaction_that_others_ended_is_no_charge(url, words):
-    with adp.Ledger(url, **CAP) as ledger:
-        charge = ledger._store.add_row
-
-        def ended(*row) -> None:
-            charge(*row)
-            with contextlib.suppress(psycopg.Error):
-                ledger._store._open.execute(words)
-
-        ledger._store.add_row = ended
-        with pytest.raises(LedgerError, match="nothing was charged"):
-            ledger.charge(laplace(0.25), fingerprint="a")
-        del ledger._store.add_row
-        assert ledger.spent == 0.0
-        ledger.charge(laplace(0.25), fingerprint="a")
-    assert count(url) == 1
-
-
-def test_what_was_left_in_the_middle_is_dropped(url, monkeypatch):
-    """A key pressed between two statements leaves a transaction that holds the ledger."""
-    with adp.Ledger(url, **CAP) as ledger:
-        begun = ledger._store._begun
-
-        def interrupted() -> None:
-            ledger._store._hold(begun())
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(ledger._store, "_begun", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            ledger.charge(laplace(0.25), fingerprint="a")
-        monkeypatch.undo()
-        ledger.charge(laplace(0.25), fingerprint="b")
-    assert count(url) == 1
-
-
-def test_a_fork_that_closes_it_does_not_end_the_connection(url):
-    with adp.Ledger(url, **CAP) as ledger:
-        before = ledger._store._ready().info.backend_pid
-        child = os.fork()
-        if child == 0:
-            ledger.close()
-            os._exit(0)
-        os.waitpid(child, 0)
-        ledger.charge(laplace(0.25), fingerprint="a")
-        assert ledger._store._ready().info.backend_pid == before
-
-
-def test_two_schemas_are_not_two_budgets(server, url):
+def test_two_schemas_are_not_two_budgets(database):
     """The same address by a user with another search_path would be a ledger with nothing spent."""
-    with adp.Ledger(url, **CAP) as ledger:
-        ledger.charge(laplace(0.5), fingerprint="a")
-    address, name = url.split("#")
-    with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA IF NOT EXISTS elsewhere")
-    other = f"{address}?options=-csearch_path%3Delsewhere#{name}"
-    with pytest.raises(LedgerError, match="schema 'public'"):
-        adp.Ledger(other, **CAP)
+    address, connection = database
+    adp.Ledger(address, **CAP).close()
+    connection.execute("CREATE SCHEMA elsewhere")
+    for schema in ("elsewhere", "nowhere"):
+        for more in (CAP, {"create": False}):
+            with pytest.raises(LedgerError, match="schema 'public'.*search_path"):
+                adp.Ledger(f"{address}?options=-csearch_path%3D{schema}", **more)
 
 
-def test_tables_of_a_newer_version_are_not_charged(server, url):
-    with (
-        adp.Ledger(url, **CAP) as ledger,
-        psycopg.connect(url.split("#")[0], autocommit=True) as connection,
-    ):
-        connection.execute("INSERT INTO affinedp_schema VALUES (99)")
+def test_two_users_who_make_the_tables_at_once_do_not_get_two_budgets(database):
+    address, connection = database
+    connection.execute("CREATE SCHEMA one")
+    connection.execute("CREATE SCHEMA two")
+    connection.execute(f"SELECT pg_advisory_lock({0x61644450})")  # both wait here
+    made: list[str] = []
+
+    def make(schema: str) -> None:
         try:
-            with pytest.raises(LedgerError, match="newer affinedp"):
-                ledger.charge(laplace(0.1), fingerprint="a")
-            connection.execute("SELECT 1 FROM affinedp_ledger FOR UPDATE NOWAIT")  # no lock is left
-            with pytest.raises(LedgerError, match=f"#{url.split('#')[1]}: .*newer affinedp"):
-                adp.Ledger(url)
-        finally:
-            connection.execute("DELETE FROM affinedp_schema WHERE version = 99")
-        ledger.charge(laplace(0.1), fingerprint="a")
+            adp.Ledger(f"{address}?options=-csearch_path%3D{schema}", **CAP).close()
+        except LedgerError as error:
+            made.append(str(error))
+        else:
+            made.append("made")
+
+    threads = [threading.Thread(target=make, args=(schema,)) for schema in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    while connection.execute(waiting).fetchone() != (2,):
+        time.sleep(0.02)
+    connection.execute(f"SELECT pg_advisory_unlock({0x61644450})")
+    for thread in threads:
+        thread.join(30)
+    assert made.count("made") == 1
+    assert any("search_path" in words for words in made)
 
 
-def _statements_of_the_manual() -> list[str]:
-    """The grants that docs/howto/budget.md says, so that the page and the tests are one."""
-    page = Path(__file__).parents[2] / "docs" / "howto" / "budget.md"
-    return re.findall(r"GRANT [^;\"]*", page.read_text("utf-8"))
+# ---------------------------------------------------------------------- rights
 
 
 @pytest.fixture
-def roles(url):
-    """A ledger, and the roles of the manual with its rights."""
-    adp.Ledger(url, **CAP).close()
-    with psycopg.connect(url.split("#")[0], autocommit=True) as connection:
-        for role in ("program", "auditor"):
-            connection.execute(f"CREATE ROLE {role} LOGIN")
-        for grant in _statements_of_the_manual():
-            connection.execute(grant)
-        yield
-        for role in ("program", "auditor"):
-            connection.execute(f"DROP OWNED BY {role}")
-            connection.execute(f"DROP ROLE {role}")
-
-
-def test_a_user_needs_no_more_rights_than_the_manual_says(url, roles):
-    with adp.Ledger(url.replace("postgres@", "program@"), create=False) as ledger:
-        ledger.settle(ledger.charge(laplace(0.1), fingerprint="a"))
-        assert (len(ledger.history()), ledger.check()) == (1, ())
-    with adp.Ledger(url.replace("postgres@", "auditor@"), create=False) as ledger:
-        assert (len(ledger.history()), ledger.check()) == (1, ())
-        with pytest.raises(LedgerError, match="permission denied"):
-            ledger.charge(laplace(0.1), fingerprint="a")
+def roles(database):
+    """A ledger, and the roles of docs/howto/budget.md with its grants."""
+    address, connection = database
+    adp.Ledger(address, **CAP).close()
+    page = Path(__file__).parents[2] / "docs" / "howto" / "budget.md"
+    for role in ("program", "auditor"):
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+    for grant in re.findall(r"GRANT [^;\"]*", page.read_text("utf-8")):
+        connection.execute(grant)
+    yield (address.replace("postgres@", f"{role}@") for role in ("program", "auditor"))
+    for role in ("program", "auditor"):
+        connection.execute(f"DROP OWNED BY {role}")
+        connection.execute(f"DROP ROLE {role}")
 
 
 FORBIDDEN = [
@@ -284,168 +161,163 @@ FORBIDDEN = [
     "DELETE FROM affinedp_ledger",
     "UPDATE affinedp_event SET body = ''",
     "DELETE FROM affinedp_event",
-    "INSERT INTO affinedp_schema VALUES (9)",
 ]
 
 
-def test_a_program_makes_no_budget_and_changes_no_charge(url, roles):
-    program = url.replace("postgres@", "program@")
-    with psycopg.connect(program.split("#")[0], autocommit=True) as connection:
+def test_a_user_needs_no_more_rights_than_the_manual_says(roles):
+    program, auditor = roles
+    with opened(program) as ledger:
+        ledger.settle(charge(ledger, "laplace", 0.1))
+        assert (len(ledger.history()), ledger.check()) == (1, ())
+    with opened(auditor) as ledger:
+        assert (len(ledger.history()), ledger.check()) == (1, ())
+        with pytest.raises(LedgerError, match="permission denied"):
+            charge(ledger, "laplace", 0.1)
+    with psycopg.connect(program, autocommit=True) as connection:
         for change in FORBIDDEN:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(change)
     with pytest.raises(LedgerError, match="permission denied"):
-        adp.Ledger(program + "-new", **CAP)
+        adp.Ledger(f"{program}#new", **CAP)
 
 
-def test_a_copy_does_not_become_an_original_by_moving(url, tmp_path):
-    with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
-        ledger.charge(laplace(0.25), fingerprint="a")
-    (tmp_path / "copy.db").write_bytes((tmp_path / "l.db").read_bytes())
-    with pytest.warns(LedgerWarning, match="copied"):
-        ledger = adp.Ledger(tmp_path / "copy.db")
-    with pytest.raises(LedgerError, match="acknowledge_move"):
-        ledger.export(url)
-    ledger.acknowledge_move()
-    ledger.export(url)
-    ledger.close()
-    assert count(url) == 1
+def test_a_row_that_nobody_can_hold_is_not_charged(database):
+    address, connection = database
+    adp.Ledger(address, **CAP).close()
+    connection.execute("DROP ROLE IF EXISTS reader")
+    connection.execute("CREATE ROLE reader LOGIN")
+    connection.execute("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO reader")
+    connection.execute("ALTER TABLE affinedp_ledger ENABLE ROW LEVEL SECURITY")
+    connection.execute("CREATE POLICY look ON affinedp_ledger FOR SELECT USING (true)")
+    with opened(address.replace("postgres@", "reader@")) as ledger:
+        assert ledger.spent == 0.0
+        with pytest.raises(LedgerError, match="cannot be held"):
+            charge(ledger, "laplace", 0.1)
+        assert ledger.check() == ()
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            "UPDATE affinedp_event SET body = replace(body, '\"releases\": 1', '\"releases\": 0')",
-            "altered",
-        ),
-        ("DELETE FROM affinedp_event WHERE number = 2", "removed|does not follow"),
-        ("UPDATE affinedp_ledger SET events = 1", "removed"),
-    ],
-)
-def test_altered_events_are_noticed(url, change, words):
-    name = url.split("#")[1]
-    with adp.Ledger(url, **CAP) as ledger:
-        for label in "ab":
-            ledger.charge(laplace(0.1), fingerprint=label)
-        with psycopg.connect(url.split("#")[0], autocommit=True) as direct:
-            column = "name" if "UPDATE affinedp_ledger" in change else "ledger"
-            joint = " AND " if "WHERE" in change else " WHERE "
-            direct.execute(f"{change}{joint}{column} = %s", (name,))
-        assert any("trusted" in problem for problem in ledger.check())
-    with pytest.raises(LedgerError, match=words):
-        adp.Ledger(url, create=False)
-
-
-def test_a_restored_copy_is_noticed(url):
-    with adp.Ledger(url, **CAP):
-        pass
-    name = url.split("#")[1]
-    with psycopg.connect(url.split("#")[0], autocommit=True) as direct:
-        direct.execute(
-            "INSERT INTO affinedp_ledger SELECT %s, header, events, head FROM affinedp_ledger "
-            "WHERE name = %s",
-            (name + "-copy", name),
+@pytest.mark.parametrize("table", ["affinedp_ledger", "affinedp_event"])
+def test_a_charge_that_the_tables_swallow_is_refused(database, table):
+    address, connection = database
+    event = "UPDATE" if table == "affinedp_ledger" else "INSERT"
+    with adp.Ledger(address, **CAP) as ledger:
+        connection.execute(
+            "CREATE FUNCTION swallow() RETURNS trigger AS 'BEGIN RETURN NULL; END' LANGUAGE plpgsql"
         )
-    with pytest.warns(LedgerWarning, match="moved or copied"):
-        copy = adp.Ledger(url + "-copy", create=False)
-    copy.acknowledge_move()
-    assert copy.check() == ()
-    copy.close()
-
-
-def test_a_server_that_may_forget_is_refused():
-    forgetful = Server()
-    try:
-        with psycopg.connect(forgetful.url().split("#")[0], autocommit=True) as direct:
-            direct.execute("ALTER SYSTEM SET fsync = off")
-            direct.execute("SELECT pg_reload_conf()")
-        time.sleep(0.5)
-        with pytest.raises(LedgerError, match="fsync"):
-            adp.Ledger(forgetful.url(), **CAP)
-    finally:
-        forgetful.stop()
-
-
-def _charge_until_full(url: str, seed: int, done) -> None:
-    generator = random.Random(seed)
-    charged = 0
-    with adp.Ledger(url, create=False) as ledger:
-        while True:
-            try:
-                ledger.charge(laplace(generator.choice([1 / 64, 1 / 128])), fingerprint="race")
-                charged += 1
-            except adp.BudgetExceededError:
-                break
-    done.put(charged)
-
-
-def _charge_for_ever(url: str, path: str) -> None:
-    with adp.Ledger(url, create=False) as ledger, open(path, "a") as seen:
-        while True:
-            try:
-                entry = ledger.charge(laplace(1 / 512), fingerprint="kill")
-            except adp.BudgetExceededError:
-                return
-            seen.write(f"{entry}\n")
-            seen.flush()
-
-
-def _start(target, *arguments):
-    process = multiprocessing.get_context("fork").Process(target=target, args=arguments)
-    process.start()
-    return process
-
-
-@pytest.mark.slow
-def test_eight_racing_processes_never_pass_the_cap(url):
-    with adp.Ledger(url, **CAP):
-        pass
-    done = multiprocessing.get_context("fork").Queue()
-    racing = [_start(_charge_until_full, url, seed, done) for seed in range(8)]
-    charged = sum(done.get(timeout=120) for _ in racing)
-    for process in racing:
-        process.join(30)
-    with adp.Ledger(url, create=False) as ledger:
-        assert len(ledger.history()) == charged
-        assert 1 - 1 / 64 < ledger.spent <= 1.0
+        connection.execute(
+            f"CREATE TRIGGER swallow BEFORE {event} ON {table} FOR EACH ROW "
+            "EXECUTE FUNCTION swallow()"
+        )
+        with pytest.raises(LedgerError, match="nothing was charged"):
+            charge(ledger, "laplace", 0.1)
+        connection.execute(f"DROP TRIGGER swallow ON {table}")
+        charge(ledger, "laplace", 0.1)
         assert ledger.check() == ()
 
 
-@pytest.mark.slow
-def test_killed_clients_lose_nothing(url, tmp_path):
-    with adp.Ledger(url, **(CAP | {"epsilon": 100.0})):
-        pass
-    seen = tmp_path / "seen"
-    for _ in range(3):
-        victims = [_start(_charge_for_ever, url, str(seen)) for _ in range(2)]
-        before = len(seen.read_text().split()) if seen.exists() else 0
-        while not seen.exists() or len(seen.read_text().split()) < before + 20:
-            time.sleep(0.01)
-        for victim in victims:
-            os.kill(victim.pid, signal.SIGKILL)
-            victim.join()
-    told = {int(line) for line in seen.read_text().split()}
-    with adp.Ledger(url, create=False) as ledger:
-        kept = {entry.id for entry in ledger.history()}
-        assert told
-        assert told <= kept
-        assert len(kept - told) <= 6  # kept, and the client died before it could say so
-        assert ledger.check() == ()
+# ---------------------------------------------------------------------- what may be forgotten
+
+
+@pytest.mark.parametrize("table", ["affinedp_ledger", "affinedp_event"])
+def test_tables_that_a_crash_empties_are_not_charged(database, table):
+    address, connection = database
+    with adp.Ledger(address, **CAP) as ledger:
+        if table == "affinedp_ledger":
+            connection.execute("ALTER TABLE affinedp_event SET UNLOGGED")  # it refers to the other
+        connection.execute(f"ALTER TABLE {table} SET UNLOGGED")
+        for refused in (
+            lambda: charge(ledger, "laplace", 0.1),
+            lambda: adp.Ledger(f"{address}#new", **CAP),
+            lambda: opened(address),
+        ):
+            with pytest.raises(LedgerError, match="is emptied"):
+                refused()
+        connection.execute(f"ALTER TABLE {table} SET LOGGED")
+        connection.execute("ALTER TABLE affinedp_event SET LOGGED")
+        charge(ledger, "laplace", 0.1)
+    assert connection.execute("SELECT count(*) FROM affinedp_ledger").fetchone() == (1,)
+
+
+def test_a_server_that_becomes_unsafe_is_not_charged(database):
+    address, connection = database
+    with adp.Ledger(address, **CAP) as ledger:
+        set_on_server(connection, "fsync", "off")
+        try:
+            for refused in (
+                lambda: charge(ledger, "laplace", 0.1),
+                lambda: adp.Ledger(f"{address}#new", **CAP),
+                lambda: opened(address),
+            ):
+                with pytest.raises(LedgerError, match="fsync"):
+                    refused()
+        finally:
+            set_on_server(connection, "fsync", "on")
+        assert ledger.spent == 0.0
+    assert connection.execute("SELECT count(*) FROM affinedp_ledger").fetchone() == (1,)
+
+
+@contextlib.contextmanager
+def _no_replica(address: str, way: str = "cancel"):
+    """A server that waits for a replica that never answers, and is told not to, again and again."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        set_on_server(connection, "synchronous_standby_names", "absent")
+        done = threading.Event()
+
+        def stop_waiting() -> None:
+            ways = [way]
+            with psycopg.connect(address, autocommit=True) as other:
+                while not done.wait(0.02):
+                    found = other.execute(
+                        f"SELECT pg_{ways[-1]}_backend(pid) FROM pg_stat_activity "
+                        "WHERE wait_event = 'SyncRep'"
+                    ).fetchall()
+                    if found and way == "terminate":
+                        ways.append("cancel")  # the look for the event waits, too
+
+        thread = threading.Thread(target=stop_waiting)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(30)
+            set_on_server(connection, "synchronous_standby_names", "")
+
+
+@pytest.mark.parametrize("way", ["cancel", "terminate"])
+def test_a_charge_that_no_replica_has_is_not_answered(database, tmp_path, way):
+    """The server warns, and confirms; nobody can ask not to hear of it."""
+    address, _ = database
+    deaf = f"{address}?options=-cclient_min_messages%3Derror"
+    with adp.Ledger(deaf, **CAP) as ledger, adp.Ledger(tmp_path / "l.db", **CAP) as file:
+        with _no_replica(address, way):
+            with pytest.raises(LedgerError, match="synchronous replication.*it counts"):
+                charge(ledger, "laplace", 0.25)
+            if way == "cancel":
+                with pytest.raises(LedgerError, match="synchronous replication.*try again"):
+                    adp.Ledger(f"{deaf}#new", **CAP)
+                with pytest.raises(LedgerError, match="synchronous replication.*try again"):
+                    file.export(f"{deaf}#moved")
+        assert ledger.spent == 0.25
+        if way == "cancel":
+            with pytest.raises(LedgerError, match="it is this one"):
+                file.export(f"{deaf}#moved")
+
+
+# ---------------------------------------------------------------------- servers that crash
 
 
 @pytest.mark.slow
 def test_a_killed_server_forgets_nothing():
     server = Server()
     try:
-        url = server.url()
-        with adp.Ledger(url, **(CAP | {"epsilon": 100.0})) as ledger:
+        with adp.Ledger(server.url(), **(CAP | {"epsilon": 100.0})) as ledger:
             told = []
             for _ in range(3):
-                told += [ledger.charge(laplace(1 / 512), fingerprint="a") for _ in range(20)]
+                told += [charge(ledger, "laplace", 1 / 512) for _ in range(20)]
                 server.kill()
                 with pytest.raises(LedgerError):
-                    ledger.charge(laplace(1 / 512), fingerprint="down")
+                    charge(ledger, "laplace", 1 / 512)
                 server.start()
                 assert len(ledger.history()) == len(told)  # it finds the server again
             assert {entry.id for entry in ledger.history()} == set(told)
@@ -454,163 +326,212 @@ def test_a_killed_server_forgets_nothing():
         server.stop()
 
 
-class Cut:
-    """A relay to the server that drops everything once the client says a word."""
+class Relay:
+    """Passes everything on to the server, until the client says a word."""
 
-    def __init__(self, port: int, word: bytes, forward: bool) -> None:
-        self._word, self._forward, self._port = word, forward, port
+    def __init__(self, port: int, word: bytes, cut: bool, forward: bool = False) -> None:
+        self._port, self._word, self._cut, self._forward = port, word, cut, forward
         self.armed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
-            try:
+        with contextlib.suppress(OSError):
+            while True:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self._port))
-            threading.Thread(target=self._up, args=(client, server), daemon=True).start()
-            threading.Thread(target=self._down, args=(server, client), daemon=True).start()
+                server = socket.create_connection(("127.0.0.1", self._port))
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=ends, daemon=True).start()
 
-    def _up(self, client: socket.socket, server: socket.socket) -> None:
-        while data := client.recv(65536):
-            if self.armed and self._word in data:
-                self.armed = False
-                client.shutdown(socket.SHUT_RDWR)  # the answer never arrives
-                if self._forward:
-                    server.sendall(data)
-                    time.sleep(0.5)
-                server.shutdown(socket.SHUT_RDWR)
-                return
-            server.sendall(data)
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                if not (self.armed and self._word in data):
+                    other.sendall(data)
+                elif self._cut:
+                    self.armed = False
+                    one.shutdown(socket.SHUT_RDWR)  # the answer never arrives
+                    if self._forward:
+                        other.sendall(data)
+                        time.sleep(0.5)
+                    break
+        with contextlib.suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
 
-    def _down(self, server: socket.socket, client: socket.socket) -> None:
-        try:
-            while data := server.recv(65536):
-                client.sendall(data)
-        except OSError:
-            return
+    def through(self, address: str) -> str:
+        """The same address by way of this relay."""
+        return address.replace(str(self._port), str(self.port))
 
     def close(self) -> None:
         self._listener.close()
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_connection_that_breaks_in_the_commit(server, request, arrives):
-    name = request.node.name
-    with adp.Ledger(server.url(name), **CAP):
-        pass
-    relay = Cut(server.port, b"COMMIT\0", forward=arrives)
+def test_a_connection_that_breaks_in_the_commit(server, database, arrives):
+    adp.Ledger(database[0], **CAP).close()
+    relay = Relay(server.port, b"COMMIT\0", cut=True, forward=arrives)
     try:
-        with adp.Ledger(server.url(name, relay.port), create=False) as ledger:
+        with opened(relay.through(database[0])) as ledger:
             relay.armed = True
             if arrives:  # the charge was kept though nobody heard so: it counts, and it is known
-                entry = ledger.charge(laplace(0.25), fingerprint="a")
-                ledger.settle(entry)
+                ledger.settle(charge(ledger, "laplace", 0.25))
             else:
                 with pytest.raises(LedgerError, match="nothing was charged"):
-                    ledger.charge(laplace(0.25), fingerprint="a")
+                    charge(ledger, "laplace", 0.25)
             assert ledger.spent == (0.25 if arrives else 0.0)
             assert ledger.check() == ()
     finally:
         relay.close()
 
 
-def test_another_program_that_holds_it(url, monkeypatch):
-    monkeypatch.setattr("affinedp.budget.transactions.LOCK_SECONDS", 1)
-    name = url.split("#")[1]
-    with adp.Ledger(url, **CAP) as ledger:
-        with psycopg.connect(url.split("#")[0]) as direct:
-            direct.execute("SELECT 1 FROM affinedp_ledger WHERE name = %s FOR UPDATE", (name,))
-            with pytest.raises(LedgerError, match="try again"):
-                ledger.charge(laplace(0.1), fingerprint="a")
-            assert ledger.spent == 0.0  # looking needs no lock
-        ledger.charge(laplace(0.1), fingerprint="a")
+def test_a_program_that_falls_silent_does_not_hold_the_ledger(server, database, monkeypatch):
+    monkeypatch.setattr(postgres, "IDLE_SECONDS", 2)
+    adp.Ledger(database[0], **CAP).close()
+    relay = Relay(server.port, b"INSERT INTO affinedp_event", cut=False)
+    refused: list[str] = []
+
+    def silent() -> None:
+        try:
+            with opened(relay.through(database[0])) as ledger:
+                relay.armed = True
+                ledger.charge(QUARTER, fingerprint="lost")
+        except LedgerError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=silent, daemon=True)
+    thread.start()
+    while not relay.armed:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    with opened(database[0]) as ledger:
+        ledger.charge(QUARTER, fingerprint="waited")  # the silent one is cut off in time
+        thread.join(30)
+        assert refused
+        assert "lost" not in {entry.fingerprint for entry in ledger.history()}
+    relay.close()
 
 
-def test_a_fork_is_refused(url):
-    with adp.Ledger(url, **CAP) as ledger:
-        ledger._store._process = -1
-        with pytest.raises(LedgerError, match="fork"):
-            ledger.charge(laplace(0.1), fingerprint="a")
+def test_a_fate_that_cannot_be_found_out_may_count(database, monkeypatch):
+    """The connection breaks in the commit, and again while the event is looked for."""
+    with adp.Ledger(database[0], **CAP) as ledger:
 
+        def broken(*_):
+            raise psycopg.OperationalError("gone\n\tfor good")
 
-def test_a_file_moves_to_the_server_without_a_gap(url, tmp_path):
-    path = tmp_path / "budget.db"
-    with adp.Ledger(path, **CAP) as ledger:
-        ledger.settle(ledger.charge(laplace(0.25), fingerprint="a"))
-        history = ledger.history()
-        ledger.export(url)
-        with pytest.raises(LedgerError, match="was moved to"):
-            ledger.charge(laplace(0.1), fingerprint="b")
-        assert any("moved to" in problem for problem in ledger.check())
-        with pytest.raises(LedgerError, match="there is a ledger"):
-            ledger.export(url)
-        with pytest.raises(LedgerError, match="before"):
-            ledger.export(url + "-other")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        moved = adp.Ledger(url, create=False)
-    assert moved.history() == history
-    assert moved.check() == ()
-    moved.charge(laplace(0.1), fingerprint="b")
-    assert moved.spent == pytest.approx(0.35)
-    moved.close()
-
-
-def test_a_move_that_was_cut_short_goes_on(url, tmp_path, monkeypatch):
-    path = tmp_path / "budget.db"
-    with adp.Ledger(path, **CAP) as ledger:
-        ledger.charge(laplace(0.25), fingerprint="a")
         with monkeypatch.context() as patch:
-            patch.setattr("affinedp.budget.moving._last", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                ledger.export(url)
-        with pytest.raises(LedgerError, match="was moved to"):
-            ledger.charge(laplace(0.1), fingerprint="b")
-        ledger.export(url)
-    assert count(url) == 1
+            patch.setattr(postgres, "commit", broken)
+            patch.setattr(postgres.ServerTransaction, "is_there", broken)
+            with pytest.raises(LedgerError, match="gone for good.*may have been kept") as refused:
+                charge(ledger, "laplace", 0.1)
+        assert "\n" not in str(refused.value)
 
 
-def _command(*words: str) -> str:
-    from typer.testing import CliRunner
+@pytest.mark.parametrize("words", ["ROLLBACK", "SELECT 1/0"])
+def test_a_transaction_that_others_ended_is_no_charge(database, monkeypatch, words):
+    with adp.Ledger(database[0], **CAP) as ledger:
+        add = postgres.ServerTransaction.add
 
-    from affinedp.cli.app import app
+        def ended(self, row) -> None:
+            add(self, row)
+            with contextlib.suppress(psycopg.Error):
+                self._connection.execute(words)
 
-    done = CliRunner().invoke(app, list(words))
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def test_the_commands_work_on_a_server(url, tmp_path):
-    cap = ("--epsilon", "1", "--delta", "1e-6", "--protects", "one person")
-    assert "one person" in _command("ledger", "create", url, *cap)
-    with adp.Ledger(url, create=False) as ledger:
-        ledger.charge(laplace(0.25), fingerprint="a", label="March")
-    assert "charges     1, 1 not confirmed" in _command("ledger", "show", url)
-    assert "March" in _command("ledger", "history", url)
-    assert "fine" in _command("ledger", "check", url)
-    path = str(tmp_path / "budget.db")
-    _command("ledger", "create", path, *cap)
-    assert "0 charges" in _command("ledger", "export", path, url + "-moved")
-    assert "protects    one person" in _command("ledger", "show", url + "-moved")
-    assert "moved " not in _command("ledger", "show", url + "-moved")
-    shown = _command("ledger", "show", path)
-    assert shown.startswith("moved       to postgresql://"), "what is left is on the server now"
-    assert "#" in json.loads(_command("ledger", "show", path, "--json"))["moved_to"]
+        with monkeypatch.context() as patch:
+            patch.setattr(postgres.ServerTransaction, "add", ended)
+            with pytest.raises(LedgerError, match="nothing was charged"):
+                charge(ledger, "laplace", 0.25)
+        assert ledger.spent == 0.0
+        charge(ledger, "laplace", 0.25)
+    assert count(database[0]) == 1
 
 
-def test_a_history_says_what_its_numbers_are(url):
-    with adp.Ledger(url, epsilon=5.0, delta=1e-6, protects="one person") as ledger:
-        ledger.charge(laplace(0.25), fingerprint="a")
-        whole = adp.design(PAIR, epsilon=0.125, integers=True, law="knorm").guarantee
-        ledger.charge(whole, fingerprint="w", same_secret=True)
-        M = adp.AffineManifold.from_equations(["a + b = c"])
-        gaussian = adp.iid_noise(M, law="gaussian", epsilon=0.1, delta=1e-6).guarantee
-        ledger.charge(gaussian, fingerprint="b", same_secret=True)
-    said = _command("ledger", "history", url)
-    assert "laplace ε = 0.25 " in said
-    assert "randomised response ε = 0.125 " in said
-    assert f"gaussian s = {gaussian.sensitivity:.6g} " in said
+def test_a_silent_network_is_noticed_unless_the_address_says_otherwise(database):
+    for words, expected in (
+        ("", ("30000", "10")),
+        ("?tcp_user_timeout=5000&keepalives_idle=7", ("5000", "7")),
+    ):
+        with postgres.connected(database[0] + words, "name") as connection:
+            used = connection.info.get_parameters()
+        assert (used["tcp_user_timeout"], used["keepalives_idle"]) == expected
+
+
+# ---------------------------------------------------------------------- nobody waits for ever
+
+
+@pytest.mark.parametrize("what", ["open", "look", "create", "export", "tables"])
+def test_no_lock_is_waited_for_without_end(database, monkeypatch, tmp_path, what):
+    monkeypatch.setattr(events, "LOCK_SECONDS", 1)
+    address, connection = database
+    with adp.Ledger(tmp_path / "l.db", **CAP) as file:
+        if what == "tables":  # somebody makes them
+            connection.execute(f"SELECT pg_advisory_lock({0x61644450})")
+        else:
+            ledger = adp.Ledger(address, **CAP)
+            connection.execute("BEGIN")
+            connection.execute("LOCK TABLE affinedp_ledger IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(LedgerError, match="try again"):
+            {
+                "open": lambda: opened(address),
+                "look": lambda: ledger.spent,
+                "create": lambda: adp.Ledger(f"{address}#new", **CAP),
+                "export": lambda: file.export(f"{address}#new"),
+                "tables": lambda: adp.Ledger(address, **CAP),
+            }[what]()
+        assert file.moved_to is None
+
+
+def test_a_handler_does_not_wait_for_the_lock_of_its_own_call(database):
+    """A signal in the middle of a statement: psycopg's lock is held by the call below."""
+    address, connection = database
+    with adp.Ledger(address, **CAP) as ledger:
+        refused: list[str] = []
+
+        def handler(*_) -> None:
+            try:
+                _ = ledger.spent
+            except LedgerError as error:
+                refused.append(str(error))
+            connection.execute("ROLLBACK")
+
+        before = signal.signal(signal.SIGALRM, handler)
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM affinedp_ledger FOR UPDATE")
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            charge(ledger, "laplace", 0.25)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert "under way" in refused[0]
+        assert ledger.spent == 0.25
+
+
+@pytest.mark.parametrize("where", ["begin", "commit", "roll_back"])
+def test_a_signal_at_the_edge_of_a_transaction_is_refused(database, monkeypatch, where):
+    with adp.Ledger(database[0], **CAP) as ledger:
+        refused: list[str] = []
+
+        def handler(*_) -> None:
+            try:
+                charge(ledger, "laplace", 0.1)
+            except LedgerError as error:
+                refused.append(str(error))
+
+        real = getattr(postgres, where)
+
+        def interrupted(*given, **more):
+            with monkeypatch.context() as patch:
+                patch.setattr(postgres, where, real)
+                signal.raise_signal(signal.SIGUSR1)
+            return real(*given, **more)
+
+        before = signal.signal(signal.SIGUSR1, handler)
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(postgres, where, interrupted)
+                charge(ledger, "laplace", 0.25)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert refused
+        assert all("under way" in words for words in refused)
+        assert ledger.spent == 0.25

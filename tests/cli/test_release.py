@@ -6,8 +6,8 @@ import json
 import pytest
 
 import affinedp as adp
+from affinedp.budget.events import LedgerUnreachableError
 from affinedp.budget.ledger import Ledger, LedgerError
-from affinedp.budget.state import LedgerUnreachableError
 from affinedp.cli import exits
 
 pandas = pytest.importorskip("pandas")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.budget.events import LedgerUnreachableError
 from affinedp.budget.ledger import LedgerWarning
-from affinedp.budget.state import LedgerUnreachableError
 from affinedp.release.parts import PartError
 from affinedp.tables import TableRelease
 

@@ -11,8 +11,8 @@ import pytest
 import affinedp as adp
 from affinedp.domains.manifold import OffManifoldError
 from affinedp.errors import AffineDPError
+from affinedp.release import publish as module
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
-from affinedp.studio.publishing import publish as module
 
 MANIFOLD = adp.AffineManifold.from_equations(["a + b = c", "c + 0.5*d = 10"])
 
@@ -143,7 +143,7 @@ def test_pandas_is_matched_by_name(mechanisms):
             m.release(broken)
 
 
-class Purse:
+class Purse(adp.Ledger):
     """A ledger that only counts."""
 
     def __init__(self):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.budget.events import LedgerUnreachableError
 from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
-from affinedp.budget.state import LedgerUnreachableError
 from affinedp.laws.laplace import Laplace
 
 CAP = {"epsilon": 5.0, "delta": 1e-6, "protects": "one person"}

@@ -12,6 +12,7 @@ import affinedp as adp
 from affinedp.cli.app import app
 from affinedp.errors import AffineDPError
 from affinedp.tables import MarginRelease, TableError, TableRelease
+from affinedp.tables.table_rows import TableRows
 
 SEXES = pd.DataFrame({"women": [30], "men": [70], "all": [100]})
 WARDS = pd.DataFrame({"a": [30], "b": [20], "c": [20], "d": [30], "all": [100]})
@@ -67,12 +68,35 @@ def test_without_a_common_promise_they_add_up(tmp_path):
     with adp.Ledger(tmp_path / "b.db", epsilon=3.0, protects="one person") as ledger:
         first, second = plain.release([SEXES, WARDS], ledger=ledger)
         assert ledger.spent == pytest.approx(2.0, rel=1e-6)
-        assert len(ledger.history()) == 2
+        assert [entry.status for entry in ledger.history()] == ["released"]
         assert first.table.shape == SEXES.shape
         assert second.table.shape == WARDS.shape
         with pytest.raises(TableError):  # the second is broken: nothing is charged
             plain.design([SEXES, WARDS]).release([SEXES, WARDS.assign(all=7)], ledger=ledger)
-        assert len(ledger.history()) == 2
+        assert len(ledger.history()) == 1
+
+
+def test_all_tables_are_one_charge_before_anything_is_drawn(tmp_path, monkeypatch):
+    """Whatever is wrong with the second, or the budget: the first is neither paid nor drawn."""
+    drawn = []
+    draw = TableRows.drawn
+    monkeypatch.setattr(
+        TableRows, "drawn", lambda self, ready: drawn.append(1) or draw(self, ready)
+    )
+    first, second = (TableRelease(totals=t, epsilon=1.0) for t in TOTALS)
+    two = pd.concat([WARDS, WARDS], ignore_index=True)
+    with adp.Ledger(tmp_path / "b.db", epsilon=1.5, protects="one person") as ledger:
+        with pytest.raises(TableError, match="nothing was charged"):  # whose rows are they?
+            TableRelease.together([first, second]).release([SEXES, two], ledger=ledger)
+        with pytest.raises(adp.BudgetExceededError):  # one would fit, both do not
+            TableRelease.together([first, second]).release([SEXES, WARDS], ledger=ledger)
+        assert (ledger.history(), drawn) == ((), [])
+        together = TableRelease.together([first, second], epsilon=1.5)
+        together.release([SEXES, WARDS], ledger=ledger)
+        (entry,) = ledger.history()
+        assert (entry.status, len(drawn)) == ("released", 2)
+        assert 1.4999 < ledger.spent <= 1.5
+        assert "2 tables about the same people" in entry.neighbours
 
 
 @pytest.mark.parametrize(

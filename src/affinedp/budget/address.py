@@ -12,7 +12,7 @@ import re
 import unicodedata
 from urllib.parse import unquote
 
-from affinedp.budget.state import LedgerError
+from affinedp.budget.events import LedgerError
 
 PREFIXES = ("postgresql://", "postgres://")
 DEFAULT_NAME = "ledger"

@@ -1,12 +1,10 @@
-"""The privacy budget of one secret: a file that knows every charge, and refuses beyond the cap.
+"""The privacy budget of one secret: a ledger that knows every charge, and refuses beyond the cap.
 
 Everything that is charged adds up, whatever the neighbours of each release: a change of the secret
 that moves the data of each release by at most a neighbour of that release is hidden by all of
 them together (docs/howto/budget.md has the theorem).
 A charge is on the disk before any noise is drawn, so a release that happened is always charged.
 A crash between the two leaves a charge without a release; it stays charged and is marked so.
-:mod:`affinedp.budget.ledger_file` is about the file, :mod:`affinedp.budget.charges` about one
-charge, :mod:`affinedp.budget.filters` about composition.
 """
 
 from __future__ import annotations
@@ -18,26 +16,59 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
-from affinedp.budget.charges import BudgetExceededError as BudgetExceededError
-from affinedp.budget.charges import OtherUnitError as OtherUnitError
-from affinedp.budget.charges import (
-    charge_event,
+from affinedp.budget.address import checked_path, is_server
+from affinedp.budget.events import (
+    MOST_RELEASES,
+    STOP,
+    Events,
+    LedgerUnreachableError,
+    State,
+    Store,
+    Transaction,
+    checked_cap,
     checked_text,
-    exceeded,
-    losses_of,
-    other_unit,
-    several_kinds,
 )
+from affinedp.budget.events import LedgerEntry as LedgerEntry
+from affinedp.budget.events import LedgerError as LedgerError
+from affinedp.budget.filters import Filter, Losses, multiplied
 from affinedp.budget.filters import LedgerWarning as LedgerWarning
 from affinedp.budget.moving import move_to_server
-from affinedp.budget.opening import open_store
-from affinedp.budget.state import NOT_SAID, State, checked_cap, now
-from affinedp.budget.state import LedgerEntry as LedgerEntry
-from affinedp.budget.state import LedgerError as LedgerError
+from affinedp.budget.postgres import (
+    ServerStore,
+    create_on_server,
+    exists_on_server,
+    missing_on_server,
+)
+from affinedp.budget.sqlite import FileStore, create_file
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
+
+Rows = Literal["same", "different"]
+
+
+class BudgetExceededError(LedgerError):
+    """A charge that would pass the cap; nothing was charged.
+
+    Attributes
+    ----------
+    requested : float
+        ε of the charge alone, at the ledger's δ.
+    remaining : float
+        The cap's ε minus what was spent.
+    """
+
+    def __init__(self, message: str, *, requested: float, remaining: float) -> None:
+        self.requested = requested
+        self.remaining = remaining
+        super().__init__(message)
+
+
+class OtherUnitError(LedgerError):
+    """A release about other neighbours than those that the ledger adds up; nothing was charged."""
 
 
 class Ledger:
@@ -52,10 +83,9 @@ class Ledger:
     that have nothing in common have two ledgers.
 
     The cap also holds if the analyst chooses laws and sensitivities by what earlier releases
-    showed: only the sum of pure ε and the composition of Gaussian noise (Smith and Thakurta 2022)
-    are used then, each Laplace release counting as the Gaussian one that dominates it.
+    showed; :mod:`affinedp.budget.filters` has the rules and the proof.
 
-    One instance belongs to the thread and the process that opened it.
+    Threads and forked processes may share an instance.
 
     Parameters
     ----------
@@ -104,76 +134,75 @@ class Ledger:
         if adaptive not in (None, True, False):
             raise AffineDPError(f"adaptive must be True or False, not {adaptive!r}")
         self._same_secret = _yes_or_no(same_secret, "same_secret")
-        protects = None if protects is None else _checked_protects(protects)
+        if protects is not None:
+            protects = checked_text(protects, "protects").strip()
+            checked_text(protects, "protects")
         if epsilon is not None:
             epsilon = checked_cap(epsilon, "epsilon", math.inf)
         if delta is not None:
             delta = checked_cap(delta, "delta", 1.0)
-        wanted = (epsilon, delta or 0.0, adaptive is not False, protects) if create else None
-        self._store = open_store(path, wanted)
-        try:
-            self._refuse_other_caps(epsilon=epsilon, delta=delta, adaptive=adaptive)
-            self._name_or_refuse(protects)
-            if self._state.place != self._store.place():
-                warnings.warn(self._moved(), LedgerWarning, stacklevel=2)
-            if self._state.several_kinds:
-                warnings.warn(several_kinds(self._store.name), LedgerWarning, stacklevel=2)
-        except BaseException:
-            self.close()
-            raise
+        wanted = None if epsilon is None else Filter(epsilon, delta or 0.0, adaptive is not False)
+        self._events = Events(_open_store(path, wanted, protects, create))
+        given = {"epsilon": epsilon, "delta": delta, "adaptive": adaptive, "protects": protects}
+        for name, value in given.items():
+            stored = getattr(self, name)
+            if value is not None and value != stored:
+                raise LedgerError(
+                    f"{self.name} was created with {name} = {stored!r}, not {value!r}, and that "
+                    "does not change; another secret has a ledger of its own"
+                )
+        if not self._events.at_home:
+            warnings.warn(self._moved(), LedgerWarning, stacklevel=2)
 
     @property
     def _state(self) -> State:
-        return self._store.state
+        return self._events.state
 
     @property
     def name(self) -> str:
         """What refusals call it: the name of the file, or server, database and ledger."""
-        return self._store.name
+        return self._events.store.name
 
     @property
     def epsilon(self) -> float:
         """The cap's ε."""
-        return self._state.epsilon
+        return self._state.filter.epsilon
 
     @property
     def delta(self) -> float:
         """The cap's δ."""
-        return self._state.delta
+        return self._state.filter.delta
 
     @property
     def adaptive(self) -> bool:
         """Whether later charges may depend on what earlier releases showed."""
-        return self._state.adaptive
+        return self._state.filter.adaptive
 
     @property
     def protects(self) -> str:
-        """Whose budget it is, in words; "(not said)" in a file of an older version."""
+        """Whose budget it is, in words."""
         return self._state.protects
 
     @property
     def unit(self) -> str | None:
         """What moves between the neighbours that are added without a word; None before a charge."""
-        self._refresh()
-        return self._state.unit
+        return self._now().unit
 
     @property
     def head(self) -> str:
         """Number of events and the hash of the last: note it elsewhere to recognise the ledger."""
-        self._refresh()
-        return f"{self._state.events}:{self._state.head}"
+        state = self._now()
+        return f"{state.events}:{state.head}"
 
     @property
     def moved_to(self) -> str | None:
         """The server that an exported file went to, where its charges go on; None for others."""
-        self._refresh()
-        return self._state.exported
+        return self._now().exported
 
     @property
     def spent(self) -> float:
         """ε of all charges together at the cap's δ (an upper bound)."""
-        self._refresh()
-        return self._state.spent()
+        return self._now().spent()
 
     @property
     def remaining(self) -> float:
@@ -197,10 +226,9 @@ class Ledger:
         same_secret : bool, optional
             As for :meth:`charge`.
         """
-        losses = losses_of(guarantee, releases)
-        self._refresh()
-        own = self._state.is_own(guarantee.unit, guarantee.neighbours_key)
-        return (own or self._declared(same_secret)) and self._state.allows(losses)
+        losses, state = _losses_of(guarantee, releases), self._now()
+        own = state.is_own(guarantee.unit, guarantee.neighbours_key)
+        return (own or self._declared(same_secret)) and state.allows(losses)
 
     def charge(
         self,
@@ -243,17 +271,22 @@ class Ledger:
             If the neighbours have another unit and nobody said that they are about the same
             secret.  Nothing is recorded.
         """
-        losses = losses_of(guarantee, releases)
-        body = charge_event(guarantee, fingerprint, label, releases)
-        declared = self._declared(same_secret)
-        with self._writing():
-            state = self._state
-            own = state.is_own(guarantee.unit, guarantee.neighbours_key)
+        losses, declared = _losses_of(guarantee, releases), self._declared(same_secret)
+        about = ("law", "neighbours", "neighbours_key", "unit")
+        body = {
+            **{name: checked_text(getattr(guarantee, name), name) for name in about},
+            "label": None if label is None else checked_text(label, "label"),
+            "losses": [[law, float(s).hex()] for law, s in guarantee.curve.losses()],
+            "fingerprint": checked_text(fingerprint, "fingerprint"),
+            "releases": int(releases),
+        }
+        with self._writing() as now:
+            own = self._state.is_own(guarantee.unit, guarantee.neighbours_key)
             if not own and not declared:
-                raise other_unit(self._store.name, state, guarantee)
-            if not state.allows(losses):
-                raise exceeded(state, losses)
-            return self._store.append({**body, "same_secret": not own})
+                raise self._other_unit(guarantee)
+            if not self._state.allows(losses):
+                raise self._exceeded(losses)
+            return self._events.append(now, "charge", **body, same_secret=not own)
 
     def settle(self, entry: int) -> None:
         """Record that the release of a charge happened.
@@ -263,38 +296,34 @@ class Ledger:
         entry : int
             What :meth:`charge` returned.
         """
-        with self._writing():
+        with self._writing() as now:
             whole = isinstance(entry, numbers.Integral) and not isinstance(entry, bool)
             known = self._state.entries.get(entry) if whole else None
             if known is None:
-                raise LedgerError(f"{self._store.name} has no entry {entry!r}")
+                raise LedgerError(f"{self.name} has no entry {entry!r}")
             if known.status == "released":
                 raise LedgerError(f"entry {entry} was released already; every release is charged")
-            self._store.append({"kind": "release", "time": now(), "entry": known.id})
+            self._events.append(now, "release", entry=known.id)
 
     def acknowledge_move(self) -> None:
         """Record that this ledger, where it is now, is the only one: the warning ends."""
-        place = self._store.place()
-        with self._writing():
-            self._store.append({"kind": "move", "time": now(), "place": place})
+        with self._writing() as now:
+            self._events.append(now, "move", place=now.place())
 
     def history(self) -> tuple[LedgerEntry, ...]:
         """Return all charges, the oldest first."""
-        self._refresh()
-        return tuple(self._state.entries.values())
+        return tuple(self._now().entries.values())
 
     def check(self) -> tuple[str, ...]:
         """Read the whole ledger again and return what is wrong with it, in words."""
         try:
-            state = self._store.verified()
+            state, at_home = self._events.verified()
         except LedgerError as error:
             return (str(error),)
-        problems = [self._moved()] if state.place != self._store.place() else []
-        if state.several_kinds:
-            problems.append(several_kinds(self._store.name))
+        problems = [] if at_home else [self._moved()]
         if not state.allows(Counter()):
             problems.append(
-                f"the charges pass the cap: ε = {state.spent():.6g} at δ = {state.delta:g}"
+                f"the charges pass the cap: ε = {state.spent():.6g} at δ = {self.delta:g}"
             )
         if state.exported is not None:
             problems.append(f"it was moved to {state.exported}, and is not charged here any more")
@@ -311,11 +340,11 @@ class Ledger:
         url : str
             ``postgresql://…``, where the ledger of this name does not exist yet.
         """
-        move_to_server(self._store, url)
+        move_to_server(self._events, url)
 
     def close(self) -> None:
-        """Close it; the ledger cannot be used afterwards."""
-        self._store.close()
+        """Refuse everything from now on; nothing is open between two calls."""
+        self._events.closed = True
 
     def __enter__(self) -> Ledger:
         return self
@@ -330,65 +359,238 @@ class Ledger:
 
     def __repr__(self) -> str:
         return (
-            f"Ledger({self._store.address!r}, epsilon={self.epsilon!r}, delta={self.delta!r}, "
-            f"protects={self.protects!r})"
+            f"Ledger({self._events.store.address!r}, epsilon={self.epsilon!r}, "
+            f"delta={self.delta!r}, protects={self.protects!r})"
         )
 
     def _declared(self, same_secret: bool | None) -> bool:
         return self._same_secret if same_secret is None else _yes_or_no(same_secret, "same_secret")
 
-    def _moved(self) -> str:
-        return (
-            f"{self._store.address} was moved or copied: if the other one is still charged, or "
-            "this is an old backup, charges are missing here; if neither, call acknowledge_move()"
-        )
-
-    def _name_or_refuse(self, protects: str | None) -> None:
-        """Write down whom a ledger of an older version protects; another name is refused."""
-        if protects is not None and self._state.protects == NOT_SAID:
-            with self._writing():
-                if self._state.protects == NOT_SAID:
-                    self._store.append({"kind": "protects", "time": now(), "protects": protects})
-            self._refresh()
-        if protects not in (None, self._state.protects):
-            raise LedgerError(
-                f"{self._store.name} protects {self._state.protects!r}, not {protects!r}: another "
-                "secret has a ledger of its own"
-            )
-
-    def _refuse_other_caps(self, **given: float | None) -> None:
-        for name, value in given.items():
-            stored = getattr(self._state, name)
-            if value is not None and value != stored:
-                raise LedgerError(
-                    f"{self._store.name} was created with {name} = {stored!r}, not {value!r}; "
-                    "the cap of a ledger does not change"
-                )
-
-    def _refresh(self) -> None:
-        """Read the events that others added."""
-        with self._store.reading():
-            pass
+    def _now(self) -> State:
+        """What it says, with the events that others added."""
+        with self._events.reading():
+            return self._state
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> Iterator[Transaction]:
         """Hold the only right to write, knowing every event so far."""
-        with self._store.writing():
+        with self._events.writing() as now:
             if self._state.exported is not None:
                 raise LedgerError(
-                    f"{self._store.name} was moved to {self._state.exported}: charge it there"
+                    f"{self.name} was moved to {self._state.exported}: charge it there"
                 )
-            yield
+            yield now
+
+    def _moved(self) -> str:
+        return (
+            f"{self._events.store.address} was moved or copied: if the other one is still charged, "
+            "or this is an old backup, charges are missing here; if neither, call "
+            "acknowledge_move()"
+        )
+
+    def _exceeded(self, losses: Losses) -> BudgetExceededError:
+        """The refusal of a charge that passes the cap: by which rules, and what would fit."""
+        state, rules = self._state, self._state.filter
+        requested = rules.spent(losses, losses)
+        remaining = max(0.0, self.epsilon - state.spent())
+        bounds = list(rules.bounds(state.losses + losses, state.first or losses))
+        gives = ", ".join(f"{bound.rule} gives {bound.spent():.6g}" for bound in bounds)
+        room = rules.room(state.losses, state.first, losses)
+        fits = f"of this noise at most ε = {room:.6g} would fit" if room else "no such noise fits"
+        if requested <= remaining and len(bounds) == 1 and self.adaptive and self.delta:
+            fits += (
+                " (all of δ is for one Gaussian, since the first charge had Gaussian noise: a "
+                "ledger whose first charge is pure, or with adaptive=False, also adds pure and "
+                "Gaussian noise apart)"
+            )
+        return BudgetExceededError(
+            f"this charge alone costs ε = {requested:.6g} at δ = {self.delta:g}, and with the "
+            f"earlier ones it passes the cap ε = {self.epsilon:g}, of which "
+            f"{round(remaining, 12):.6g} is left: {gives or 'Gaussian noise needs δ > 0'}; {fits}. "
+            "Nothing was charged",
+            requested=requested,
+            remaining=remaining,
+        )
+
+    def _other_unit(self, guarantee: Guarantee) -> OtherUnitError:
+        """The refusal of a release about other neighbours than the ledger's."""
+        return OtherUnitError(
+            f"{self.name} adds up neighbours of the unit {self._state.unit!r}, but this release is "
+            f"about {guarantee.unit!r}: {guarantee.neighbours}. If a change of what the ledger "
+            f"protects ({self.protects}) moves the data of this release by at most one of these "
+            "neighbours, say so with same_secret=True, in charge or when the ledger is opened "
+            "(--same-secret on the command line); it then adds up like the others. If not, it "
+            "belongs to another ledger. Nothing was charged"
+        )
+
+
+# ---------------------------------------------------------------------- one charge for one release
+
+
+@contextmanager
+def paying(
+    ledger: Ledger | None,
+    guarantee: Guarantee,
+    *,
+    fingerprint: str,
+    label: str | None = None,
+    releases: int = 1,
+) -> Iterator[None]:
+    """Charge a release before it is drawn inside, and confirm it afterwards.
+
+    If drawing fails, or the program dies, the entry stays charged.  A server that is away when the
+    release is confirmed takes nothing back: the charge counts, and who did not get the result
+    would release again, and pay twice.  A ledger that answers, and does not have the charge, was
+    restored, replaced or altered: then nothing is handed out.
+
+    Parameters
+    ----------
+    ledger : Ledger or None
+        None if nothing is charged.
+    guarantee : Guarantee
+        What the whole release promises.
+    fingerprint : str
+        Which mechanism it is.
+    label : str, optional
+        A name for people.
+    releases : int
+        How many releases with fresh noise.
+    """
+    if ledger is None:
+        yield
+        return
+    checked_ledger(ledger)
+    entry = ledger.charge(guarantee, fingerprint=fingerprint, label=label, releases=releases)
+    yield
+    try:
+        ledger.settle(entry)
+    except LedgerUnreachableError as error:
+        warnings.warn(
+            f"the release is complete, but entry {entry} of its ledger stays charged, not "
+            f"confirmed: {why(error)}",
+            LedgerWarning,
+            stacklevel=5,
+        )
+
+
+def checked_ledger(ledger: Ledger | None) -> None:
+    """Refuse what is not a ledger, before data is looked at."""
+    if not (ledger is None or isinstance(ledger, Ledger)):
+        raise AffineDPError(
+            f"ledger must be a Ledger, not {type(ledger).__name__}: open it with "
+            "affinedp.Ledger(path)"
+        )
+
+
+def why(error: AffineDPError) -> str:
+    """Return why a release that happened was not confirmed: "do not release" comes too late."""
+    return str(error).removesuffix(STOP)
+
+
+def checked_rows(rows: str | None) -> Rows | None:
+    """Return whom rows are about, if that was said, or refuse what it cannot be."""
+    if rows is None:
+        return None
+    if rows == "same":
+        return "same"
+    if rows == "different":
+        return "different"
+    raise AffineDPError(f"rows must be 'same' or 'different', not {rows!r}")
+
+
+def charged_releases(count: int, rows: str | None) -> int:
+    """Return how many releases a batch is for one secret; it is said, never guessed.
+
+    Parameters
+    ----------
+    count : int
+        How many rows get noise of their own.
+    rows : {"same", "different"} or None
+        ``"same"``: a change of the secret may move every row, so each one is charged.
+        ``"different"``: it moves one row at most, so the batch is charged once.  Not needed for
+        one row.
+
+    Examples
+    --------
+    >>> charged_releases(24, "same"), charged_releases(24, "different"), charged_releases(1, None)
+    (24, 1, 1)
+    """
+    if checked_rows(rows) is None and count > 1:
+        raise AffineDPError(
+            f"there are {count:,} rows, and a ledger must know whom they are about: rows='same' if "
+            f"a change of the secret may move all of them (the ledger is charged {count:,} times), "
+            "rows='different' if it moves one row at most (it is charged once); nothing was charged"
+        )
+    return count if rows == "same" else 1
+
+
+def _losses_of(guarantee: Guarantee, releases: int) -> Losses:
+    """What a guarantee costs; one without a promise is refused."""
+    if not isinstance(guarantee, Guarantee):
+        raise AffineDPError(f"a ledger charges a Guarantee, not {type(guarantee).__name__}")
+    if isinstance(releases, bool) or not isinstance(releases, numbers.Integral):
+        raise AffineDPError(f"releases must be a whole number, not {releases!r}")
+    if not 1 <= releases <= MOST_RELEASES:
+        raise AffineDPError(f"releases must be 1 to {MOST_RELEASES}, not {releases!r}")
+    losses = guarantee.curve.losses()
+    if guarantee.leak is not None or not losses or not all(math.isfinite(s) for _, s in losses):
+        raise BudgetExceededError(
+            "this guarantee promises nothing (some output has no noise): no budget allows it",
+            requested=math.inf,
+            remaining=0.0,
+        )
+    return multiplied(losses, int(releases))
+
+
+# ---------------------------------------------------------------------- where it is
+
+
+def ledger_exists(path: str | os.PathLike[str]) -> bool:
+    """Return whether there is a ledger, or anything else, at a path or address."""
+    return exists_on_server(str(path)) if is_server(path) else os.path.lexists(_real_path(path))
+
+
+def missing(at: str | os.PathLike[str]) -> str:
+    """Say that there is no ledger at a path or address, and which one may be meant."""
+    return missing_on_server(str(at)) if is_server(at) else f"there is no ledger {at}"
+
+
+def _open_store(
+    path: str | os.PathLike[str], wanted: Filter | None, protects: str | None, create: bool
+) -> Store:
+    """The ledger at a path or an address; a new one if there is none and one is wanted."""
+    if not ledger_exists(path):
+        if not create:
+            raise LedgerError(missing(path))
+        if wanted is None:
+            raise LedgerError(
+                f"{missing(path)}. If this is the right name, and a NEW budget is to begin here, "
+                "which knows of no earlier charge, give epsilon and protects"
+            )
+        if protects is None:
+            raise LedgerError(
+                f"{missing(path)}: say whom the new one protects, as in "
+                "protects='one person'. All that is charged to it adds up for that one secret"
+            )
+        if is_server(path):
+            create_on_server(str(path), wanted, protects)
+        else:
+            create_file(_real_path(path), wanted, protects)
+    return ServerStore(str(path)) if is_server(path) else FileStore(_real_path(path))
+
+
+def _real_path(path: str | os.PathLike[str]) -> Path:
+    text = checked_path(path)
+    try:
+        real = Path(os.path.realpath(text))
+    except ValueError as error:
+        raise LedgerError(f"{text!r} is not a path: {error}") from None
+    if not real.parent.is_dir():
+        raise LedgerError(f"there is no directory {real.parent} for the ledger")
+    return real
 
 
 def _yes_or_no(value: bool, name: str) -> bool:
     if not isinstance(value, bool):
         raise AffineDPError(f"{name} must be True or False, not {value!r}")
     return value
-
-
-def _checked_protects(value: str) -> str:
-    words = checked_text(value, "protects").strip()
-    if words in ("", NOT_SAID):
-        raise AffineDPError("protects must say whose budget it is, in words such as 'one person'")
-    return words

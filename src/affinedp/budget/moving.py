@@ -9,102 +9,82 @@ charge, and moving it again to the same place goes on from there.
 
 from __future__ import annotations
 
-import json
-
 from affinedp.budget.address import is_server, without_password
-from affinedp.budget.ledger_file import FileStore
-from affinedp.budget.server_tables import NewLedger, new_on_server, target_on_server
-from affinedp.budget.state import LedgerError, Row, State, chained, now
-from affinedp.budget.store import Store
+from affinedp.budget.events import Events, LedgerError, State, next_row
+from affinedp.budget.postgres import NewLedger, new_on_server, target_on_server
+from affinedp.budget.sqlite import FileStore
 
 
-def move_to_server(store: Store, url: str) -> None:
-    """Copy a ledger from its file to a server; the file is closed for charges first.
-
-    Parameters
-    ----------
-    store : Store
-        The ledger.
-    url : str
-        ``postgresql://…``, where the ledger of this name does not exist yet.
-    """
-    if not isinstance(store, FileStore) or not is_server(url):
+def move_to_server(events: Events, url: str) -> None:
+    """Copy a ledger from its file to ``postgresql://…``; the file is closed for charges first."""
+    if not isinstance(events.store, FileStore) or not is_server(url):
         raise LedgerError("a ledger is moved from a file to a postgresql:// address")
     shown = without_password(url)
-    with new_on_server(url, store.state.header) as new:
+    with new_on_server(url, events.state.header) as new:
         if new.found is not None:
-            raise LedgerError(_already_there(store, new, shown))
-        _close_file(store, new, shown)
-        new.fill([*store.rows(), _last(store, new.place)])
-    _note_arrival(store, new, shown)
+            raise LedgerError(_already_there(events, new, shown))
+        _close_file(events, new, shown)
+        _copy(events, new)
+    _note_arrival(events, new, shown)
 
 
-def _already_there(store: FileStore, new: NewLedger, shown: str) -> str:
+def _already_there(events: Events, new: NewLedger, shown: str) -> str:
     """Why nothing moves: the ledger is there, perhaps by a move of which nobody heard the end."""
-    if new.found != store.state.header:
+    if new.found != events.state.header:
         return "there is a ledger at this address; name another one after #"
-    with store.reading():
-        exported, target = store.state.exported, store.state.target
-    if exported is not None and target not in (None, new.target):
+    with events.reading():
+        exported, target = events.state.exported, events.state.target
+    if exported is None:
+        return (
+            "there is a ledger at this address; it is this one, and the file is an older copy of "
+            "it that does not know of its move: charge the one on the server only"
+        )
+    if target != new.target:
         return (
             f"there is a copy of this ledger at this address, and it was moved to {exported}: "
             "charge that one only"
         )
-    if exported is not None:
-        _note_arrival(store, new, shown)
-        return "there is a ledger at this address; it is this one, so open it there"
-    return (
-        "there is a ledger at this address; it is this one, and the file is an older copy of it "
-        "that does not know of its move: charge the one on the server only"
-    )
+    _note_arrival(events, new, shown)
+    return "there is a ledger at this address; it is this one, so open it there"
 
 
-def _close_file(store: FileStore, new: NewLedger, shown: str) -> None:
+def _close_file(events: Events, new: NewLedger, shown: str) -> None:
     """Close the file for charges, for this one target."""
-    with store.writing():
-        state = store.state
-        if state.exported is not None and state.arrived:
-            raise LedgerError(_arrived_before(store, new))
-        if state.place != store.place():
+    with events.writing() as now:
+        state = events.state
+        if state.arrived:
+            raise LedgerError(_arrived_before(events, new))
+        if state.place != now.place():
             raise LedgerError(
-                f"{store.name} was moved or copied itself, and charges may be missing here: if "
-                "they are not, call acknowledge_move() first"
+                f"{events.store.name} was moved or copied itself, and charges may be missing here: "
+                "if they are not, call acknowledge_move() first"
             )
-        if state.exported is not None and state.target == new.target and state.exported == shown:
+        if (state.exported, state.target) == (shown, new.target):
             return
-        if state.exported is not None:
-            _prove_absent(store, state.exported, new)
-        store.append({"kind": "export", "time": now(), "to": shown, "target": new.target})
+        if state.exported is not None and (doubt := _doubt(state.exported, state, new)):
+            raise LedgerError(
+                f"{events.store.name} was moved to {state.exported} before ({state.target}): "
+                "another target is taken only if the first one can be asked and does not have the "
+                f"ledger, but {doubt}"
+            )
+        events.append(now, "export", to=shown, target=new.target, arrived=False)
 
 
-def _arrived_before(store: FileStore, new: NewLedger) -> str:
-    state = store.state
-    if state.target not in (None, new.target):
-        return f"{store.name} was moved to {state.exported} before ({state.target})"
+def _arrived_before(events: Events, new: NewLedger) -> str:
+    state, name = events.state, events.store.name
+    if state.target != new.target:
+        return f"{name} was moved to {state.exported} before ({state.target})"
     return (
-        f"{store.name} was moved to {state.exported}, and is not there any more: this file does "
-        "not know what was charged there since, so bring back the server's own"
+        f"{name} was moved to {state.exported}, and is not there any more: this file does not know "
+        "what was charged there since, so bring back the server's own"
     )
-
-
-def _prove_absent(store: FileStore, first: str, new: NewLedger) -> None:
-    """Refuse another target, unless the first one says that it does not have the ledger.
-
-    The file is held meanwhile, so that nobody goes on with the first move.
-    """
-    doubt = _doubt(first, store.state, new)
-    if doubt:
-        raise LedgerError(
-            f"{store.name} was moved to {first} before "
-            f"({store.state.target or 'by an older version'}): another target is taken only if the "
-            f"first one can be asked and does not have the ledger, but {doubt}"
-        )
 
 
 def _doubt(first: str, state: State, new: NewLedger) -> str:
-    """Why the first target may have the ledger; nothing if it certainly does not."""
-    if state.target is None:
-        return "that version did not note which server it was: finish the move with it"
+    """Why the first target may have the ledger; nothing if it certainly does not.
+
+    The file is held meanwhile, so that nobody goes on with the first move.
+    """
     try:
         # looked at before it is held: it may be the new target, which is held already
         target, same_server = target_on_server(first, new)
@@ -113,9 +93,9 @@ def _doubt(first: str, state: State, new: NewLedger) -> str:
         if same_server and target == new.target:
             return ""  # another spelling of it; a copy of a whole server is another one
         with new_on_server(first, state.header) as there:
-            raise _Seen(there)
+            raise _Seen(there.found)
     except _Seen as seen:
-        return "" if seen.new.found is None else "it is there: open it there"
+        return "" if seen.found is None else "it is there: open it there"
     except LedgerError as error:
         return str(error)
 
@@ -123,21 +103,19 @@ def _doubt(first: str, state: State, new: NewLedger) -> str:
 class _Seen(Exception):
     """Ends the transaction that held a name without keeping anything."""
 
-    def __init__(self, new: NewLedger) -> None:
-        self.new = new
+    def __init__(self, found: str | None) -> None:
+        self.found = found
 
 
-def _last(store: FileStore, place: str) -> Row:
-    """The event that says where the ledger is from now on."""
-    with store.reading():
-        number, head = store.state.events + 1, store.state.head
-    body = json.dumps({"kind": "import", "time": now(), "place": place})
-    return number, body, chained(head, number, body)
+def _copy(events: Events, new: NewLedger) -> None:
+    """Write all events, and one that says where the ledger is from now on."""
+    with events.reading() as now:
+        last = next_row(events.state, "import", place=new.now.place())
+        new.now.add_all([*now.rows(0)[0], last])
 
 
-def _note_arrival(store: Store, new: NewLedger, shown: str) -> None:
+def _note_arrival(events: Events, new: NewLedger, shown: str) -> None:
     """From now on the server may know of charges that the file does not."""
-    event = {"kind": "export", "time": now(), "to": shown, "target": new.target, "arrived": True}
-    with store.writing():
-        if not store.state.arrived:
-            store.append(event)
+    with events.writing() as now:
+        if not events.state.arrived:
+            events.append(now, "export", to=shown, target=new.target, arrived=True)

@@ -33,8 +33,7 @@ def create(
     affinedp ledger create budget.db --epsilon 2 --delta 1e-6 --protects 'one person'
     """
     from affinedp.budget.address import without_password
-    from affinedp.budget.ledger import Ledger
-    from affinedp.budget.opening import ledger_exists
+    from affinedp.budget.ledger import Ledger, ledger_exists
 
     if ledger_exists(path):
         raise AffineDPError(f"{visible(without_password(path))} exists already")
@@ -126,10 +125,8 @@ def history(path: str = _LEDGER) -> Answer:
 
 def _noise(entry: LedgerEntry) -> str:
     """Which noise it was, and as what it is counted, if that has another name."""
-    from affinedp.budget.state import NOT_SAID
-
     losses = ", ".join(_loss(law, s) for law, s in entry.losses)
-    counted = {law for law, _ in entry.losses} | {NOT_SAID}
+    counted = {law for law, _ in entry.losses}
     return losses if entry.law in counted else f"{visible(entry.law)}, counted as {losses}"
 
 
@@ -150,8 +147,13 @@ def check(path: str = _LEDGER) -> Answer:
     """
     import warnings
 
-    from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
-    from affinedp.budget.opening import ledger_exists, missing
+    from affinedp.budget.ledger import (
+        Ledger,
+        LedgerError,
+        LedgerWarning,
+        ledger_exists,
+        missing,
+    )
 
     if not ledger_exists(path):
         raise AffineDPError(visible(missing(path)))

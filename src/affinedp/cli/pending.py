@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from affinedp.budget.confirming import why
-from affinedp.budget.ledger import Ledger, LedgerWarning
-from affinedp.budget.state import LedgerUnreachableError
+from affinedp.budget.events import LedgerUnreachableError
+from affinedp.budget.ledger import Ledger, LedgerWarning, why
 from affinedp.errors import AffineDPError
 
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.confirming import confirm
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, paying
 from affinedp.consensus.moments import GRID_BITS, Moments
 from affinedp.consensus.network import whole
 from affinedp.consensus.spectrum import check_convergence, spectrum_of
@@ -196,13 +195,9 @@ class PrivateRegression:
             For the ledger.
         """
         sums = self.moments.sums(data)
-        entry = None
-        if ledger is not None:
-            key = f"{self.guarantee.neighbours_key}-{self.scale}"
-            entry = ledger.charge(self.guarantee, fingerprint=key, label=label)
-        noisy = sums + draw_integers("gaussian", self.scale, len(sums))
-        confirm(ledger, entry)
-        return self._plain(noisy)
+        key = f"{self.guarantee.neighbours_key}-{self.scale}"
+        with paying(ledger, self.guarantee, fingerprint=key, label=label):
+            return self._plain(sums + draw_integers("gaussian", self.scale, len(sums)))
 
     def learn(self, released: Sequence[FloatArray], rounds: int | None = None) -> Learned:
         """Average released sums over the network, and solve at every agent.

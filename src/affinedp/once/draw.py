@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from affinedp.budget.events import LedgerEntry, now
 from affinedp.budget.ledger import Ledger
-from affinedp.budget.state import LedgerEntry, now
 from affinedp.errors import AffineDPError
 from affinedp.files.sqlite import building, log_of, put_into_place
 from affinedp.once.marker import (

@@ -12,7 +12,7 @@ import os
 import re
 from pathlib import Path
 
-from affinedp.budget.state import now
+from affinedp.budget.events import now
 from affinedp.errors import AffineDPError
 from affinedp.files.sqlite import sync_directory
 from affinedp.once.record import Draw

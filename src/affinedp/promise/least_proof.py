@@ -139,7 +139,7 @@ def is_move(adjacency: Adjacency, move: FloatArray) -> bool:
     off = np.abs(equations @ move) > SAME * (abs(equations) @ size)
     if not size.any() or np.any(off):
         return False
-    if isinstance(adjacency, CircuitAdjacency):
+    if type(adjacency) is CircuitAdjacency:
         return _is_circuit(adjacency, move)
     if isinstance(adjacency, FreeSetAdjacency):
         small = SAME * size.max()

@@ -12,12 +12,18 @@ import pickle
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from affinedp.budget.charges import Rows, charged_releases, checked_rows
-from affinedp.budget.confirming import confirm
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import (
+    Ledger,
+    Rows,
+    charged_releases,
+    checked_ledger,
+    checked_rows,
+    paying,
+)
 from affinedp.domains.frames import pandas_of_polars
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler import Sampler
@@ -156,16 +162,15 @@ def publish_rows_in_parts(
     """
     checked_rows(rows)
 
-    def charge(budget: Ledger, count: int) -> Any:
-        return budget.charge(
-            mechanism.guarantee,
-            fingerprint=mechanism.fingerprint,
-            label=label,
-            releases=charged_releases(count, rows),
-        )
+    checked_ledger(ledger)
+
+    def paid(count: int) -> AbstractContextManager[None]:
+        releases = 1 if ledger is None else charged_releases(count, rows)
+        key = mechanism.fingerprint
+        return paying(ledger, mechanism.guarantee, fingerprint=key, label=label, releases=releases)
 
     work = MechanismRows(mechanism, prepared, sampler)
-    return publish_in_parts(work, data, into=into, ledger=ledger, charge=charge)
+    return publish_in_parts(work, data, into=into, paid=paid)
 
 
 def publish_in_parts(
@@ -173,9 +178,7 @@ def publish_in_parts(
     data: Any,
     *,
     into: str | os.PathLike[str] | None,
-    ledger: Ledger | None,
-    charge: Callable[[Ledger, int], Any],
-    counted: Callable[[int], None] = lambda count: None,
+    paid: Callable[[int], AbstractContextManager[None]],
 ) -> Any:
     """Check all parts, charge once, draw each part once, and return the published table.
 
@@ -187,12 +190,8 @@ def publish_in_parts(
         The data.
     into : str or Path
         A new folder that all workers share.
-    ledger : Ledger or None
-        Charged once, before any part is drawn.
-    charge : callable
-        Charges the ledger for so many rows, or refuses, and returns the entry.
-    counted : callable
-        Refuses a table of so many rows, where their number matters.
+    paid : callable
+        Charges a ledger for so many rows, or refuses them, before what is drawn inside.
 
     Returns
     -------
@@ -204,8 +203,6 @@ def publish_in_parts(
             "time with new noise: give into=, a new folder that all workers share, where each part "
             "is written once"
         )
-    if ledger is not None and not hasattr(ledger, "charge"):
-        raise AffineDPError(f"ledger must be a Ledger, not {type(ledger).__name__}")
     engine = engine_of(data) or ""
     _refuse_unfit(engine, data)
     refuse_unreadable(engine, into)
@@ -213,14 +210,11 @@ def publish_in_parts(
     # the rows of Spark and polars have no labels, only places, which the parts do not know
     labels = engine in ("dask", "parts")
     job = ReleaseInParts.start(work, into, labels=labels, for_spark=engine == "spark")
-    entry = None
+    charged = ExitStack()
     try:
         answers = _answers(run(data, job.check))
         drawn = job.checked(answers, declared_types(engine, data))
-        count = sum(count for count, _ in answers)
-        counted(count)
-        if ledger is not None:
-            entry = charge(ledger, count)
+        charged.enter_context(paid(sum(count for count, _ in answers)))
         drawn.begin()
     except BaseException:
         job.withdraw()
@@ -233,7 +227,7 @@ def publish_in_parts(
         job.abandon()
         raise
     try:
-        confirm(ledger, entry)
+        charged.close()  # confirmed
     except AffineDPError as error:
         raise AffineDPError(
             f"the release is complete, in {drawn.folder}, but its ledger does not confirm what it "

@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.charges import Rows, charged_releases
-from affinedp.budget.confirming import confirm
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, Rows, charged_releases, checked_ledger, paying
 from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
@@ -85,11 +83,7 @@ def publish(
         Who draws.
     """
     drawer = drawer_of(prepared, sampler)
-    if ledger is not None and not hasattr(ledger, "charge"):
-        raise AffineDPError(
-            f"ledger must be a Ledger, not {type(ledger).__name__}: open it with "
-            "affinedp.Ledger(path)"
-        )
+    checked_ledger(ledger)
     x = held(x)
     early = prepared.draw(_count(x), drawer) if prepared.draws_first else None
     data, wrap = read_data(mechanism, x)
@@ -101,17 +95,10 @@ def publish(
     releases = 1
     if ledger is not None or rows is not None:
         releases = charged_releases(len(data), rows)
-    entry = None
-    if ledger is not None:
-        entry = ledger.charge(
-            mechanism.guarantee,
-            fingerprint=mechanism.fingerprint,
-            label=label,
-            releases=releases,
-        )
-    noise = prepared.draw(len(data), drawer) if early is None else early
-    published = prepared.reconstruct(steps + noise, shared)
-    confirm(ledger, entry)
+    key = mechanism.fingerprint
+    with paying(ledger, mechanism.guarantee, fingerprint=key, label=label, releases=releases):
+        noise = prepared.draw(len(data), drawer) if early is None else early
+        published = prepared.reconstruct(steps + noise, shared)
     return wrap(published)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse
 from affinedp.domains.manifold import AffineManifold
-from affinedp.exact.numbers import short_numbers
+from affinedp.exact.numbers import given_rows, short_numbers
 from affinedp.neighbours.norms import ExactMatrix
 
 Row = dict[int, Fraction]
@@ -23,6 +23,7 @@ Row = dict[int, Fraction]
 MOST_WORK = 100_000
 MOST_NUMBERS = 5_000
 MOST_ENTRIES = 200
+MOST_SPANNED = 40_000
 # Beyond this, whole numbers are no sign that a number was written down by somebody.
 LARGEST_MEANT = 1e12
 
@@ -37,10 +38,29 @@ class ExactWhitening:
         Λ⁺F.
     bare : array, shape (m,), or None
         A combination of outputs without noise in which some points of the manifold differ.
+    rest : tuple of mappings
+        The rows of ``F − ΛΛ⁺F``: what no noise covers.
     """
 
     query: ExactMatrix
     bare: FloatArray | None
+    rest: tuple[Row, ...]
+
+    def bare_along(self, manifold: AffineManifold, span: Matrix) -> FloatArray | None:
+        """Return a combination without noise in which neighbours differ, or None if none is seen.
+
+        Directions that rounding has taken off the manifold are left to floating point.
+        """
+        assert manifold.exact_rows is not None
+        if not self.rest or span.shape[0] * span.shape[1] > MOST_SPANNED:
+            return None
+        directions = [
+            move
+            for move in given_rows(span.T)
+            if not any(_dot(row, move) for row in map(dict, manifold.exact_rows))
+        ]
+        moved = [{i: _dot(row, move) for i, row in enumerate(self.rest)} for move in directions]
+        return _worst(moved, len(self.rest))
 
 
 def exact_whitening(
@@ -66,7 +86,7 @@ def exact_whitening(
     single = [next(iter(row)) for row in left if len(row) == 1]
     if len(single) == m and len(set(single)) == m == r:  # independent noise on every output
         whitened = _independent(left, right)
-        return ExactWhitening(ExactMatrix.of_rationals(whitened), None)
+        return ExactWhitening(ExactMatrix.of_rationals(whitened), None, ())
     if float(r) * r * (m + r) + float(r) * m * n > MOST_WORK:
         return None
     columns = _transposed(left, r)
@@ -76,7 +96,7 @@ def exact_whitening(
     if solved is None:
         return None
     rest = [_minus(row, _combined(noisy, solved)) for noisy, row in zip(left, right)]
-    return ExactWhitening(ExactMatrix.of_rationals(solved), _bare(manifold, rest))
+    return ExactWhitening(ExactMatrix.of_rationals(solved), _bare(manifold, rest), tuple(rest))
 
 
 def _rows(matrix: Matrix) -> list[Row] | None:
@@ -122,12 +142,17 @@ def _bare(manifold: AffineManifold, rest: Sequence[Row]) -> FloatArray | None:
             for f, factor in ({j: Fraction(-1)} if terms is None else terms).items():
                 column = moved.setdefault(f, {})
                 column[i] = column.get(i, Fraction(0)) - value * factor
-    columns = [column for column in moved.values() if any(column.values())]
+    return _worst(list(moved.values()), len(rest))
+
+
+def _worst(columns: Sequence[Row], outputs: int) -> FloatArray | None:
+    """The longest of some columns, its largest entry 1; None if all of them are zero."""
+    columns = [column for column in columns if any(column.values())]
     if not columns:
         return None
     worst = max(columns, key=lambda column: sum(value * value for value in column.values()))
     largest = max(abs(value) for value in worst.values())
-    combination = np.zeros(len(rest))
+    combination = np.zeros(outputs)
     for i, value in worst.items():
         combination[i] = float(value / largest)
     return combination

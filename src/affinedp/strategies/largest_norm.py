@@ -43,8 +43,12 @@ def largest_of_norm(strategy: Matrices, adjacency: Adjacency, law: Law) -> Large
     leak = find_leak(whitened, unit @ query, adjacency)
     exact = exact_whitening(strategy.domain, noise, query) if strategy.error == 0.0 else None
     everyone = type(adjacency) is CircuitAdjacency and bool(np.all(adjacency.mu > 0))
-    if exact is not None and everyone and exact.bare is not None:
-        leak = exact.bare @ _inverse(unit)
+    if exact is not None and exact.bare is not None:
+        bare: FloatArray | None = exact.bare
+        if not everyone:
+            bare = exact.bare_along(adjacency.manifold, adjacency.span())
+        if bare is not None:
+            leak = bare @ _inverse(unit)
     if leak is not None:
         shown = normalised(leak @ unit)
         return Largest(math.inf, math.inf, True, "", because=f": {NOT_COVERED}", leak=shown)

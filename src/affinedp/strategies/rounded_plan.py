@@ -13,7 +13,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.errors import AffineDPError
-from affinedp.exact.dyadic import LARGEST, FixedPoint
+from affinedp.exact.dyadic import LARGEST, FixedPoint, nearest_steps
 from affinedp.exact.rational import BigIntegers
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
@@ -81,7 +81,15 @@ class RoundedPlan(DensePlan):
         """Return z on the noise's grid, exactly, one column per row of data."""
         entries = data[:, self.hidden].T
         if self.combinations is None:
-            return self._grid(np.rint(np.ldexp(entries, -self.step_exponent)))
+            # doubles beyond are farther apart than steps: their decimals are read exactly
+            limit = math.ldexp(2.0**53, self.step_exponent)
+            far = np.abs(entries).max(axis=0, initial=0.0) >= limit
+            found: BigIntegers = np.empty((self.coordinates.limbs[0].shape[0], len(far)), object)
+            steps = np.rint(np.ldexp(entries[:, ~far], -self.step_exponent))
+            found[:, ~far] = self._grid(steps)
+            if far.any():
+                found[:, far] = self._grid(nearest_steps(entries[:, far], self.step_exponent))
+            return found
         return self._grid(self.combinations.steps(entries, self.step_exponent))
 
     def _grid(self, steps: FloatArray | BigIntegers) -> BigIntegers:

@@ -7,13 +7,13 @@ small; it is counted on the engine (:func:`affinedp.tables.count_people`) and re
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, checked_ledger
 from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.promise.guarantee import Guarantee
 from affinedp.release.engines import engine_of, publish_in_parts
@@ -21,7 +21,7 @@ from affinedp.show.page import Report
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.many_rows import half_width_of_sum
-from affinedp.tables.publishing import charge_table, refuse_other_count
+from affinedp.tables.publishing import paying_for_table, refuse_other_count
 from affinedp.tables.refusals import TableError
 from affinedp.tables.table_report import table_report
 from affinedp.tables.table_rows import TableRows
@@ -135,15 +135,16 @@ def release_in_parts(
     -------
     ReleasedInParts
     """
+    checked_ledger(ledger)
     refuse_tied_rows(design.description)
     work = TableRows(design, bound, checked_sampler(sampler))
     work.mechanism.prepared(work.limit)  # made here, once, and sent along
 
-    def charge(budget: Ledger, count: int) -> Any:
-        return charge_table(design, label, budget, count)
+    def paid(count: int) -> AbstractContextManager[None]:
+        refuse_other_count(design, count)
+        return paying_for_table(ledger, design, count, label)
 
-    refuse = partial(refuse_other_count, design)
-    found = publish_in_parts(work, table, into=into, ledger=ledger, charge=charge, counted=refuse)
+    found = publish_in_parts(work, table, into=into, paid=paid)
     return ReleasedInParts(replace(design, bound=work.limit), found)
 
 

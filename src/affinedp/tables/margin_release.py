@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import IntArray
-from affinedp.budget.confirming import confirm
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, paying
 from affinedp.designs.structured.margin_counts import (
     MOST_PEOPLE,
     MOST_RECORDS,
@@ -278,19 +277,15 @@ class MarginDesign(DesignedMargins):
                     "a cell counts more than 2**31 - 1 people, which tables of this size do not "
                     "hold: leave out an attribute, or group its labels"
                 )
-        entry = None
-        if ledger is not None:
-            entry = ledger.charge(
-                self.guarantee, fingerprint=self.mechanism.fingerprint, label=label
-            )
         released: Any
-        if isinstance(self.mechanism, MarginMechanism):
-            counts = counts_of_records(records, self.mechanism.sizes, times)
-            most = MOST_RECORDS if times is None else MOST_PEOPLE
-            released = self.mechanism.release(counts, most=most)
-        else:
-            released = self.mechanism.release(table, most=most)
-        confirm(ledger, entry)
+        fingerprint = self.mechanism.fingerprint
+        with paying(ledger, self.guarantee, fingerprint=fingerprint, label=label):
+            if isinstance(self.mechanism, MarginMechanism):
+                counts = counts_of_records(records, self.mechanism.sizes, times)
+                most = MOST_RECORDS if times is None else MOST_PEOPLE
+                released = self.mechanism.release(counts, most=most)
+            else:
+                released = self.mechanism.release(table, most=most)
         return ReleasedMarginTables(self, released, back)
 
 

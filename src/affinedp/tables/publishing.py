@@ -1,12 +1,14 @@
-"""Publish a table: check everything, charge, draw, and put the results into the table's shape."""
+"""Publish a table: all that can be refused comes first, then the charge, then the draw."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.confirming import confirm
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, paying
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.tables.description import TableDescription
@@ -17,73 +19,58 @@ from affinedp.tables.table_rows import Published, TableRows, by_column, same_lay
 from affinedp.tables.tree_tables import tree_counts
 
 
-def release_table(
-    design: DesignedNoise,
-    table: Any,
-    *,
-    ledger: Ledger | None = None,
-    label: str | None = None,
-    bound: float | None = None,
-    sampler: Sampler = "bulk",
-) -> Published:
-    """Publish a table; see :meth:`TableRelease.release`."""
+def ready_table(
+    design: DesignedNoise, table: Any, *, bound: float | None = None, sampler: Sampler = "bulk"
+) -> Callable[[], Published]:
+    """Refuse whatever can be refused of a table, and return what draws it."""
     checked_sampler(sampler)
     layout = same_layout(design, table)
     refuse_other_count(design, len(table))
-    if isinstance(design.mechanism, TreeMechanism):
-        points = read_points(design.description, layout, table, bound)
-        return _release_tree(design, design.mechanism, table, points, ledger, label, sampler)
-    rows = TableRows(design, bound, sampler)
-    ready = rows.ready(table)
-    entry = None if ledger is None else charge_table(design, label, ledger, len(table))
-    published = rows.drawn(ready)
-    confirm(ledger, entry)
-    return published
+    if not isinstance(design.mechanism, TreeMechanism):
+        rows = TableRows(design, bound, sampler)
+        return partial(rows.drawn, rows.ready(table))
+    points = read_points(design.description, layout, table, bound)
+    counts = tree_counts(layout, points)
+    return partial(_drawn_tree, design, design.mechanism, table, points, counts, sampler)
 
 
-def charge_table(design: DesignedNoise, label: str | None, ledger: Ledger, count: int) -> Any:
-    """Charge a ledger for a table of so many rows, and return the entry.
+def paying_for_table(
+    ledger: Ledger | None, design: DesignedNoise, count: int, label: str | None
+) -> AbstractContextManager[None]:
+    """Charge a ledger for a table of so many rows before it is drawn inside.
 
     Parameters
     ----------
+    ledger : Ledger or None
+        Charged.
     design : DesignedNoise
         Says how often, and what.
-    label : str or None
-        For the ledger.
-    ledger : Ledger
-        Charged.
     count : int
         How many rows.
+    label : str or None
+        For the ledger.
     """
-    _refuse_unsaid_rows(design.description, count)
-    return ledger.charge(
-        design.charge,
-        fingerprint=design.mechanism.fingerprint,
-        label=label,
-        releases=design.releases,
-    )
+    if ledger is not None:
+        refuse_unsaid_rows(design.description, count)
+    releases = 1 if isinstance(design.mechanism, TreeMechanism) else design.releases
+    fingerprint = design.mechanism.fingerprint
+    return paying(ledger, design.charge, fingerprint=fingerprint, label=label, releases=releases)
 
 
-def _release_tree(
+def _drawn_tree(
     design: DesignedNoise,
     mechanism: TreeMechanism,
     table: Any,
     points: FloatArray,
-    ledger: Ledger | None,
-    label: str | None,
+    counts: Any,
     sampler: Sampler,
 ) -> Published:
     """A hierarchy in linear time: integer noise, least squares, whole numbers."""
     layout, description = design.layout, design.description
-    counts = tree_counts(layout, points)
-    entry = None
-    if ledger is not None:
-        entry = ledger.charge(design.charge, fingerprint=mechanism.fingerprint, label=label)
     whole = description.round_to is not None or description.nonnegative
     found = mechanism.release(
         counts, whole=whole, nonnegative=description.nonnegative, sampler=sampler
     )
-    confirm(ledger, entry)
     public = points[:, ~layout.is_private]
     private = layout.private
     estimates = by_column(layout, found.estimates[None, private], public)
@@ -97,8 +84,16 @@ def _release_tree(
     return shown(table, numbers, unrounded, public)
 
 
-def _refuse_unsaid_rows(description: TableDescription, count: int) -> None:
-    """A ledger is charged once or for each row; which of them must be said."""
+def refuse_unsaid_rows(description: TableDescription, count: int) -> None:
+    """Refuse rows of which nobody said whether a ledger is charged once or for each.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was said about the table.
+    count : int
+        How many rows there are.
+    """
     if count > 1 and description.rows is None and description.row_mode == "separate":
         raise TableError(
             f"the table has {count:,} rows, and a ledger must know whom they are about: "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, checked_ledger, paying
 from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
@@ -15,6 +16,7 @@ from affinedp.laws.named import LawName
 from affinedp.promise.asked import Asked
 from affinedp.promise.guarantee import Guarantee, compose
 from affinedp.tables.description import TableDescription
+from affinedp.tables.publishing import refuse_unsaid_rows
 from affinedp.tables.refusals import TableError
 
 # Shares of the budget are rounded down by this, so that all together stay within it.
@@ -75,7 +77,7 @@ class SeveralTables:
         tables : sequence of DataFrames
             One per release, in their order.
         ledger : Ledger, optional
-            Charged for every table before its noise is drawn.
+            Charged once, for all tables together, before anything is drawn.
         label : str, optional
             For the ledger; put no data in it.
         """
@@ -136,7 +138,8 @@ class SeveralDesigns:
         words = "; ".join(dict.fromkeys(part.neighbours for part in parts))
         text = f"one person in each of {len(parts)} tables about the same people ({words})"
         same = [replace(part, neighbours=text, neighbours_key=text) for part in parts]
-        return replace(compose(same), asked=self.asked)
+        unit = "; ".join(dict.fromkeys(part.unit for part in parts))
+        return replace(compose(same), asked=self.asked, unit=unit)
 
     def release(
         self,
@@ -145,26 +148,28 @@ class SeveralDesigns:
         ledger: Ledger | None = None,
         label: str | None = None,
     ) -> tuple[Any, ...]:
-        """Publish all tables; see :meth:`SeveralTables.release`.
+        """Publish all tables, in one charge; see :meth:`SeveralTables.release`.
 
         Parameters
         ----------
         tables : sequence of DataFrames
             One per design, in their order.
         ledger : Ledger, optional
-            Charged for every table before its noise is drawn.
+            Charged once, for all tables together, before anything is drawn.
         label : str, optional
             For the ledger; put no data in it.
         """
         if len(tables) != len(self.designs):
             raise TableError(f"there are {len(self.designs)} designs, but {len(tables)} tables")
-        tables = [held(table) for table in tables]  # what is checked is what is released
-        for design, table in zip(self.designs, tables):
-            design.check(table)  # all are refused before one is charged
-        return tuple(
-            design.release(table, ledger=ledger, label=label)
-            for design, table in zip(self.designs, tables)
-        )
+        checked_ledger(ledger)
+        # what is checked is what is released
+        ready = [design.ready(held(table)) for design, table in zip(self.designs, tables)]
+        for one in ready if ledger is not None else ():
+            refuse_unsaid_rows(one.design.description, one.count)
+        names = "\n".join(design.mechanism.fingerprint for design in self.designs)
+        fingerprint = hashlib.sha256(names.encode()).hexdigest()
+        with paying(ledger, self.guarantee, fingerprint=fingerprint, label=label):
+            return tuple(one.draw() for one in ready)
 
 
 def several_tables(

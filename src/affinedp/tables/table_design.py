@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, checked_ledger
 from affinedp.laws.sampler import Sampler
 from affinedp.release.engines import in_parts
 from affinedp.show.page import Report
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.frames import given_table
 from affinedp.tables.in_parts import ReleasedInParts, release_in_parts
-from affinedp.tables.layout import layout_of
 from affinedp.tables.level_summary import level_summary
-from affinedp.tables.publishing import release_table
-from affinedp.tables.reading import read_points
+from affinedp.tables.publishing import paying_for_table, ready_table
 from affinedp.tables.released_table import ReleasedTable
 from affinedp.tables.table_report import table_report
+from affinedp.tables.table_rows import Published
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,16 +47,28 @@ class TableDesign(DesignedNoise):
         """Return what people want to read, compared with standard practice."""
         return table_report(self, None, None)
 
-    def check(self, table: Any) -> None:
+    def ready(
+        self, table: Any, *, bound: float | None = None, sampler: Sampler = "bulk"
+    ) -> ReadyTable:
         """Refuse a table that cannot be released with this noise; nothing is charged or drawn.
 
         Parameters
         ----------
         table : DataFrame
             The private table.
+        bound : float, optional
+            A public bound on the size of the numbers.
+        sampler : {"bulk", "opendp"}
+            Who draws.
+
+        Returns
+        -------
+        ReadyTable
+            Draws it.
         """
-        frame = given_table(self.description, table).frame
-        read_points(self.description, layout_of(self.description, frame), frame)
+        given = given_table(self.description, table)
+        drawn = ready_table(self, given.frame, bound=bound, sampler=sampler)
+        return ReadyTable(self, len(given.frame), drawn, given.back)
 
     def levels(self, level: float = 0.95) -> Any:
         """Return how accurate every level of the table will be, before anything is spent.
@@ -134,8 +146,34 @@ class TableDesign(DesignedNoise):
             return release_in_parts(
                 self, table, into=into, ledger=ledger, label=label, bound=bound, sampler=sampler
             )
-        given = given_table(self.description, table)
-        found = release_table(
-            self, given.frame, ledger=ledger, label=label, bound=bound, sampler=sampler
-        )
-        return ReleasedTable(replace(self, bound=found.bound), found, given.back)
+        checked_ledger(ledger)
+        ready = self.ready(table, bound=bound, sampler=sampler)
+        with paying_for_table(ledger, self, ready.count, label):
+            return ready.draw()
+
+
+@dataclass(frozen=True, eq=False)
+class ReadyTable:
+    """A private table in which all that can be refused was looked for.
+
+    Attributes
+    ----------
+    design : TableDesign
+        The noise.
+    count : int
+        How many rows it has.
+    drawn : callable
+        Draws the noise.
+    back : callable
+        From a frame to the shape that was given.
+    """
+
+    design: TableDesign
+    count: int
+    drawn: Callable[[], Published] = field(repr=False)
+    back: Callable[[Any], Any] = field(repr=False)
+
+    def draw(self) -> ReleasedTable:
+        """Return the table with noise, after it was charged."""
+        found = self.drawn()
+        return ReleasedTable(replace(self.design, bound=found.bound), found, self.back)

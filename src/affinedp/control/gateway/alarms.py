@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.state import now
+from affinedp.budget.events import now
 from affinedp.control.sensors.grid import GridWatch
 from affinedp.control.sensors.sensor import Sensor
 

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.confirming import confirm
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, paying
 from affinedp.designs.structured.contrasts import centred, contrasts, residual, squared_lengths
 from affinedp.designs.structured.integer_noise import (
     SPARE,
@@ -296,15 +295,12 @@ class MarginMechanism:
         label : str, optional
             For the ledger; put no data in it.
         """
-        entry = None
-        if ledger is not None:
-            entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
-        found = self._contrasts(counts, most) if self.measured is None else self._whole(counts)
-        least = LEAST[self.neighbours]
-        public = {B for A in self.margins.tolist() for B in subsets(A) if B.bit_count() < least}
-        for B in sorted(public):
-            found[B] = centred(self._counted(counts, B).astype(float))
-        confirm(ledger, entry)
+        with paying(ledger, self.guarantee, fingerprint=self.fingerprint, label=label):
+            found = self._contrasts(counts, most) if self.measured is None else self._whole(counts)
+            least = LEAST[self.neighbours]
+            public = {B for A in self.margins.tolist() for B in subsets(A) if B.bit_count() < least}
+            for B in sorted(public):
+                found[B] = centred(self._counted(counts, B).astype(float))
         return ReleasedMargins(self.sizes, found, self.cells_alone)
 
     def _contrasts(self, counts: Counts, most: int) -> dict[int, FloatArray]:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.confirming import confirm
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, paying
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.contrasts import contrasts, squared_lengths
 from affinedp.designs.structured.integer_noise import (
@@ -262,14 +261,11 @@ class TreeMarginMechanism:
             For the ledger; put no data in it.
         """
         totals = self._totals(counts, most)
-        entry = None
-        if ledger is not None:
-            entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
-        if self.cell_scale is None:
-            found = {B: self._block(totals, i) for i, B in enumerate(self.blocks.tolist())}
-        else:
-            found = self._cells(totals)
-        confirm(ledger, entry)
+        with paying(ledger, self.guarantee, fingerprint=self.fingerprint, label=label):
+            if self.cell_scale is None:
+                found = {B: self._block(totals, i) for i, B in enumerate(self.blocks.tolist())}
+            else:
+                found = self._cells(totals)
         return ReleasedTreeMargins(self.tree, self.sizes, found, self.cell_scale is not None)
 
     def _totals(self, counts: ArrayLike, most: int | None) -> NDArray[Any]:

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.confirming import confirm
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, paying
 from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import (
     Integers,
@@ -315,12 +314,8 @@ class TreeMechanism:
         """
         draws = checked_sampler(sampler)
         totals = self._totals(counts)
-        entry = None
-        if ledger is not None:
-            entry = ledger.charge(self.guarantee, fingerprint=self.fingerprint, label=label)
-        released = self._published(totals, whole or nonnegative, nonnegative, draws)
-        confirm(ledger, entry)
-        return released
+        with paying(ledger, self.guarantee, fingerprint=self.fingerprint, label=label):
+            return self._published(totals, whole or nonnegative, nonnegative, draws)
 
     def _totals(self, counts: ArrayLike) -> NDArray[Any]:
         """All numbers, added up from the cells: 64 bits where that is safe by type, else wide."""
