@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense
-from affinedp.arrays import connected_parts
+from affinedp.arrays import FloatArray, Matrix, connected_parts, dense
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, connected_parts, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import inverse
 from affinedp.laws.base import Law
-from affinedp.arrays import connected_parts
 from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
 
