@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
@@ -120,3 +120,17 @@ def some(items: Sequence[str], most: int = 8) -> str:
     """List a few items in words."""
     shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
     return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def connected_parts(matrix: Matrix) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield rows and columns of a matrix that are connected by entries; one may be empty."""
+    import scipy.sparse as sparse
+    from scipy.sparse.csgraph import connected_components
+
+    links = sparse.csr_array(matrix)
+    count = links.shape[0]
+    both = sparse.block_array([[None, links], [links.T, None]], format="csr")
+    label = connected_components(both, directed=False)[1]
+    order = np.argsort(label, kind="stable")
+    for group in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
+        yield group[group < count], group[group >= count] - count

@@ -45,7 +45,7 @@ ALL = [
     adp.CircuitAdjacency(M, [1, 2, 0.1, 0, 0, 0]),
     adp.CircuitAdjacency(M, unit="one person", assumes="everyone knows the sums"),
     adp.FreeSetAdjacency(M, [["a", "b", "c", "d"], ["a", "t", "c", "s"]], 0.3),
-    adp.DirectionAdjacency(M, [[1], [-1], [0], [1 / 3], [0], [1 / 3]], unit="one person"),
+    adp.DirectionAdjacency(M, [[1 / 3], [2 / 3], [1], [1 / 3], [0], [1 / 3]], unit="one person"),
     JointAdjacency([Swap(M, (0, 1)), Swap(M, (3, 4), 0.5)], unit="one person"),
     Swap(M, (0, 1), 0.25),
     Whole(adp.CircuitAdjacency(M, 2.5)),
@@ -200,7 +200,7 @@ def test_the_exact_span_is_that_of_the_moves(adjacency):
     assert rank == np.linalg.matrix_rank(moves)
     for row in M.exact_rows:
         for v in vectors:
-            assert abs(sum(c * v.get(j, 0) for j, c in row.items())) < 1e-15
+            assert sum(c * v.get(j, 0) for j, c in row.items()) == 0
 
 
 def test_entries_that_never_move_are_outside_the_exact_span():
@@ -242,3 +242,19 @@ def test_one_parameter_names_the_neighbours():
     for arguments in ((M, swap, 1.0), (M, "person"), (M, 3), (other, swap), (3, None)):
         with pytest.raises(AffineDPError):
             adjacency_of(*arguments)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace", "knorm"])
+def test_a_promise_is_about_the_moves_that_a_subclass_lists(law):
+    class Longer(adp.CircuitAdjacency):
+        words = "ten times as far as Definition 4"
+
+        def moves(self, limit=200_000):
+            for columns in super().moves(limit):
+                yield Columns.given(10 * columns.values)
+
+    one, ten = (
+        adp.verify(M, np.eye(6), law=law, adjacency=kind(M)).sensitivity
+        for kind in (adp.CircuitAdjacency, Longer)
+    )
+    assert ten == pytest.approx(10 * one)

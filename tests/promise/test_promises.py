@@ -104,7 +104,7 @@ def test_renyi_is_monotone_near_one():
         assert values[0] > 0
 
 
-def test_fingerprints_tell_manifolds_apart():
+def test_keys_tell_manifolds_apart():
     one = adp.AffineManifold(np.zeros((0, 2)), names=["x", "y\n0:1;1:1"])
     two = adp.AffineManifold([[1, 1]], names=["x", "y"])
     with pytest.raises(DifferentNeighboursError):

@@ -9,6 +9,7 @@ cone costs at least ``q/ε²`` there, ``q = Σ|a_i|² + |Σ a_i|²``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 DOWN = 1 - 1e-9
+# Ways to cut the facets of a body of few moves into simplices.
+ORDERS = 12
+FEW_MOVES = 40
 
 
 @within_range
@@ -86,11 +90,27 @@ def _from_order(block: Block) -> float:
     """The bound from order at ε = 1, or 0 where the hull is too large."""
     cell = real_cell(block)
     kept = np.unique(cell.moves[np.any(cell.moves != 0, axis=1)], axis=0)
+    moves = [tuple(map(meaning, move)) for move in kept.tolist()]
+    generator, best = np.random.default_rng(0), dict[tuple[tuple[int, ...], int], float]()
     try:
-        body = Polytope([tuple(map(meaning, move)) for move in kept.tolist()])
+        for attempt in range(ORDERS if len(moves) <= FEW_MOVES else 1):
+            # facets are cut into simplices by the order of the points, and any way will do
+            order = generator.permutation(len(moves)) if attempt else np.arange(len(moves))
+            body = Polytope([moves[i] for i in order])
+            for plane, least in _by_facet(body, cell.cost).items():
+                best[plane] = max(best.get(plane, 0.0), least)
     except TooLargeBodyError:
         return 0.0
-    return min(least_on_cone(corners @ cell.cost @ corners.T) for corners in body.corners)
+    return min(best.values())
+
+
+def _by_facet(body: Polytope, cost: FloatArray) -> dict[tuple[tuple[int, ...], int], float]:
+    """The least mean of the cost on the cones over every facet, by its plane."""
+    found: dict[tuple[tuple[int, ...], int], float] = {}
+    for plane, corners in zip(body.facets.planes, body.corners):
+        least = least_on_cone(corners @ cost @ corners.T)
+        found[plane] = min(found.get(plane, math.inf), least)
+    return found
 
 
 def least_on_cone(products: FloatArray) -> float:

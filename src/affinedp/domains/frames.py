@@ -19,28 +19,14 @@ INT64 = range(-(2**63), 2**63)
 
 
 def fresh_frame(columns: Mapping[str, Any], index: Any) -> Any:
-    """Return a DataFrame of its own with these columns, and with the labels of an index.
-
-    Parameters
-    ----------
-    columns : mapping
-        From names to arrays.
-    index : pandas Index
-        Only its labels and names are used; see :func:`fresh_index`.
-    """
+    """Return a DataFrame of its own with these columns, and with the labels of an index."""
     import pandas
 
     return pandas.DataFrame(dict(columns), index=fresh_index(index), columns=list(columns))
 
 
 def fresh_index(index: Any) -> Any:
-    """Return an index of its own with the same labels and names.
-
-    Parameters
-    ----------
-    index : pandas Index
-        Public labels.
-    """
+    """Return an index of its own with the same labels and names."""
     import pandas
 
     names = list(index.names)
@@ -58,11 +44,6 @@ def fresh_labels(labels: Any) -> Any:
 
     Whole numbers are int64, other numbers float64, points in time datetime64; everything else
     stays what it is.  Missing labels are NaN (or no time).
-
-    Parameters
-    ----------
-    labels : sequence, or pandas Index or Series
-        Texts, numbers, dates or anything else.
 
     Examples
     --------
@@ -101,11 +82,6 @@ def pandas_of_polars(table: Any) -> Any:
     """Return a DataFrame of polars as one of pandas, with the same values.
 
     Whole numbers beside missing ones would be doubles in pandas, which do not hold all of them.
-
-    Parameters
-    ----------
-    table : polars DataFrame
-        With columns of any type.
     """
     import pandas
 

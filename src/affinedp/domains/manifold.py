@@ -362,6 +362,13 @@ class AffineManifold(Domain):
         """The equations as exact rationals, or None when the coefficients are not rational."""
         return self._exact
 
+    @cached_property
+    def rational_rows(self) -> Sequence[ExactRow]:
+        """The equations as they were given: exact rationals, or the doubles that they are."""
+        if self._exact is not None:
+            return self._exact
+        return transposed(self._exact_columns, self._matrix.shape[0])
+
     @property
     def canonical(self) -> Canonical:
         """The reduced form ``x[pivots] = -X x[free] - offset``."""
@@ -458,6 +465,26 @@ class AffineManifold(Domain):
             for j, value in row.items():
                 columns[j][pivot] = -value
         return tuple(columns.values())
+
+    def exactly_along(self, vector: ExactRow) -> ExactRow:
+        """Return a direction along the manifold, exactly: its free entries say what it is.
+
+        Parameters
+        ----------
+        vector : mapping of int to Fraction
+            A direction that obeys the equations up to rounding, entry to value.
+        """
+        if all(
+            sum((c * vector[j] for j, c in row.items() if j in vector), Fraction(0)) == 0
+            for row in self.rational_rows
+        ):
+            return vector
+        found: dict[int, Fraction] = {}
+        for j, column in zip(self.exact_canonical.free.tolist(), self.exact_kernel):
+            if j in vector:
+                for i, value in column.items():
+                    found[i] = found.get(i, Fraction(0)) + vector[j] * value
+        return {i: value for i, value in found.items() if value}
 
     @property
     def offset(self) -> FloatArray:
@@ -658,7 +685,7 @@ class AffineManifold(Domain):
 
     def _reduced_exactly(self) -> Canonical:
         """The canonical form of the independent equations in rational arithmetic."""
-        rows = self._exact or transposed(self._exact_columns, self._matrix.shape[0])
+        rows = self.rational_rows
         offsets = [meaning(value) for value in self._offsets.tolist()]
         exact, _ = eliminate_exactly(rows, offsets, self.n)
         if len(exact.rows) < len(rows):

@@ -50,11 +50,6 @@ def network_of(component: Component) -> Network | None:
 
     Floating point finds the graph.  That its cycles are the circuits is then a statement about the
     reduced form X, whose entries must be ``±c_j / c_i``: it is checked modulo primes.
-
-    Parameters
-    ----------
-    component : Component
-        The component.
     """
     network = recognise_network(component.equations)
     if network is None:

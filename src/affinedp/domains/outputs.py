@@ -15,19 +15,7 @@ MOST_OUTPUTS = 2_000
 def output_equations(
     manifold: AffineManifold, query: Matrix, basis: Matrix, names: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return independent equations of all ``F x + basis @ z``, in words.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The public equations of x.
-    query : matrix, shape (m, n)
-        F.
-    basis : matrix, shape (m, r)
-        What the noise spans.
-    names : tuple of str
-        Names of the outputs.
-    """
+    """Return independent equations of all ``F x + basis @ z``, in words."""
     outputs = query.shape[0]
     if outputs > MOST_OUTPUTS or basis.shape[1] == outputs:
         return ()  # too many to write down, or noise in every direction

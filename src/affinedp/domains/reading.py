@@ -21,15 +21,7 @@ Wrap = Callable[[FloatArray, tuple[str, ...]], Any]
 
 
 def read_rows(names: tuple[str, ...], x: Any) -> tuple[FloatArray, Wrap]:
-    """Return data as rows of a float array, and how to hand results back in the same form.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Of the entries: columns are matched by them.
-    x : array_like or a table
-        One data set, or one per row.
-    """
+    """Return data as rows of a float array, and how to hand results back in the same form."""
     if hasattr(x, "columns") and hasattr(x, "index"):  # a pandas DataFrame
         values = _by_name(lambda name: _pandas_column(x[name]), list(x.columns), names)
         data = [name for name in x.index.names if name in names]
@@ -94,11 +86,6 @@ def held(x: Any) -> Any:
     """Return data as it is in memory: a lazy table of polars is computed here, once.
 
     So what is checked and charged is what is released, whatever becomes of its sources.
-
-    Parameters
-    ----------
-    x : array_like or a table
-        The data.
     """
     return x.collect() if _is_polars(x) and hasattr(x, "collect") else x
 

@@ -134,19 +134,6 @@ def format_equation(
 
     Reading the text back gives the same Fractions, and floats that are the same after rounding.
 
-    Parameters
-    ----------
-    row : mapping of int to Fraction or float
-        The coefficients by column.
-    offset : Fraction or float
-        The entry of ``b``; it is written on the right with the other sign.
-    names : sequence of str
-        One per column.
-
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> format_equation({0: Fraction(1), 2: Fraction(-1, 3)}, Fraction(-5), ["a", "b", "c (old)"])

@@ -10,7 +10,7 @@ Coordinates that no point ties to others are independent: diagonal points are a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, connected_parts, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
@@ -302,17 +302,3 @@ def checked_rate(rate: Any) -> float:
     if not 0 < rate < math.inf:
         raise AffineDPError(f"a rate of {rate} is not possible: it must be positive")
     return float(rate)
-
-
-def connected_parts(matrix: Matrix) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield rows and columns of a matrix that are connected by entries; one may be empty."""
-    import scipy.sparse as sparse
-    from scipy.sparse.csgraph import connected_components
-
-    links = sparse.csr_array(matrix)
-    count = links.shape[0]
-    both = sparse.block_array([[None, links], [links.T, None]], format="csr")
-    label = connected_components(both, directed=False)[1]
-    order = np.argsort(label, kind="stable")
-    for group in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
-        yield group[group < count], group[group >= count] - count

@@ -382,9 +382,13 @@ class Adjacency(Part):
     def exact_span(self) -> list[Vector]:
         """Return vectors that span all moves, in rational numbers: entry to value.
 
-        They are decided on the numbers that were given, so that rank and zero are certain.
+        They are decided on the numbers that were given, so that rank and zero are certain; where
+        those miss the equations by a rounding, their free entries count.
         """
-        return self._exact_moves()
+        moves = self._exact_moves()
+        if isinstance(self.domain, AffineManifold):
+            moves = [self.domain.exactly_along(move) for move in moves]
+        return moves
 
     def _exact_moves(self) -> list[Vector]:
         found: list[Vector] = []

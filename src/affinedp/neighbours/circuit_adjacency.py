@@ -137,17 +137,6 @@ class CircuitAdjacency(Adjacency):
 
     @within_range
     def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
-        """Return the largest norm over all scaled circuits, exactly.
-
-        Parameters
-        ----------
-        matrix : array or sparse matrix, shape (r, n)
-            What is applied to the difference of neighbours.
-        norm : {1, 2}
-            Which norm.
-        numbers : ExactMatrix or None
-            The same matrix in rational numbers.
-        """
         import scipy.sparse as sparse
 
         checked = sparse.csc_array(matrix)
@@ -175,27 +164,11 @@ class CircuitAdjacency(Adjacency):
         return replace(best, method="; ".join(sorted(methods)) or best.method)
 
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
-        """Return whether Definition 4 calls x and y neighbours, and why.
-
-        Parameters
-        ----------
-        x, y : sequences of numbers
-            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
-        """
         return among_circuits(self.manifold, self._mu, x, y)
 
     def sensitivity_by_entry(
         self, matrix: ArrayLike | sparse.sparray, norm: Norm
     ) -> tuple[Sensitivity, ...]:
-        """Return the paper's Δ_i times μ_i, one per entry; each is a search of its own.
-
-        Parameters
-        ----------
-        matrix : array_like or sparse matrix, shape (r, n)
-            What is applied to the difference of neighbours.
-        norm : {1, 2}
-            1 for Laplace noise, 2 for Gaussian noise.
-        """
         movable = {int(i) for component in self.manifold.components for i in component}
         found = []
         for mu in alone(self._mu, movable):
@@ -214,13 +187,6 @@ class CircuitAdjacency(Adjacency):
         return total
 
     def moves(self, limit: int = LISTED) -> Iterator[Columns]:
-        """Yield the circuits, scaled by μ, some at a time.
-
-        Parameters
-        ----------
-        limit : int
-            Raise beyond this many.
-        """
         loose = self.loose_entries
         left = limit - len(loose)
         if left < 0:

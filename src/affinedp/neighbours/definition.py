@@ -83,22 +83,13 @@ def among_circuits(
 
     They are if their difference is a vector of ``ker D`` with minimal support, some entry of which
     moves by at most its μ.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The public equations.
-    mu : array, shape (n,)
-        How far each entry may move.
-    x, y : sequences of numbers
-        The two data sets.
     """
     moves = _difference(manifold, x, y)
     moved = _names(manifold, moves)
     early = _settled(manifold, moves, moved)
     if early is not None:
         return early
-    rows = [{j: row[j] for j in row if j in moves} for row in _rows(manifold)]
+    rows = [{j: row[j] for j in row if j in moves} for row in manifold.rational_rows]
     reduced = reduce_exactly([row for row in rows if row])
     if len(reduced) < len(moves) - 1:
         alone = _smaller(reduced, sorted(moves))
@@ -122,19 +113,7 @@ def among_free_sets(
     x: Iterable[Any],
     y: Iterable[Any],
 ) -> NeighbourAnswer:
-    """Return whether one entry of a chosen free set makes x and y neighbours.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The public equations.
-    free_sets : sequence of arrays of int
-        The chosen sets.
-    mu : array, shape (n,)
-        How far each entry may move.
-    x, y : sequences of numbers
-        The two data sets.
-    """
+    """Return whether one entry of a chosen free set makes x and y neighbours."""
     moves = _difference(manifold, x, y)
     moved = _names(manifold, moves)
     early = _settled(manifold, moves, moved)
@@ -167,17 +146,7 @@ def among_free_sets(
 def among_directions(
     manifold: AffineManifold, directions: Sequence[Vector], x: Iterable[Any], y: Iterable[Any]
 ) -> NeighbourAnswer:
-    """Return whether x and y differ by at most one of the given directions.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The public equations.
-    directions : sequence of mappings
-        The directions, entry to value.
-    x, y : sequences of numbers
-        The two data sets.
-    """
+    """Return whether x and y differ by at most one of the given directions."""
     moves = _difference(manifold, x, y)
     moved = _names(manifold, moves)
     early = _settled(manifold, moves, moved)
@@ -243,7 +212,7 @@ def _settled(
     """The answer for data that is equal, or whose difference leaves the manifold."""
     if not moves:
         return NeighbourAnswer(True, "the two are equal")
-    for i, row in enumerate(_rows(manifold)):
+    for i, row in enumerate(manifold.rational_rows):
         terms = [row[j] * moves[j] for j in row if j in moves]
         miss = sum(terms, Fraction(0))
         if miss == 0:
@@ -256,24 +225,6 @@ def _settled(
             )
         return NeighbourAnswer(False, reason, moved)
     return None
-
-
-def _rows(manifold: AffineManifold) -> Sequence[Vector]:
-    """The equations as fractions; floats that are no short decimals are taken as they are."""
-    if manifold.exact_rows is not None:
-        return manifold.exact_rows
-    import scipy.sparse as sparse
-
-    matrix = sparse.csr_array(manifold.D)
-    spans = zip(matrix.indptr[:-1], matrix.indptr[1:])
-    return [
-        {
-            int(j): meaning(value)
-            for j, value in zip(matrix.indices[a:b], matrix.data[a:b].tolist())
-            if value
-        }
-        for a, b in spans
-    ]
 
 
 def _nearest(moves: Vector, mu: FloatArray) -> tuple[int, Fraction, Fraction]:
@@ -312,7 +263,7 @@ def _smaller(reduced: list[tuple[int, Mapping[int, Fraction]]], entries: list[in
 
 def _free_set(manifold: AffineManifold, follow: set[int]) -> tuple[str, ...] | None:
     """The free entries of a basis that contains these entries, by exact exchange."""
-    rows = [dict(row) for row in _rows(manifold)]
+    rows = [dict(row) for row in manifold.rational_rows]
     if len(rows) * sum(map(len, rows)) > MOST_WORK:
         return None
     basis: set[int] = set()

@@ -36,7 +36,7 @@ def exact_move(adjacency: Adjacency, column: FloatArray) -> tuple[dict[int, Frac
     """
     places = np.flatnonzero(column).tolist()
     values = [float(column[j]) for j in places]
-    if not isinstance(adjacency, CircuitAdjacency):
+    if type(adjacency) is not CircuitAdjacency:
         read = {j: meaning(v) for j, v in zip(places, values)}
         short = all(c.denominator <= 10**12 for c in read.values())
         if isinstance(adjacency, FreeSetAdjacency):

@@ -143,13 +143,6 @@ class FreeSetAdjacency(Adjacency):
         return self.key_of({"manifold": self.manifold, "free_sets": sets, "mu": self._mu})
 
     def moves(self, limit: int = LISTED) -> Iterator[Columns]:
-        """Yield the directions of one free set at a time.
-
-        Parameters
-        ----------
-        limit : int
-            Raise beyond this many.
-        """
         count = len(self._sets) * self.manifold.dim
         if count > limit:
             raise TooManyCircuitsError(f"there are {count:,} directions", count, limit)
@@ -182,17 +175,6 @@ class FreeSetAdjacency(Adjacency):
 
     @within_range
     def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
-        """Return the largest norm over the directions of the chosen sets.
-
-        Parameters
-        ----------
-        matrix : array or sparse matrix, shape (r, n)
-            What is applied to the difference of neighbours.
-        norm : {1, 2}
-            Which norm.
-        numbers : ExactMatrix or None
-            The same matrix in rational numbers.
-        """
         found = [self._one_set(matrix, entries, norm) for entries in self._sets]
         # the sets that may be the worst in view of rounding are measured again, exactly
         certain, work = 0.0, 0.0
@@ -212,27 +194,11 @@ class FreeSetAdjacency(Adjacency):
         return replace(best, exact=exact, method=method, warnings=warnings)
 
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
-        """Return whether one entry of a chosen set makes x and y neighbours, and why.
-
-        Parameters
-        ----------
-        x, y : sequences of numbers
-            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
-        """
         return among_free_sets(self.manifold, self._sets, self._mu, x, y)
 
     def sensitivity_by_entry(
         self, matrix: ArrayLike | sparse.sparray, norm: Norm
     ) -> tuple[Sensitivity, ...]:
-        """Return the largest norm of ``matrix @ v`` over the neighbours that one entry makes.
-
-        Parameters
-        ----------
-        matrix : array_like or sparse matrix, shape (r, n)
-            What is applied to the difference of neighbours.
-        norm : {1, 2}
-            1 for Laplace noise, 2 for Gaussian noise.
-        """
         return tuple(
             still(self.manifold.n) if mu is None else self._only(mu).sensitivity(matrix, norm)
             for mu in alone(self._mu, {int(i) for entries in self._sets for i in entries})

@@ -84,13 +84,6 @@ class DirectionAdjacency(Adjacency):
         return self._unit or f"the given directions {self.key[:12]}"
 
     def moves(self, limit: int = LISTED) -> Iterator[Columns]:
-        """Yield the directions.
-
-        Parameters
-        ----------
-        limit : int
-            Raise beyond this many.
-        """
         count = self._directions.shape[1]
         if count > limit:
             raise TooManyCircuitsError(f"there are {count:,} directions", count, limit)

@@ -82,17 +82,6 @@ class JointAdjacency(Adjacency):
         return f"at most one move in each of {len(self.parts)} parts ({inner})"
 
     def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
-        """Return the largest norm of ``matrix @ v``, exact where the parts meet no common row.
-
-        Parameters
-        ----------
-        matrix : array or sparse matrix, shape (r, n)
-            What is applied to the difference of neighbours.
-        norm : {1, 2}
-            Which norm.
-        numbers : ExactMatrix or None
-            The same matrix in rational numbers.
-        """
         found = [part.measured(matrix, norm, numbers) for part in self.parts]
         apart = self._apart(matrix)
         squares_add = norm == 2 and apart
@@ -115,15 +104,7 @@ class JointAdjacency(Adjacency):
         )
 
     def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> None:
-        """Return nothing: sums of parts are not decided exactly.
-
-        Parameters
-        ----------
-        matrix : ExactMatrix
-            One column for each entry.
-        norm : {1, 2}
-            Which norm.
-        """
+        return None  # sums of parts are not decided exactly
 
     def _apart(self, matrix: Matrix) -> bool:
         """Whether no row of the matrix sees moves of two parts."""
@@ -133,13 +114,6 @@ class JointAdjacency(Adjacency):
         return bool(seen.max(initial=0) <= 1)
 
     def moves(self, limit: int = LISTED) -> Iterator[Columns]:
-        """Yield the directions: every choice of one move, or none, in each part.
-
-        Parameters
-        ----------
-        limit : int
-            Raise beyond this many.
-        """
         parts = [_listed(part, limit) for part in self.parts]
         count = (math.prod(2 * len(part) + 1 for part in parts) - 1) // 2
         if count > limit:

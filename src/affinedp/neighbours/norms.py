@@ -22,13 +22,7 @@ TIED = 1e-11
 
 
 def integer_rows(rows: Sequence[Sequence[float]]) -> tuple[list[dict[int, int]], Fraction]:
-    """Return doubles as integers times one common power of two, zeros left out.
-
-    Parameters
-    ----------
-    rows : sequence of sequences of float
-        The numbers.
-    """
+    """Return doubles as integers times one common power of two, zeros left out."""
     pairs = [{j: a.as_integer_ratio() for j, a in enumerate(row) if a} for row in rows]
     unit = max((down for row in pairs for _, down in row.values()), default=1)
     whole = [{j: up * (unit // down) for j, (up, down) in row.items()} for row in pairs]
@@ -68,13 +62,7 @@ class ExactMatrix:
 
     @classmethod
     def of_rationals(cls, rows: Sequence[Mapping[int, Fraction]]) -> ExactMatrix:
-        """Return a matrix of rational numbers.
-
-        Parameters
-        ----------
-        rows : sequence of mappings
-            Column to value.
-        """
+        """Return a matrix of rational numbers."""
         unit = math.lcm(*(value.denominator for row in rows for value in row.values()))
         whole = [
             {j: value.numerator * (unit // value.denominator) for j, value in row.items() if value}
@@ -83,25 +71,13 @@ class ExactMatrix:
         return cls(whole, Fraction(1, unit))
 
     def part(self, columns: Sequence[int]) -> ExactMatrix:
-        """Return some of the columns, in this order.
-
-        Parameters
-        ----------
-        columns : sequence of int
-            Which to keep.
-        """
+        """Return some of the columns, in this order."""
         place = {j: c for c, j in enumerate(columns)}
         rows = [{place[j]: a for j, a in row.items() if j in place} for row in self.rows]
         return ExactMatrix([row for row in rows if row], self.unit)
 
     def floats(self, columns: int) -> FloatArray:
-        """Return the matrix in floating point.
-
-        Parameters
-        ----------
-        columns : int
-            How many there are.
-        """
+        """Return the matrix in floating point."""
         found = np.zeros((len(self.rows), columns))
         for i, row in enumerate(self.rows):
             for j, a in row.items():
@@ -109,17 +85,7 @@ class ExactMatrix:
         return found
 
     def norm(self, vector: Mapping[int, int], scale: Fraction, norm: Norm) -> tuple[float, float]:
-        """Return the norm of ``matrix @ vector`` times ``scale``, and the next float not below it.
-
-        Parameters
-        ----------
-        vector : mapping
-            Column to integer.
-        scale : Fraction
-            What it is multiplied by.
-        norm : {1, 2}
-            Which norm.
-        """
+        """Return the norm of ``scale * matrix @ vector``, and the next float not below it."""
         total = 0
         for row in self.rows:
             entry = sum(a * vector[j] for j, a in row.items() if j in vector)
@@ -128,15 +94,7 @@ class ExactMatrix:
 
 
 def rounded_root(power: Fraction, norm: Norm) -> tuple[float, float]:
-    """Return the norm-th root of a rational number as a float, and the next float not below it.
-
-    Parameters
-    ----------
-    power : Fraction
-        The norm, or its square.
-    norm : {1, 2}
-        Which root.
-    """
+    """Return the norm-th root of a rational number as a float, and the next float not below it."""
     try:
         value = upper = float(power) if norm == 1 else _square_root(power)
     except OverflowError:
@@ -207,21 +165,7 @@ def largest_norm(
     exact: Callable[[int], Mapping[int, Fraction] | None],
     numbers: ExactMatrix | None,
 ) -> LargestNorm:
-    """Return the largest norm of ``matrix @ v`` over the columns of ``directions``.
-
-    Parameters
-    ----------
-    matrix : matrix, shape (r, n)
-        What is applied.
-    directions, off : arrays, shape (n, K)
-        The directions, and how far off each of their numbers may be.
-    norm : {1, 2}
-        Which norm.
-    exact : callable
-        The k-th direction in rational numbers, or None where they are not known.
-    numbers : ExactMatrix or None
-        The matrix in exact numbers, if it is small enough.
-    """
+    """Return the largest norm of ``matrix @ v`` over the columns of ``directions``."""
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = column_norms(matrix @ directions, norm)
         spread = column_norms(abs(matrix) @ np.abs(directions), norm)
@@ -247,26 +191,14 @@ def largest_norm(
 
 
 def in_integers(vector: Mapping[int, Fraction]) -> tuple[dict[int, int], Fraction]:
-    """Return a rational vector as integers, and what they are multiples of.
-
-    Parameters
-    ----------
-    vector : mapping
-        Entry to value.
-    """
+    """Return a rational vector as integers, and what they are multiples of."""
     unit = math.lcm(*(value.denominator for value in vector.values())) if vector else 1
     whole = {i: value.numerator * (unit // value.denominator) for i, value in vector.items()}
     return whole, Fraction(1, unit)
 
 
 def as_float(value: Fraction) -> float:
-    """Return a rational as a float that is zero only if the rational is, or refuse.
-
-    Parameters
-    ----------
-    value : Fraction
-        The number.
-    """
+    """Return a rational as a float that is zero only if the rational is, or refuse."""
     try:
         number = float(value)
     except OverflowError:

@@ -52,13 +52,6 @@ class Whole(Adjacency):
         return self.adjacency.unit
 
     def moves(self, limit: int = LISTED) -> Iterator[Columns]:
-        """Yield the longest whole part of every move.
-
-        Parameters
-        ----------
-        limit : int
-            Raise beyond this many.
-        """
         for columns in self.adjacency.moves(limit):
             found = []
             for k in range(columns.values.shape[1]):
@@ -77,30 +70,12 @@ class Whole(Adjacency):
                 yield Columns.given(np.column_stack(found))
 
     def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
-        """Return the largest norm over whole moves, or over all where they cannot be listed.
-
-        Parameters
-        ----------
-        matrix : array or sparse matrix, shape (r, n)
-            What is applied to the difference of neighbours.
-        norm : {1, 2}
-            Which norm.
-        numbers : ExactMatrix or None
-            The same matrix in rational numbers.
-        """
         try:
             return super().measured(matrix, norm, numbers)
         except TooManyCircuitsError:
             return replace(self.adjacency.measured(matrix, norm, numbers), exact=False)
 
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:
-        """Return whether x and y are whole, and neighbours, and why.
-
-        Parameters
-        ----------
-        x, y : sequences of numbers
-            Two data sets that obey the equations, as for :meth:`Adjacency.are_neighbours`.
-        """
         pair = [*x], [*y]
         if any(exact_number(value).denominator != 1 for data in pair for value in data):
             return NeighbourAnswer(False, "some number is not whole")
@@ -109,11 +84,6 @@ class Whole(Adjacency):
 
 def whole_steps(move: list[Fraction]) -> tuple[tuple[int, ...], int]:
     """Return the primitive whole vector along a move, and how often it fits.
-
-    Parameters
-    ----------
-    move : list of Fraction
-        In coordinates of the lattice.
 
     Examples
     --------

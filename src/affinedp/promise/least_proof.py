@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense
-from affinedp.laws.knorm import connected_parts
+from affinedp.arrays import FloatArray, Matrix, connected_parts, dense
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
@@ -139,7 +138,7 @@ def is_move(adjacency: Adjacency, move: FloatArray) -> bool:
     off = np.abs(equations @ move) > SAME * (abs(equations) @ size)
     if not size.any() or np.any(off):
         return False
-    if isinstance(adjacency, CircuitAdjacency):
+    if type(adjacency) is CircuitAdjacency:
         return _is_circuit(adjacency, move)
     if isinstance(adjacency, FreeSetAdjacency):
         small = SAME * size.max()

@@ -19,7 +19,6 @@ from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.promise import promise
 from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.strategies.base import EPS
-from affinedp.strategies.coordinates import points_on_outputs
 from affinedp.strategies.dense import Dense
 from affinedp.strategies.whitening import ROUNDINGS
 
@@ -94,6 +93,8 @@ def verify(
     warn_of_forgotten(manifold, check_against)
     basis, root = noise, None
     if made.of_root(np.eye(1)).size is not None:  # bound to its coordinates: these are its points
+        from affinedp.strategies.coordinates import points_on_outputs
+
         basis, root = points_on_outputs(noise)
     strategy = Dense(manifold, matrix, basis, output_names, error=error)
     return promise(neighbours, strategy, made.of_root(noise if root is None else root))

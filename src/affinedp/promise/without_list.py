@@ -151,7 +151,7 @@ def unlisted_parts(
     adjacency: Adjacency, imbalance: float | None, cause: TooManyCircuitsError | None
 ) -> list[UnlistedPart]:
     """The components with what is known about their circuits; refuse what is not known."""
-    if not isinstance(adjacency, CircuitAdjacency):
+    if type(adjacency) is not CircuitAdjacency:
         raise cause or AffineDPError("imbalance is about the circuits of Definition 4")
     if imbalance is not None and not (np.isfinite(imbalance) and imbalance >= 1):
         raise AffineDPError(f"imbalance is a factor of at least 1, not {imbalance!r}")

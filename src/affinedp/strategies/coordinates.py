@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, connected_parts, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import inverse
 from affinedp.laws.base import Law
-from affinedp.laws.knorm import KNorm, connected_parts
+from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
 
 Piece = tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]

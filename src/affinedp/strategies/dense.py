@@ -9,7 +9,6 @@ from affinedp.arrays import Matrix
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.strategies.base import Largest, Prepared, Promised
-from affinedp.strategies.largest_gauge import largest_of_gauge
 from affinedp.strategies.largest_norm import largest_of_norm
 from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.shared import SharedPart, shared_part
@@ -51,6 +50,9 @@ class Dense(Matrices):
         """Return the largest norm by a search, or the largest gauge from the list of moves."""
         if law.norm is not None and law.size is None:
             return largest_of_norm(self, adjacency, law)
+        # bodies are a large part of the library, and most noise has none
+        from affinedp.strategies.largest_gauge import largest_of_gauge
+
         return largest_of_gauge(self, adjacency, law)
 
     def shared_part(self, adjacency: Adjacency, law: Law) -> SharedPart | None:

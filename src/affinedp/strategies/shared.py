@@ -23,7 +23,6 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import reduce_exactly
 from affinedp.laws.base import Law
-from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.one_sum import exchange_gauge
@@ -95,7 +94,8 @@ def shared_part(strategy: Matrices, adjacency: Adjacency, law: Law) -> SharedPar
         Of the noise.
     """
     query = strategy.query
-    if isinstance(law, KNorm) and exchange_gauge(adjacency, query, strategy.noise, law.points):
+    points = getattr(law, "points", None)
+    if points is not None and exchange_gauge(adjacency, query, strategy.noise, points):
         return None  # noise under the one equation there is, on everything else
     noise = strategy.range(law)
     kernel = adjacency.manifold.kernel

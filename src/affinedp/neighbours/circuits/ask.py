@@ -73,21 +73,7 @@ class Leading:
 def worst_circuits(
     component: Component, matrix: FloatArray, norm: Norm, reach: FloatArray, progress: Progress
 ) -> Leading:
-    """Return the leading circuits of ``‖matrix v‖ · max(reach_i / |v_i|)``.
-
-    Parameters
-    ----------
-    component : Component
-        Where to search.
-    matrix : array, shape (r, entries)
-        What the norm is taken of.
-    norm : {1, 2}
-        Which norm.
-    reach : array, shape (entries,)
-        How far each entry may move.
-    progress : Progress
-        Shows the search when it takes long.
-    """
+    """Return the leading circuits of ``‖matrix v‖ · max(reach_i / |v_i|)``."""
     # powers of two keep squares in the range of floating point
     unit, distance = _power_of_two(matrix), _power_of_two(reach)
     matrix, reach = matrix / unit, reach / distance

@@ -22,11 +22,6 @@ class Compiled:
     """A function in the part of Python that numba compiles.
 
     Called, it runs in Python, and so do the functions like it that it calls.
-
-    Parameters
-    ----------
-    function : callable
-        What to compile.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -55,23 +50,11 @@ class Compiled:
         return self.fast._numba_type_  # type: ignore[attr-defined]
 
     def steps_in_python(self, numbers: int) -> int:
-        """Return how many steps are not worth compiling; 0 when it is time to.
-
-        Parameters
-        ----------
-        numbers : int
-            How many numbers a step works on.
-        """
+        """Return how many steps are not worth compiling; 0 when it is time to."""
         return 0 if "fast" in self.__dict__ else (PLAIN_NUMBERS - self._spent) // max(1, numbers)
 
     def worked(self, numbers: int) -> None:
-        """Count what was done in Python.
-
-        Parameters
-        ----------
-        numbers : int
-            How many numbers it worked on.
-        """
+        """Count what was done in Python."""
         self._spent += numbers
 
 
@@ -106,11 +89,5 @@ class _AlwaysCompiled(Compiled):
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function when it is first called, however little there is to do.
-
-    Parameters
-    ----------
-    function : callable
-        In the part of Python that numba compiles.
-    """
+    """Compile a function when it is first called, however little there is to do."""
     return _AlwaysCompiled(function)

@@ -18,13 +18,7 @@ from affinedp.neighbours.norms import EPS, as_float
 
 
 class ExactCircuits:
-    """Circuits of a manifold in integers, given the entries that they move.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The public equations.
-    """
+    """Circuits of a manifold in integers, given the entries that they move."""
 
     def __init__(self, manifold: AffineManifold) -> None:
         self._manifold = manifold
@@ -36,15 +30,6 @@ class ExactCircuits:
 
         From the equations of its entries, or from the kernel's rows of all others: whichever is
         shorter.
-
-        Parameters
-        ----------
-        component : Component
-            Where it lies.
-        support : array of int
-            The entries that it moves.
-        kernel : list of dict or None
-            From :meth:`integer_kernel`.
         """
         fixed = len(component.entries) - len(support)
         exact: list[int] | None
@@ -63,13 +48,7 @@ class ExactCircuits:
         return dict(zip(support.tolist(), exact))
 
     def integer_kernel(self, component: Component) -> list[dict[int, int]] | None:
-        """Return a component's kernel times an integer, where it is rational: free place to value.
-
-        Parameters
-        ----------
-        component : Component
-            Of the manifold.
-        """
+        """Return a component's kernel times an integer, where it is rational."""
         exact = self._manifold.canonical.exact_rows
         if exact is None:
             return None
@@ -92,15 +71,7 @@ class ExactCircuits:
         return {int(p): i for i, p in enumerate(self._manifold.canonical.pivots)}
 
     def rows(self, component: Component, suspects: Marks) -> FloatArray:
-        """Return the circuits with these entries as rows of floats, their largest entries 1.
-
-        Parameters
-        ----------
-        component : Component
-            Where they lie.
-        suspects : array of bool
-            Which entries each of them moves.
-        """
+        """Return the circuits with these entries as rows of floats, their largest entries 1."""
         kernel = self.integer_kernel(component) if len(suspects) else None
         rows = np.zeros(suspects.shape)
         for row, marks in zip(rows, suspects):
@@ -116,13 +87,6 @@ def refined_circuit(component: Component, circuit: FloatArray) -> tuple[FloatArr
 
     The null vector of the equations on the circuit's entries is off by eps times their
     condition, and its smallest entry, which sets the scale, by as much of the largest.
-
-    Parameters
-    ----------
-    component : Component
-        Where it lies.
-    circuit : array
-        As it was found.
     """
     support = np.flatnonzero(circuit)
     refined = circuit.copy()
