@@ -23,7 +23,7 @@ FIRST_BYTES = 4096
 MOST_BYTES = 8_000_000
 DATA = (".csv", ".parquet", ".xlsx")
 FORMATS: dict[str, Kind] = {
-    "affinedp mechanism": "mechanism",
+    "affinedp mechanism 2": "mechanism",
     "affinedp trajectory mechanism": "noise of a loop",
     "affinedp stationary mechanism": "noise of a loop",
     "affinedp structured mechanism": "structured noise",

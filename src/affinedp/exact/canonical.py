@@ -182,7 +182,8 @@ def eliminate_dense(
     pivots, free = pivots.astype(np.intp), free.astype(np.intp)
     if tolerance is None:
         _check_residual(scaled, Canonical(pivots, free, reduced, rows, cut))
-    reduced = reduced * column_unit[pivots, None] / column_unit[free]
+    with np.errstate(over="ignore"):  # numbers beyond the range are refused where they are used
+        reduced = reduced * column_unit[pivots, None] / column_unit[free]
     return Canonical(pivots, free, reduced, rows, cut, dust)
 
 

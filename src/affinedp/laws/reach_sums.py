@@ -381,7 +381,7 @@ def sparse_rows(rows: Matrix) -> Any:
     """Return rows without zeros, by which laws are looked up."""
     import scipy.sparse as sparse
 
-    found: Any = sparse.csr_array(rows)
+    found: Any = sparse.csr_array(rows, copy=True)  # what promises rest on is read-only
     found.eliminate_zeros()
     return found
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -147,6 +148,7 @@ class OneDrawNoise(OutputNoise):
     points: FloatArray | None = field(default=None, repr=False)
     rate: float = 1.0
     least: LeastPossible | None = field(default=None, repr=False)
+    _made_of: tuple[Any, ...] | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,6 +159,16 @@ class OneDrawNoise(OutputNoise):
         self.root.flags.writeable = False
         if (self.law == "knorm") != (self.points is not None):
             raise AffineDPError("points go with K-norm noise, and it needs them")
+        noise = (self.neighbours, self.root, self.points, self.rate)
+        before = self._made_of
+        if before is not None and (self.guarantee is before[1] or self.least is before[2]):
+            same = (a == b if isinstance(a, float) else a is b for a, b in zip(noise, before[0]))
+            if not all(same) and (self.guarantee is before[1] or self.least is not None):
+                raise AffineDPError(
+                    "this guarantee (or bound) is about other noise or other neighbours: it cannot "
+                    "be kept when they are replaced. Design again"
+                )
+        object.__setattr__(self, "_made_of", (noise, self.guarantee, self.least))
 
     @property
     def lower_bound(self) -> float | None:
