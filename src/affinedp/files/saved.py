@@ -16,6 +16,13 @@ from affinedp.parts import Part, StorageError, restored
 MOST_BYTES = 1_000_000_000  # nearly all of it base64, which takes about as much memory again
 MOST_VALUES = 5_000_000
 
+# Noise that has classes of its own.
+OTHER_READERS = {
+    "affinedp trajectory mechanism": "TrajectoryMechanism.load",
+    "affinedp stationary mechanism": "StationaryMechanism.load",
+    "affinedp structured mechanism": "load_structured",
+}
+
 Kind = TypeVar("Kind", bound=Part)
 
 
@@ -58,8 +65,10 @@ def read_saved(path: Path, form: str, wanted: type[Kind]) -> tuple[Kind, Mapping
     found = document.get("format")
     if found != form:
         name = str(found)[:60]
-        older = " of another version: design it again, and save it" if "affinedp" in name else ""
-        raise StorageError(f"{path.name} is not a file of the kind {form!r}, but {name!r}{older}")
+        reader = OTHER_READERS.get(name)
+        older = ", an older version: design it again, and save it" if "mechanism" in name else ""
+        hint = f", which {reader} reads" if reader else older
+        raise StorageError(f"{path.name} is not a file of the kind {form!r}, but {name!r}{hint}")
     stated = document.get("stated")
     if not isinstance(stated, dict):
         raise StorageError(f"{path.name} does not state what it holds")

@@ -97,5 +97,5 @@ def test_reports_say_what_is_promised():
 def test_other_readers_name_the_right_one(tmp_path):
     m = design_tree(PARENT, **PROMISE)
     save_structured(m, tmp_path / "tree.json")
-    with pytest.raises(StorageError, match="affinedp structured mechanism"):
+    with pytest.raises(StorageError, match="load_structured"):
         Mechanism.load(tmp_path / "tree.json")
