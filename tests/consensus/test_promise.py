@@ -187,7 +187,7 @@ def test_neighbours_key_and_unit_in_a_ledger(tmp_path):
         ({"law": "laplace", "epsilon": 1.0, "mu": 0.0}, "nothing to protect"),
         ({"law": "laplace", "epsilon": math.nan}, "finite"),
         ({"law": "laplace", "epsilon": 1e-300, "mu": 1e300}, "infinite"),
-        ({"law": "laplace", "epsilon": "1"}, "real numbers"),
+        ({"law": "laplace", "epsilon": "1"}, "real number"),
     ],
 )
 def test_refusals(settings, what):
