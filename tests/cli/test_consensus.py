@@ -143,7 +143,7 @@ def test_readout(tmp_path):
     with Agent("3", {"1": 0.25}, state=tmp_path / "3.db", value=20.0, noise=noise) as agent:
         first = agent.y
         estimate = agent.readout("corrected", 10)
-        assert "using it" in invoke("readout", "--state", tmp_path / "3.db")
+        assert "round 0" in invoke("readout", "--state", tmp_path / "3.db")  # a look takes nothing
     said = invoke("readout", "--state", tmp_path / "3.db", "--agents", 10)
     assert "agent      3, round 0" in said
     assert f"message    {first!r}  (public)" in said

@@ -15,10 +15,10 @@ from affinedp.laws import bodies as bodies_room
 from affinedp.laws.cones import LatticeCones
 from affinedp.laws.polytope import Polytope
 from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.release import publish as publishing
 from affinedp.release.parts import ReleaseInParts
 from affinedp.release.publish import MechanismRows
 from affinedp.strategies import grids
-from affinedp.studio.publishing import publish as publishing
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 

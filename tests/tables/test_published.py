@@ -337,7 +337,7 @@ LARGE = 2**53 + 1
         np.array([LARGE]),
         np.array([Decimal(LARGE)], dtype=object),
         np.array([Decimal("0.12345678901234567891")], dtype=object),
-        np.array([Fraction(1, 3)], dtype=object),
+        np.array([Fraction(0.1)], dtype=object),
         np.array(["0.1"], dtype=np.longdouble),
     ],
     ids=lambda column: str(column.dtype),

@@ -193,7 +193,7 @@ def test_several_releases_of_certified_mechanisms():
         design.mechanism.manifold, epsilon=1.0, delta=1e-6, law="gaussian", releases=4
     )
     assert more.guarantee.sensitivity == pytest.approx(design.guarantee.sensitivity / 2)
-    assert more.certificate is not None
+    assert more.proof is not None
 
 
 @given(random_tables(), st.data())

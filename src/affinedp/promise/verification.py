@@ -12,6 +12,7 @@ from affinedp.arrays import FloatArray, Matrix, is_sparse, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array, real_matrix
+from affinedp.laws.base import Law
 from affinedp.laws.named import law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
@@ -32,7 +33,7 @@ def verify(
     noise_matrix: float | ArrayLike | sparse.sparray | None = None,
     *,
     covariance: ArrayLike | None = None,
-    law: str = "gaussian",
+    law: str | Law = "gaussian",
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
     adjacency: Adjacency | None = None,
@@ -53,7 +54,7 @@ def verify(
         points whose hull with their negatives is K, and the density is ∝ e^(−‖z‖_K).
     covariance : array_like, shape (m, m), optional
         Covariance of Gaussian noise, in place of ``noise_matrix``.
-    law : {"gaussian", "laplace", "knorm"}
+    law : {"gaussian", "laplace", "knorm"} or Law
         The law of the noise.
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
@@ -86,11 +87,16 @@ def verify(
     """
     if law == "staircase":
         raise AffineDPError("staircase noise is not given by a matrix: design_staircase makes it")
-    made = law_named(law)
     neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, output_names = resolve_query(manifold, query)
-    noise, error = _noise(noise_matrix, covariance, law, matrix.shape[0])
+    name = law.kind if isinstance(law, Law) else law
+    noise, error = _noise(noise_matrix, covariance, name, matrix.shape[0])
     warn_of_forgotten(manifold, check_against)
+    if isinstance(law, Law):
+        if law.whole:
+            raise AffineDPError(f"{law.words} noise is for whole numbers: a matrix does not say so")
+        return promise(neighbours, Dense(manifold, matrix, noise, output_names), law)
+    made = law_named(law)
     basis, root = noise, None
     if made.of_root(np.eye(1)).size is not None:  # bound to its coordinates: these are its points
         from affinedp.strategies.coordinates import points_on_outputs
