@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from affinedp.control import Gateway, design_output_noise
 from affinedp.control.gateway.plan import gateway_plan
+from affinedp.control.gateway.walk import Walk
 from affinedp.control.sensors.sensor import sensor_of
 from fuzz.effort import QUICK, alarm, examples, only_long
 from fuzz.exact import is_double
 from fuzz.noise import seeded
 from fuzz.questions import Broken, ask_coverage, ask_distinguishing, attempted, demand
 
-MODULE = "affinedp.control.gateway"
 GRID = 2**56
 
 
@@ -93,10 +93,15 @@ class Recording:
     fresh: list[int] = field(default_factory=list)
     totals: list[int] = field(default_factory=list)
 
-    outputs: int = 0
 
-    def take(self):
-        return [_Fresh(self) for _ in range(self.outputs)]
+@dataclass
+class _Source:
+    """Stands for the fresh noise of one output."""
+
+    recording: Recording
+
+    def draw(self, words):
+        return _Fresh(self.recording)
 
 
 class _Fresh(int):
@@ -116,10 +121,10 @@ class _Fresh(int):
 
 def sent(mechanism, rows, recording, error):
     """Everything that a gateway sends, with known noise."""
+    begin = Walk.begin
     with (
         tempfile.TemporaryDirectory(dir=QUICK) as folder,
-        mock.patch(f"{MODULE}.kinds.drawn_once", return_value=recording.draw),
-        mock.patch(f"{MODULE}.one_draw.FreshNoise", return_value=recording),
+        mock.patch.object(Walk, "begin", lambda self, drawn=None: begin(self, recording.draw)),
         Gateway(
             mechanism,
             state=Path(folder) / "run.db",
@@ -127,7 +132,7 @@ def sent(mechanism, rows, recording, error):
             measurement_error=error,
         ) as gateway,
     ):
-        recording.outputs = mechanism.outputs
+        gateway._fresh = [_Source(recording)] * mechanism.outputs
         return np.array([gateway.send(row) for row in rows])
 
 

@@ -148,7 +148,8 @@ def test_sums_in_floating_point_without_chance():
     def floats(mechanism, plan, x, **others):
         points, wrap = publish_module.read_data(mechanism, x)
         coordinates = plan.steps(points).astype(float)
-        noisy = coordinates + draw_integers(plan.law.kind, plan.unit, coordinates.shape)
+        drawn = publish_module.OwnDrawer().integers(plan.law, plan.unit, coordinates.shape)
+        noisy = coordinates + drawn
         return wrap(plan.reconstruct(noisy, plan.shared(points)))
 
     with (
@@ -279,7 +280,7 @@ def test_a_scale_that_depends_on_the_data():
         points, wrap = publish_module.read_data(mechanism, x)
         steps = plan.steps(points)
         scale = plan.unit + math.floor(float(points[0, 0]))
-        noisy = steps + draw_integers(plan.law.kind, scale, steps.shape)
+        noisy = steps + publish_module.OwnDrawer().integers(plan.law, scale, steps.shape)
         return wrap(plan.reconstruct(noisy, plan.shared(points)))
 
     with mock.patch("affinedp.mechanism.publish", swayed):

@@ -116,7 +116,7 @@ def test_unknown_laws_are_refused():
     for name in ("cauchy", None, "circuits", 3):
         with pytest.raises(AffineDPError, match="law must be one of 'gaussian'"):
             law_named(name)
-    assert {law.kind for law in LAWS} == {"gaussian", "laplace", "knorm", "staircase", "geometric"}
+    assert set(LAWS) == {"gaussian", "laplace", "knorm", "staircase", "geometric"}
 
 
 def test_a_norm_and_a_gauge_of_its_own_are_refused():
@@ -179,5 +179,5 @@ def test_geometric_noise_is_drawn_exactly():
 def test_verify_takes_a_law():
     manifold = adp.AffineManifold([[1, -4]])
     assert adp.verify(manifold, 1.0, law=Laplace()).epsilon() == pytest.approx(5.0)
-    with pytest.raises(AffineDPError, match="law must be"):
+    with pytest.raises(AffineDPError, match="whole numbers"):
         adp.verify(manifold, 1.0, law=Geometric(1.0))
