@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from affinedp.errors import AffineDPError
-from affinedp.files import documents, writing
+from affinedp.files import writing
 from affinedp.files.packing import packed as packed
 from affinedp.files.packing import unpacked as unpacked
+from affinedp.files.saved import format_of as format_of
+from affinedp.files.saved import parsed
+from affinedp.files.saved import refusals as refusals
 from affinedp.files.values import shown
-from affinedp.files.visible import check_texts
 from affinedp.parts import StorageError as StorageError
 from affinedp.promise.asked import Asked
 from affinedp.promise.guarantee import Guarantee
@@ -25,27 +26,8 @@ TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
 STATIONARY_FORMAT = "affinedp stationary mechanism"
 STRUCTURED_FORMAT = "affinedp structured mechanism"
 VERSION = 1
-MOST_BYTES = 1_000_000_000  # nearly all of it base64, which takes about as much memory again
-MOST_VALUES = 5_000_000
 # A guarantee that is computed again differs by rounding only.
 AGREEMENT = 1e-9
-
-
-@contextmanager
-def refusals(path: Path) -> Iterator[None]:
-    """Turn whatever is wrong with the content of a file into a refusal that names the file."""
-    try:
-        yield
-    except StorageError as error:
-        raise StorageError(f"{path.name}: {error}") from None
-    except AffineDPError as error:
-        raise StorageError(f"{path.name} does not describe a mechanism: {error}") from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-        raise StorageError(
-            f"{path.name} does not describe a mechanism ({type(error).__name__}: {error})"
-        ) from None
-    except MemoryError:
-        raise StorageError(f"{path.name} describes more than the memory holds") from None
 
 
 def check_stated(sensitivity: float, guarantee: Guarantee) -> None:
@@ -103,17 +85,6 @@ def checked_gap(gap: Any) -> float | None:
     return float(gap)
 
 
-def format_of(path: Path) -> str:
-    """Return what a file says it is, or an empty text.
-
-    Parameters
-    ----------
-    path : Path
-        A file with a mechanism of some kind.
-    """
-    return str(_parsed(path).get("format", ""))
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a text at once or not at all.
 
@@ -130,31 +101,9 @@ def write_text(path: Path, text: str) -> None:
         raise StorageError(str(error)) from None
 
 
-def _parsed(path: Path) -> Mapping[str, Any]:
-    try:
-        text = documents.read_bytes(path, "it", MOST_BYTES).decode("utf-8")
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise StorageError(f"{path.name} is not a mechanism: it is not text") from None
-    except AffineDPError as error:
-        raise StorageError(f"{path.name} is not a mechanism: {error}") from None
-    try:
-        documents.check_values(text, MOST_VALUES)
-        document = documents.from_json(text)
-        check_texts(document, text)
-    except AffineDPError as error:
-        raise StorageError(f"{path.name} is not a mechanism: {error}") from None
-    except (ValueError, RecursionError):
-        raise StorageError(f"{path.name} is not a mechanism, or only a part of one") from None
-    if not isinstance(document, dict):
-        raise StorageError(f"{path.name} is not a mechanism")
-    return document
-
-
 def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
     """Read a file of a format that is known here, as far as its format and version."""
-    document = _parsed(path)
+    document = parsed(path)
     if document.get("format") != form:
         other = {
             TRAJECTORY_FORMAT: "TrajectoryMechanism.load",

@@ -61,7 +61,7 @@ def read_saved(path: Path, form: str, wanted: type[Kind]) -> tuple[Kind, Mapping
     wanted : type
         What it must hold.
     """
-    document = _parsed(path)
+    document = parsed(path)
     found = document.get("format")
     if found != form:
         name = str(found)[:60]
@@ -84,7 +84,7 @@ def format_of(path: Path) -> str:
     path : Path
         A JSON document.
     """
-    return str(_parsed(path).get("format", ""))
+    return str(parsed(path).get("format", ""))
 
 
 @contextmanager
@@ -104,7 +104,8 @@ def refusals(path: Path) -> Iterator[None]:
         raise StorageError(f"{path.name} describes more than the memory holds") from None
 
 
-def _parsed(path: Path) -> Mapping[str, Any]:
+def parsed(path: Path) -> Mapping[str, Any]:
+    """Return the JSON document of a file, within the limits that every reader keeps."""
     try:
         text = documents.read_bytes(path, "it", MOST_BYTES).decode("utf-8")
     except OSError as error:
