@@ -50,7 +50,7 @@ def promise(
         "neighbours_key": about.key,
         "unit": adjacency.unit,
         "names": tuple(adjacency.domain.names),
-        "output_names": tuple(strategy.names),
+        "output_names": strategy.names,
     }
     found = (
         strategy.largest(adjacency, law)

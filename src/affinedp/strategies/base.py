@@ -238,6 +238,16 @@ class Strategy(Part):
         """
         return law.variances(self.loadings())
 
+    def total_variance(self, law: Law) -> float:
+        """Return the sum of the variances of all outputs.
+
+        Parameters
+        ----------
+        law : Law
+            Of the noise.
+        """
+        return math.fsum(self.variances(law))
+
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, one row per row of η.
 

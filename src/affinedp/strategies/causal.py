@@ -119,6 +119,34 @@ class Causal(Strategy):
             How many.
         """
 
+    @abstractmethod
+    def deviations_at(self, law: Law, times: Sequence[int]) -> FloatArray:
+        """Return the standard deviation of γ at some times, shape (times, outputs).
+
+        Parameters
+        ----------
+        law : Law
+            Of the noise.
+        times : sequence of int
+            Within the horizon.
+        """
+
+    @abstractmethod
+    def simulated(
+        self, law: Law, generator: np.random.Generator, size: int, steps: int
+    ) -> FloatArray:
+        """Draw noise for simulation, shape (size, steps, outputs).
+
+        Parameters
+        ----------
+        law : Law
+            Of the noise.
+        generator : Generator
+            NumPy's.
+        size, steps : int
+            How many runs, and how many steps of each.
+        """
+
     def path(self, bits: int) -> Path:
         """Return how the integers of the noise go from step to step.
 

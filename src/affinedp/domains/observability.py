@@ -120,6 +120,29 @@ def summed_gramian(dynamics: Dynamics) -> FloatArray:
     return _finite(total)
 
 
+def observability_bound(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
+    """Return G and H with ``‖O d‖² ≤ ‖G d‖² + ‖H d‖²``, where H is what rounding may have done.
+
+    An entry of the Gramian is off by at most γ times the root of the product of its diagonal
+    entries, whatever the units.
+
+    Parameters
+    ----------
+    dynamics : Dynamics
+        The system and its horizon.
+    """
+    gramian = summed_gramian(dynamics)
+    n = len(gramian)
+    size = np.sqrt(np.diagonal(gramian))
+    unit = np.where(size > 0, size, 1.0)
+    scaled = gramian / unit[:, None] / unit
+    values, vectors = np.linalg.eigh(scaled)
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    difference = float(np.linalg.norm(scaled - root.T @ root))
+    difference += n * gamma(dynamics.horizon * dynamics.outputs + 100 * n)
+    return root * unit, math.sqrt(difference) * np.diag(size) * (1 + 1e-12)
+
+
 def _finite(total: FloatArray) -> FloatArray:
     if not np.all(np.isfinite(total)):
         raise AffineDPError(
