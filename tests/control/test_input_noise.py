@@ -77,9 +77,7 @@ def covariance(m: Mechanism, steps: int) -> np.ndarray:
     ("name", "wanted", "white"),
     [("room", 3.70, 40.70), ("building", 3.361, 8.295), ("quarter car", 0.51, 7.050)],
 )
-def test_variances(
-    designs: dict[str, Mechanism], name: str, wanted: float, white: float
-) -> None:
+def test_variances(designs: dict[str, Mechanism], name: str, wanted: float, white: float) -> None:
     m = designs[name]
     assert m.guarantee.sensitivity <= LIMIT
     assert m.guarantee.holds(EPSILON, DELTA)
@@ -90,9 +88,7 @@ def test_variances(
 
 
 @pytest.mark.parametrize(("name", "steps"), [("room", 300), ("building", 70), ("quarter car", 250)])
-def test_no_event_exceeds_the_promise(
-    designs: dict[str, Mechanism], name: str, steps: int
-) -> None:
+def test_no_event_exceeds_the_promise(designs: dict[str, Mechanism], name: str, steps: int) -> None:
     """Brute force over all times of the event, before the start too, in dense linear algebra."""
     m = designs[name]
     h = response(PLANTS[name](), 3 * steps)

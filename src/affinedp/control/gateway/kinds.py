@@ -35,8 +35,8 @@ from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.promise.guarantee import Guarantee
-from affinedp.strategies.filter import Filter
 from affinedp.strategies.causal import Path
+from affinedp.strategies.filter import Filter
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.strategies.trajectory import one_draw_system
 

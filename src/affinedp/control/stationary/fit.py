@@ -10,11 +10,11 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.control.stationary.factorisation import impulse_response, realisations
+from affinedp.control.stationary.modal import Modal, acceptable, improved
+from affinedp.control.stationary.spectrum import LeastSpectrum
 from affinedp.exact.systems import ComplexArray, LinearSystem
 from affinedp.neighbours.inputs import Inputs
-from affinedp.control.stationary.modal import Modal, acceptable, improved
 from affinedp.strategies.filter import Place
-from affinedp.control.stationary.spectrum import LeastSpectrum
 
 MOST_ORDER = 12
 # A fit this close to the bound is good enough; a scalar one that is farther off is improved.

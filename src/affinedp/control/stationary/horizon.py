@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from affinedp.control.stationary.factorisation import impulse_response, realisations
-from affinedp.exact.systems import LinearSystem
 from affinedp.control.stationary.fit import Candidate
-from affinedp.neighbours.inputs import Inputs
 from affinedp.control.stationary.modal import Modal, acceptable, improved
 from affinedp.control.stationary.spectrum import least_spectrum
+from affinedp.exact.systems import LinearSystem
+from affinedp.neighbours.inputs import Inputs
 
 MOST_ORDER = 4
 # The plant that is fitted forgets within this share of the horizon.
