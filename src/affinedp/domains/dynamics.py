@@ -90,7 +90,13 @@ class Dynamics(Domain):
         return tuple(f"{name}(0)" for name in self.state_names)
 
     def read(self, x: Any) -> tuple[FloatArray, Wrap]:
-        """Return x(0) as rows; outputs come back with one row per step."""
+        """Return x(0) as rows; outputs come back with one row per step.
+
+        Parameters
+        ----------
+        x : array_like, shape (n,) or (rows, n), or a table
+            The first state of one trajectory, or of one per row.
+        """
         data, wrap = read_rows(self.names, x)
         if hasattr(x, "columns") or hasattr(x, "index"):
             return data, wrap
