@@ -7,6 +7,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from affinedp.control.stationary.certificate import start_certificate
+from affinedp.control.stationary.filters import Filter
+from affinedp.control.stationary.inputs import private_inputs
+from affinedp.control.stationary.promise import noise_filter, stationary_promise
 from scipy.linalg import solve_discrete_are
 from scipy.stats import norm
 
@@ -18,10 +22,6 @@ from affinedp.control import (
     design_input_noise,
     design_output_noise,
 )
-from affinedp.control.stationary.certificate import start_certificate
-from affinedp.control.stationary.filters import Filter
-from affinedp.control.stationary.inputs import private_inputs
-from affinedp.control.stationary.promise import noise_filter, stationary_promise
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from plants import building, quarter_car, quarter_car_actuator, room

@@ -16,7 +16,7 @@ from affinedp.files.proofs import proved_design
 from affinedp.files.saved import read_saved, refusals, write_saved
 from affinedp.files.visible import check_names
 from affinedp.intervals import Interval, interval_of
-from affinedp.laws.named import know_all_laws, law_named
+from affinedp.laws.named import law_named
 from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
@@ -31,6 +31,7 @@ from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
 from affinedp.strategies.dense import Dense
+from affinedp.strategies.known import know_all_parts
 from affinedp.stream.in_steps import ReleaseInSteps
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ class Mechanism(MechanismRecord):
             Where to; an existing file is replaced at once or not at all.
         """
         guarantee, place = self.guarantee, Path(path)
-        for names in (self.domain.names, self.output_names):
+        for names in (self.domain.names, self.strategy.given_names):
             check_names(names, f"{place.name} is not written")
         stated = {"sensitivity": guarantee.sensitivity, "neighbours": guarantee.neighbours}
         write_saved(place, FORMAT, self, stated)
@@ -324,10 +325,10 @@ class Mechanism(MechanismRecord):
             trust and marked so.
         """
         place = Path(path)
-        know_all_laws()
+        know_all_parts()
         read, stated = read_saved(place, FORMAT, cls)
         with refusals(place):
-            for names in (read.domain.names, read.output_names):
+            for names in (read.domain.names, read.strategy.given_names):
                 check_names(names, "a name")
             return _verified(read, stated) if reverify else _on_trust(read, stated)
 
@@ -403,7 +404,7 @@ def _on_trust(read: Mechanism, stated: Mapping[str, Any]) -> Mechanism:
     about = promised_about(read.adjacency, law)
     made.__dict__["guarantee"] = Guarantee(
         law=law.kind, sensitivity=sensitivity, exact=False, neighbours=about.words,
-        basis=law.theorem, curve=law.curve(sensitivity), names=tuple(read.domain.names),
+        basis=law.theorem, curve=law.curve(sensitivity), names=read.domain.names,
         output_names=read.output_names, neighbours_key=about.key, unit=read.adjacency.unit,
         warnings=(ON_TRUST,),
     ).asked_for(read.design.asked)  # fmt: skip

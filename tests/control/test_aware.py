@@ -5,6 +5,9 @@ import warnings
 
 import numpy as np
 import pytest
+from affinedp.control.stationary.filters import Filter
+from affinedp.control.stationary.inputs import private_inputs
+from affinedp.control.stationary.promise import stationary_promise
 
 import affinedp as adp
 from affinedp.control import (
@@ -16,9 +19,6 @@ from affinedp.control import (
     design_output_noise,
 )
 from affinedp.control.loop.report import LoopWarning
-from affinedp.control.stationary.filters import Filter
-from affinedp.control.stationary.inputs import private_inputs
-from affinedp.control.stationary.promise import stationary_promise
 from plants import building, quarter_car, quarter_car_actuator, room
 
 LIMIT = float(adp.gaussian_sensitivity(1.0, 1e-4))

@@ -4,7 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
 from affinedp.control.stationary.certificate import (
     NoCertificateError,
     energy_certificate,

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from affinedp.control.stationary.noise import StationaryMechanism
 
 import affinedp as adp
 from affinedp.control import design_output_noise
-from affinedp.control.stationary.noise import StationaryMechanism
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.saved import load_structured, save_structured

@@ -8,6 +8,7 @@ here can make a promise too good: noise on more than is revealed does no harm.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -20,6 +21,7 @@ from affinedp.domains.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.exact.canonical import eliminate_exactly
 from affinedp.exact.numbers import meaning
+from affinedp.exact.rounding import gamma
 
 # Smallest relative eigenvalue of the Gramian of a clearly observable system.
 CLEARLY_OBSERVABLE = 1e-8

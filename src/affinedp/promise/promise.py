@@ -49,7 +49,7 @@ def promise(
         "neighbours": about.words,
         "neighbours_key": about.key,
         "unit": adjacency.unit,
-        "names": tuple(adjacency.domain.names),
+        "names": adjacency.domain.names,
         "output_names": strategy.names,
     }
     found = (

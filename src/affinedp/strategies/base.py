@@ -190,6 +190,11 @@ class Strategy(Part):
     def coordinates(self) -> int:
         """To how many numbers noise is added."""
 
+    @property
+    def given_names(self) -> Any:
+        """The names that people gave, of which those of the outputs are made."""
+        return self.names
+
     # -------------------------------------------------------------- the promise
 
     @abstractmethod

@@ -88,6 +88,11 @@ class Causal(Strategy):
         """Names of the outputs of one step."""
 
     @property
+    def given_names(self) -> tuple[str, ...]:
+        """The names of the outputs of one step."""
+        return self.step_names
+
+    @property
     @abstractmethod
     def horizon(self) -> int:
         """How many steps there are at most."""
