@@ -124,7 +124,6 @@ class Causal(Strategy):
             How many.
         """
 
-    @abstractmethod
     def deviations_at(self, law: Law, times: Sequence[int]) -> FloatArray:
         """Return the standard deviation of γ at some times, shape (times, outputs).
 
@@ -135,6 +134,22 @@ class Causal(Strategy):
         times : sequence of int
             Within the horizon.
         """
+        return np.asarray(self.deviations(law, max(times) + 1)[list(times)])
+
+    @property
+    def independent(self) -> bool:
+        """Whether each number of noise is on one output at one step alone."""
+        return False
+
+    def shortened(self, steps: int) -> Causal:
+        """Return the same noise over the first steps alone.
+
+        Parameters
+        ----------
+        steps : int
+            How many.
+        """
+        return self
 
     @abstractmethod
     def simulated(

@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
-from affinedp.control.trajectory.promise import observability_bound
 from affinedp.domains.dynamics import Dynamics
+from affinedp.domains.observability import observability_bound
 from affinedp.domains.plant import Plant
 from affinedp.errors import AffineDPError
 from affinedp.exact.energy import (
@@ -156,6 +156,13 @@ class Filter(Causal):
         if self.start is not None:
             at_start = float(np.linalg.norm(self.start)) * math.sqrt(made.order)
         return np.asarray((direct + self.reach * (into + at_start)) * (1 + 1e-9))
+
+    @property
+    def independent(self) -> bool:
+        """Whether the noise is white, and each number of it is on one output alone."""
+        made = self.noise
+        square = made.order == 0 and made.inputs == made.outputs
+        return square and np.array_equal(made.D, np.diag(np.diagonal(made.D)))
 
     def scaled(self, factor: float) -> Filter:
         """Return the same with noise that is larger by a factor."""
@@ -308,7 +315,9 @@ class Filter(Causal):
             return float(self.last_variances(law).sum())
         return float((self.deviations(law, self.horizon) ** 2).sum(axis=1).mean())
 
-    def simulated(self, generator: np.random.Generator, size: int, steps: int) -> FloatArray:
+    def simulated(
+        self, law: Law, generator: np.random.Generator, size: int, steps: int
+    ) -> FloatArray:
         """Draw noise for simulation, shape (size, steps, outputs)."""
         made = self.noise
         check_steps(float(size) * steps * (made.outputs + made.order))

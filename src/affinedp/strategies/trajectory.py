@@ -259,7 +259,7 @@ class Trajectory(Causal):
     def deviations_at(self, law: Law, times: Sequence[int]) -> FloatArray:
         """Return the standard deviation of γ at some times, shape (times, outputs)."""
         if self.domain.time_varying or self.horizon <= MOST_TIMES:
-            return np.asarray(self.deviations(law, max(times) + 1)[list(times)])
+            return super().deviations_at(law, times)
         A, C = self.domain.A, self.domain.C
         rows = [C @ np.linalg.matrix_power(A, int(t)) @ self.start for t in times]
         return np.sqrt(law.variances(np.vstack(rows))).reshape(len(times), -1)
@@ -301,6 +301,12 @@ class Trajectory(Causal):
             RationalMatrix.of(self.start),
             self.horizon,
         )
+
+    def shortened(self, steps: int) -> Trajectory:
+        """Return the same noise over the first steps alone."""
+        if steps == self.horizon:
+            return self
+        return replace(self, domain=self.domain.shortened(steps))
 
     @cached_property
     def growth(self) -> int:
@@ -516,6 +522,15 @@ class Fresh(Causal):
     def scaled(self, factor: float) -> Fresh:
         """Return the same with noise that is larger by a factor."""
         return replace(self, sigma=self.sigma * factor)
+
+    @property
+    def independent(self) -> bool:
+        """Each number of noise is on one output at one step alone."""
+        return True
+
+    def shortened(self, steps: int) -> Fresh:
+        """Return the same noise over the first steps alone."""
+        return replace(self, domain=self.domain.shortened(steps))
 
     @property
     def system(self) -> System:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
+from affinedp.control.by_time import simulated_noise
 from affinedp.control.loop.exact_errors import (
     check_noise,
     cost_of_one_draw,
@@ -43,14 +44,10 @@ from affinedp.control.loop.simulation import (
     run_loop,
     white_noise,
 )
-from affinedp.control.stationary.noise import StationaryMechanism
-from affinedp.control.stationary.record import StationaryNoise
-from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
 from affinedp.show.page import Report
-
-Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise | StationaryMechanism
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -195,7 +192,7 @@ class ClosedLoop(LoopRecord):
 
     def mean_square_error(
         self,
-        noise: Noise | None,
+        noise: Mechanism | None,
         steps: int,
         *,
         process_noise: ArrayLike | None = None,
@@ -208,7 +205,7 @@ class ClosedLoop(LoopRecord):
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise, StationaryMechanism or None
+        noise : Mechanism or None
             On the outputs; None for none.
         steps : int
             How many outputs are sent, at most the noise's horizon.
@@ -229,7 +226,7 @@ class ClosedLoop(LoopRecord):
 
     def stationary_error(
         self,
-        noise: Noise | StationaryNoise | None,
+        noise: Mechanism | None,
         *,
         process_noise: ArrayLike | None = None,
         sensor_noise: ArrayLike | None = None,
@@ -238,7 +235,7 @@ class ClosedLoop(LoopRecord):
 
         Parameters
         ----------
-        noise : StationaryMechanism, IndependentOutputNoise or None
+        noise : Mechanism or None
             On the outputs; None for none.  Stationary noise with a horizon has no such error.
         process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
             White noise on x(t+1) and on y(t), besides: standard deviations or a covariance.
@@ -265,12 +262,12 @@ class ClosedLoop(LoopRecord):
         seen = np.hstack([semidefinite_root(self.state_weight), np.zeros((n, n))])
         return self.matrix, self.injection, seen, np.zeros((n, self.plant.outputs))
 
-    def report(self, noise: Noise, steps: int | None = None) -> Report:
+    def report(self, noise: Mechanism, steps: int | None = None) -> Report:
         """Return the noise's report with the tracking error beside it.
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise or StationaryMechanism
+        noise : Mechanism
             On the outputs.
         steps : int, optional
             How many outputs are sent: the mean over them.  Unless given, the noise's horizon; for
@@ -280,7 +277,7 @@ class ClosedLoop(LoopRecord):
         check_noise(self, noise, 1 if count is None else count)
         return loop_report(self, noise, count, self.warnings)
 
-    def _warnings(self, noise: Noise | None, steps: int) -> tuple[str, ...]:
+    def _warnings(self, noise: Mechanism | None, steps: int) -> tuple[str, ...]:
         return (*self.warnings, *(() if noise is None else noise_warnings(noise, steps)))
 
     def noise_cost(
@@ -321,7 +318,7 @@ class ClosedLoop(LoopRecord):
 
     def simulate(
         self,
-        noise: Noise | ArrayLike | None,
+        noise: Mechanism | ArrayLike | None,
         steps: int,
         runs: int,
         seed: int,
@@ -331,12 +328,13 @@ class ClosedLoop(LoopRecord):
     ) -> Simulation:
         """Return simulated runs of the loop.
 
-        The privacy noise is ``noise.sample(runs, seed)``; the other kinds use streams of their own.
+        The privacy noise is ``simulated_noise(noise, runs, steps, seed)``; the other kinds use streams
+        of their own.
         For simulation only: nothing here is fit to be published.
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise, StationaryMechanism, array or None
+        noise : Mechanism, array or None
             Drawn anew in each run, or given for all: an array of shape (runs, steps, m).
         steps : int
             How many outputs are sent.
@@ -365,12 +363,9 @@ class ClosedLoop(LoopRecord):
         sensor = covariance(sensor_noise, "sensor_noise", m)
         if noise is None:
             added = np.zeros((many, count, m))
-        elif isinstance(noise, StationaryNoise):
+        elif isinstance(noise, Mechanism):
             check_noise(self, noise, count)
-            added = noise.sample(many, count, start)
-        elif isinstance(noise, TrajectoryMechanism | IndependentOutputNoise):
-            check_noise(self, noise, count)
-            added = noise.sample(many, start)[:, :count]
+            added = simulated_noise(noise, many, count, start)
         else:
             added = shaped(noise, (many, count, m), "noise")
         if sensor.any():

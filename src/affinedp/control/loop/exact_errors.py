@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
+from affinedp.control.by_time import causal
 from affinedp.control.loop.filtered_noise import check_endless, noisy_loop
 from affinedp.control.loop.numbers import covariance
 from affinedp.control.loop.record import LoopRecord
 from affinedp.control.loop.recursions import responses, unit_loadings, variances
 from affinedp.control.loop.simulation import check_growth
-from affinedp.control.stationary.record import StationaryNoise
-from affinedp.control.trajectory.record import FreshOutputNoise, OneDrawNoise
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
-
-AnyNoise: TypeAlias = OneDrawNoise | FreshOutputNoise | StationaryNoise
+from affinedp.mechanism import Mechanism
+from affinedp.strategies.filter import Filter
+from affinedp.strategies.trajectory import Fresh, Trajectory
 
 
 def mean_errors(loop: LoopRecord, steps: int) -> FloatArray:
@@ -60,7 +58,7 @@ def lasting_error(loop: LoopRecord) -> FloatArray | None:
 
 def mean_squares(
     loop: LoopRecord,
-    noise: AnyNoise | None,
+    noise: Mechanism | None,
     steps: int,
     process_noise: ArrayLike | None = None,
     sensor_noise: ArrayLike | None = None,
@@ -78,32 +76,36 @@ def mean_squares(
     return squares
 
 
-def check_noise(loop: LoopRecord, noise: AnyNoise | Dynamics, steps: int) -> None:
+def check_noise(loop: LoopRecord, noise: Mechanism | Dynamics, steps: int) -> None:
     """Refuse noise for other outputs, or for fewer steps.
 
     Parameters
     ----------
     loop : LoopRecord
         Plant, controller and observer.
-    noise : OneDrawNoise, FreshOutputNoise, StationaryNoise or Dynamics
+    noise : Mechanism or Dynamics
         On the outputs.
     steps : int
         How many outputs are sent.
     """
-    if noise.outputs != loop.plant.outputs:
+    if isinstance(noise, Dynamics):
+        outputs, horizon = noise.outputs, noise.horizon
+    else:
+        outputs, horizon = len(causal(noise).step_names), causal(noise).horizon
+    if outputs != loop.plant.outputs:
         raise AffineDPError(
-            f"the noise is for {noise.outputs} outputs, but the plant has {loop.plant.outputs}"
+            f"the noise is for {outputs} outputs, but the plant has {loop.plant.outputs}"
         )
-    if steps > noise.horizon:
+    if steps > horizon:
         raise AffineDPError(
             f"{steps} steps send {steps} outputs, but the noise is for a horizon of "
-            f"{noise.horizon}: take fewer steps, or design for a longer horizon"
+            f"{horizon}: take fewer steps, or design for a longer horizon"
         )
 
 
 def added_squares(
     loop: LoopRecord,
-    noise: AnyNoise | None,
+    noise: Mechanism | None,
     steps: int,
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
@@ -114,7 +116,7 @@ def added_squares(
     ----------
     loop : LoopRecord
         Plant, controller and observer.
-    noise : OneDrawNoise, FreshOutputNoise, StationaryNoise or None
+    noise : Mechanism or None
         On the outputs.
     steps : int
         How many outputs are sent.
@@ -125,12 +127,13 @@ def added_squares(
     fresh = _fresh(loop, noise, process_noise, sensor_noise)
     squares = np.zeros((steps + 1, n))
     with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(noise, OneDrawNoise):
-            loadings = noise.loadings(0, steps)
+        made = None if noise is None else noise.strategy
+        if noise is not None and isinstance(made, Trajectory):
+            loadings = made.over(0, steps)
             moved = responses(loop.matrix, loop.injection, loadings, loadings.shape[2])
-            squares += [noise.variance * np.sum(response[:n] ** 2, axis=1) for response in moved]
-        if isinstance(noise, StationaryNoise):
-            moving = noisy_loop(loop.matrix, loop.injection, noise, fresh)
+            squares += [noise.noise.variances(response[:n]) for response in moved]
+        if isinstance(made, Filter):
+            moving = noisy_loop(loop.matrix, loop.injection, made, fresh)
             squares += moving.variances(steps)[:, :n]
         elif fresh.any():
             squares += variances(loop.matrix, fresh, steps)[:, :n]
@@ -139,7 +142,7 @@ def added_squares(
 
 def stationary_squares(
     loop: LoopRecord,
-    noise: AnyNoise | None,
+    noise: Mechanism | None,
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
 ) -> FloatArray:
@@ -150,10 +153,11 @@ def stationary_squares(
     loop, noise, process_noise, sensor_noise
         As for :func:`added_squares`.
     """
-    if isinstance(noise, OneDrawNoise):
+    made = None if noise is None else noise.strategy
+    if isinstance(made, Trajectory):
         raise AffineDPError("noise of one draw has no stationary state: use mean_square_error")
     fresh = _fresh(loop, noise, process_noise, sensor_noise)
-    filtered = noise if isinstance(noise, StationaryNoise) else None
+    filtered = made if isinstance(made, Filter) else None
     check_endless(filtered)
     moving = noisy_loop(loop.matrix, loop.injection, filtered, fresh)
     return np.array(moving.stationary().diagonal()[: loop.plant.states])
@@ -191,15 +195,16 @@ def cost_of_one_draw(
 
 def _fresh(
     loop: LoopRecord,
-    noise: AnyNoise | None,
+    noise: Mechanism | None,
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
 ) -> FloatArray:
     """Covariance of all white noise on the loop's state."""
     n = loop.plant.states
     sensor = covariance(sensor_noise, "sensor_noise", loop.plant.outputs)
-    if isinstance(noise, FreshOutputNoise):
-        sensor = sensor + np.diag(noise.variance * noise.sigma**2)
+    if noise is not None and isinstance(noise.strategy, Fresh):
+        variance = noise.noise.variance * noise.strategy.sigma**2
+        sensor = sensor + variance * np.eye(loop.plant.outputs)
     fresh: FloatArray = loop.injection @ sensor @ loop.injection.T
     fresh[:n, :n] += covariance(process_noise, "process_noise", n)
     return fresh
