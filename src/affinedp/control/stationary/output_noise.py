@@ -8,7 +8,6 @@ from typing import Any, Literal, overload
 from numpy.typing import ArrayLike
 
 from affinedp.control.stationary.design import NoiseResponse, designed
-from affinedp.control.trajectory.choose import Distances
 from affinedp.control.trajectory.design import NoiseCost, design_trajectory_noise
 from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.control.trajectory.noise import TrajectoryMechanism
@@ -17,6 +16,7 @@ from affinedp.domains.dynamics import checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism
+from affinedp.neighbours.adjacency import Distances
 from affinedp.neighbours.inputs import forward_states
 
 
