@@ -104,22 +104,9 @@ def report(
 
 def load_any(path: Path, reverify: bool = True) -> Any:
     """Return the mechanism in a file, of whatever kind it is."""
-    from affinedp.files.mechanisms import (
-        STATIONARY_FORMAT,
-        STRUCTURED_FORMAT,
-        TRAJECTORY_FORMAT,
-        format_of,
-    )
+    from affinedp.files.mechanisms import STRUCTURED_FORMAT, format_of
 
     form = format_of(path)
-    if form == TRAJECTORY_FORMAT:
-        from affinedp.control.trajectory.noise import TrajectoryMechanism
-
-        return TrajectoryMechanism.load(path, reverify=reverify)
-    if form == STATIONARY_FORMAT:
-        from affinedp.control.stationary.noise import StationaryMechanism
-
-        return StationaryMechanism.load(path, reverify=reverify)
     if form == STRUCTURED_FORMAT:
         from affinedp.designs.structured.saved import load_structured
 

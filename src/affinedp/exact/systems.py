@@ -94,7 +94,7 @@ class LinearSystem(Part):
         return found
 
     def covariance(self, steps: int | None = None) -> FloatArray:
-        """Return the memory's covariance under unit white noise: stationary, or after some steps."""
+        """Return the memory's covariance under unit white noise, stationary or after some steps."""
         if not self.order:
             return np.zeros((0, 0))
         if steps is None:
@@ -108,7 +108,7 @@ class LinearSystem(Part):
         return found
 
     def output_covariance(self, steps: int | None = None) -> FloatArray:
-        """Return the output's covariance under unit white noise: stationary, or at the last step."""
+        """Return the output's covariance under unit white noise, stationary or at the last step."""
         memory = self.covariance(None if steps is None else max(steps - 1, 0))
         return np.asarray(self.C @ memory @ self.C.T + self.D @ self.D.T)
 

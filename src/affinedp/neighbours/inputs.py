@@ -11,12 +11,18 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.choose import Distances, named
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.domains.plant import Plant, seen_system
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.neighbours.adjacency import LISTED, Adjacency, Columns, mu_words
+from affinedp.neighbours.adjacency import (
+    LISTED,
+    Adjacency,
+    Columns,
+    Distances,
+    mu_words,
+    named,
+)
 from affinedp.parts import digest, frozen
 
 SMALLEST, LARGEST = 1e-100, 1e100

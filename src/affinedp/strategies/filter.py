@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -35,7 +36,7 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.inputs import Inputs
 from affinedp.parts import frozen
-from affinedp.strategies.base import Largest, Prepared, Promised
+from affinedp.strategies.base import Largest, Lines, Prepared, Promised, Shown
 from affinedp.strategies.causal import Causal, System, check_steps, constant
 
 # Where white noise is coloured: on the way to the outputs, or before it passes the plant.
@@ -43,6 +44,11 @@ Place: TypeAlias = Literal["output", "input"]
 # A certified energy this close to what floating point finds is called exact.
 EXACT = 1 + 1e-6
 LEAST_BITS = 192
+DRAWN_POINTS = 2048
+NEEDS = (
+    "inputs that follow from what was sent, never from raw measurements (before the start, too); "
+    "sensors that do not clip; a plant that is the model"
+)
 BECAUSE = (
     " on every stretch of time (the whitened energy of the response, certified in rational "
     "arithmetic), and the feedback lemma for inputs that follow from what was sent"
@@ -238,9 +244,9 @@ class Filter(Causal):
         found = []
         for i, distance in enumerate(mu):
             square = Fraction(float(distance)) ** 2
-            energy = (
-                self.energy.of(i) if window == 1 else Fraction(window_energy(self.energy, i, window))
-            )  # fmt: skip
+            energy = self.energy.of(i)
+            if window > 1:
+                energy = Fraction(window_energy(self.energy, i, window))
             found.append(upper(square * energy))
         return np.array(found)
 
@@ -277,7 +283,7 @@ class Filter(Causal):
     # -------------------------------------------------------------- the errors
 
     def loadings(self, combinations: Matrix | None = None) -> Matrix:
-        """Return of which η and ζ(0), ζ(1), … combinations of the outputs of the first steps are."""
+        """Return combinations of the outputs of the first steps in terms of η, ζ(0), ζ(1), …"""
         made = self.noise
         steps = self.horizon if combinations is None else combinations.shape[1] // made.outputs
         numbers = made.order + made.inputs * steps
@@ -332,6 +338,53 @@ class Filter(Causal):
             found[:, t] = state @ made.C.T + drawn @ made.D.T
             state = state @ made.A.T + drawn @ made.B.T
         return found
+
+    def shown(self, adjacency: Adjacency, law: Law, sensitivity: float) -> Shown:
+        """Return what a report says: the noise of each output, beside white noise."""
+        plant, names = self.domain, ", ".join(self.domain.names)
+        forward = isinstance(adjacency, Inputs) and adjacency.forward
+        times = "for all time" if plant.horizon is None else f"over {plant.horizon:,} steps"
+        what = f"the private inputs ({names})"
+        shared = "other inputs, disturbances, and what else the first state is made of"
+        if forward:
+            what = f"jumps of the state ({names}), of the first state too"
+            shared = "inputs and disturbances"
+        variance = f"variance {self.mean_variance(law):.4g} in all outputs together"
+        when = "at every step"
+        if plant.horizon is not None:
+            when = (
+                "in the mean over the horizon; the table shows the last step, where it is largest"
+            )
+        white, reason = None, "white noise does not keep this promise"
+        with suppress(AffineDPError):
+            flat = Filter(plant, LinearSystem.static(np.eye(self.noise.outputs)))
+            squares = flat.squared_sensitivities(adjacency) if type(adjacency) is Inputs else None
+            if squares is not None:
+                white, reason = math.sqrt(float(squares.max())) / sensitivity, ""
+        deviations = np.sqrt(self.last_variances(law))
+        return Shown(
+            title=f"{times}, fresh at every step",
+            outputs=tuple(zip(self.step_names, deviations.tolist())),
+            independent=white,
+            reason=reason,
+            promise=(
+                ("hidden", f"{what}, from everyone who sees all that is sent and knows the plant"),
+                ("shared", f"all {shared} are the same for both neighbours: they are not hidden"),
+                ("needs", NEEDS),
+            ),
+            totals=(("noise", f"{variance}, {when}"),),
+            unprotected=(f"{shared}, which neighbours share",),
+            lines=self._by_period,
+        )
+
+    def _by_period(self) -> Lines:
+        response = self.noise.spectrum(DRAWN_POINTS)[1 : DRAWN_POINTS // 2]
+        size = self.scale * np.linalg.norm(response, axis=2)
+        period = DRAWN_POINTS / np.arange(1, DRAWN_POINTS // 2)
+        return Lines(
+            "Noise by period", "period (steps)", "root of the spectral density (units of the output)",
+            period, dict(zip(self.step_names, size.T)), logarithmic=True,
+        )  # fmt: skip
 
     def prepare(
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None

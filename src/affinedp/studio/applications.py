@@ -10,6 +10,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
+from affinedp.control.by_time import noise_by_time
 from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.design import independent_output_noise
 from affinedp.errors import AffineDPError
@@ -52,8 +53,8 @@ def control(plant: Plant) -> dict[str, Any]:
     larger = float(fresh.sigma[0] / once.sigma[0])
     really = gaussian_epsilon(plant.delta, fresh.guarantee.sensitivity * larger)
     times = np.unique(np.linspace(0, plant.horizon - 1, MOST_POINTS).astype(int))
-    by_time = np.asarray(noise.noise_by_time)[times]
-    numbers = plant.horizon * noise.outputs
+    by_time = noise_by_time(noise)[times]
+    numbers = plant.horizon * noise.domain.outputs
     return {
         "claimed": plant.epsilon,
         "really": float(really),
@@ -197,7 +198,7 @@ def _control_script(plant: Plant, reach: Any) -> str:
     return "\n".join([
         '"""The least output noise that hides a trajectory; made by affinedp studio."""',
         "",
-        "from affinedp.control import design_output_noise",
+        "from affinedp.control import design_output_noise, noise_by_time",
         "",
         f"A = {matrix(plant.A, 'A').tolist()!r}",
         f"C = {matrix(plant.C, 'C').tolist()!r}",
@@ -206,7 +207,7 @@ def _control_script(plant: Plant, reach: Any) -> str:
         f'    mu={reach!r}, neighbours="{plant.neighbours}",',
         ")",
         f'print("kept epsilon", noise.guarantee.epsilon({plant.delta!r}))',
-        'print("typical error", float((noise.noise_by_time**2).mean() ** 0.5))',
+        'print("typical error", float((noise_by_time(noise) ** 2).mean() ** 0.5))',
         'noise.save("noise.json")    # affinedp control gateway --mechanism noise.json …',
         "",
     ])  # fmt: skip

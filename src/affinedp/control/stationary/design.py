@@ -25,7 +25,8 @@ from affinedp.exact.numbers import real_array
 from affinedp.exact.systems import LinearSystem
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
-from affinedp.neighbours.inputs import Distances, Inputs, private_inputs
+from affinedp.neighbours.adjacency import Distances
+from affinedp.neighbours.inputs import Inputs, private_inputs
 from affinedp.progress import Progress
 from affinedp.promise.design import Design
 from affinedp.promise.least_possible import Alternative

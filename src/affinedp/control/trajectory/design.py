@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
 from affinedp.control.by_time import noise_by_time
-from affinedp.control.trajectory.choose import Distances, trajectory_neighbours
+from affinedp.control.trajectory.choose import trajectory_neighbours
 from affinedp.control.trajectory.knorm_noise import least_body
 from affinedp.control.trajectory.laplace_noise import least_laplace_root
 from affinedp.control.trajectory.least_noise import least_noise
@@ -32,6 +32,7 @@ from affinedp.laws.knorm import KNorm
 from affinedp.laws.laplace import Laplace
 from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism
+from affinedp.neighbours.adjacency import Distances
 from affinedp.neighbours.trajectory import InitialState, Neighbours, TrajectoryAdjacency
 from affinedp.progress import Progress
 from affinedp.strategies.trajectory import Fresh, Trajectory, UncertainPromiseError
