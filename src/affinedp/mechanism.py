@@ -26,7 +26,7 @@ from affinedp.promise.promise import promised_about
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement
-from affinedp.release.publish import publish
+from affinedp.release.publish import drawer_of, publish
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
@@ -106,10 +106,10 @@ class Mechanism(MechanismRecord):
             (``"different"``).
         into : str or Path, optional
             For tables in parts: a new folder that all workers share.  Each part is written there
-            once, as a Parquet file, however often the engine runs it.
+            as a Parquet file, with the same noise however often the engine runs it.
         sampler : {"bulk", "opendp"}
             Who draws: affinedp's own sampler, or OpenDP's, which is the reference and slower.
-            Both have the same law; OpenDP's knows no K-norm noise.
+            Both have the same law; OpenDP's knows no K-norm noise, and no tables in parts.
 
         Returns
         -------
@@ -129,7 +129,8 @@ class Mechanism(MechanismRecord):
             return publish_rows_in_parts(
                 self, plan, x, into=into, ledger=ledger, label=label, rows=rows, sampler=sampler
             )
-        return publish(self, plan, x, ledger=ledger, label=label, rows=rows, sampler=sampler)
+        drawer = drawer_of(plan, sampler)
+        return publish(self, plan, x, ledger=ledger, label=label, rows=rows, drawer=drawer)
 
     def in_steps(
         self,
