@@ -94,7 +94,7 @@ def report(
     """
     from affinedp.files.writing import write_text
 
-    expect(mechanism, "mechanism", "noise of a loop", "structured noise")
+    expect(mechanism, "mechanism", "structured noise")
     loaded = load_any(mechanism, reverify=not trust)
     if html is None:
         return Answer(mechanism_as_json(loaded), loaded.report)

@@ -1,6 +1,6 @@
 from .by_time import noise_block as noise_block
 from .by_time import noise_by_time as noise_by_time
-from .by_time import simulated_noise as simulated_noise
+from .by_time import sample_noise as sample_noise
 from .gateway.gateway import Gateway as Gateway
 from .loop.closed_loop import ClosedLoop as ClosedLoop
 from .loop.controllers import ControlledPlant as ControlledPlant

@@ -37,7 +37,7 @@ def noise_by_time(mechanism: Mechanism, steps: int | None = None) -> FloatArray:
     return strategy.deviations(mechanism.noise, _steps(strategy, steps))
 
 
-def simulated_noise(
+def sample_noise(
     mechanism: Mechanism,
     size: int,
     steps: int | None = None,
@@ -62,9 +62,9 @@ def simulated_noise(
 
     Examples
     --------
-    >>> from affinedp.control import design_output_noise, simulated_noise
+    >>> from affinedp.control import design_output_noise, sample_noise
     >>> m = design_output_noise(([[1]], [[1]]), 50, epsilon=1.0, delta=0.01)
-    >>> noise = simulated_noise(m, 3, seed=0)
+    >>> noise = sample_noise(m, 3, seed=0)
     >>> noise.shape, bool((noise[0] == noise[0, 0]).all())
     ((3, 50, 1), True)
     """
@@ -103,7 +103,7 @@ def noise_block(
     control.NonlinearIOSystem
         Discrete-time with inputs ``y…`` and outputs ``yhat…``.
     """
-    noise = simulated_noise(mechanism, 1, steps, seed)[0]
+    noise = sample_noise(mechanism, 1, steps, seed)[0]
     names = causal(mechanism).step_names
     try:
         import control

@@ -15,9 +15,9 @@ from affinedp.control.loop.simulation import Simulation
 from affinedp.control.loop.sweeps import sweep
 from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.design import independent_output_noise
+from affinedp.laws.calibration import gaussian_sigma, gaussian_sigma_bound
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.trajectory import Neighbours
-from affinedp.laws.calibration import gaussian_sigma, gaussian_sigma_bound
 
 Noise: TypeAlias = Mechanism
 

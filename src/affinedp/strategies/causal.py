@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -181,6 +181,18 @@ class Causal(Strategy):
     def names(self) -> OutputNames:
         """Names of all outputs at all times."""
         return OutputNames(self.step_names, self.horizon)
+
+    def flat(self, y: Any) -> FloatArray:
+        """Return outputs by step as one row, or several."""
+        shape = (self.horizon, len(self.step_names))
+        given = None if hasattr(y, "reindex") else np.asarray(y, dtype=float)
+        if given is not None and given.ndim in (2, 3) and given.shape[-2:] == shape:
+            y = given.reshape(*given.shape[:-2], -1)
+        return super().flat(y)
+
+    def present(self, row: FloatArray) -> FloatArray:
+        """Return one row of outputs by step."""
+        return row.reshape(self.horizon, len(self.step_names))
 
     def variances(self, law: Law) -> FloatArray:
         """Return the variance of every output at every time, one after another."""

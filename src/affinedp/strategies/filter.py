@@ -140,13 +140,13 @@ class Filter(Causal):
         bits = LEAST_BITS
         if not self.noise.order:
             return bits
-        for reach, exponent in zip(self.reach, exponents):
+        for reach, exponent in zip(self.fading, exponents):
             error = max(float(reach) * math.sqrt(self.noise.order) / 2, 1e-300)
             bits = max(bits, math.ceil(math.log2(error)) + 1 - exponent)
         return bits
 
     @cached_property
-    def reach(self) -> FloatArray:
+    def fading(self) -> FloatArray:
         """A bound on ``Σ_k |C_i Aᵏ f|`` over unit vectors f, for each output i."""
         decay = decay_certificate(self.exact_noise.A)
         return np.array([decay.reach(row) for row in self.noise.C])
@@ -161,7 +161,7 @@ class Filter(Causal):
         at_start = 0.0
         if self.start is not None:
             at_start = float(np.linalg.norm(self.start)) * math.sqrt(made.order)
-        return np.asarray((direct + self.reach * (into + at_start)) * (1 + 1e-9))
+        return np.asarray((direct + self.fading * (into + at_start)) * (1 + 1e-9))
 
     @property
     def independent(self) -> bool:
@@ -382,8 +382,9 @@ class Filter(Causal):
         size = self.scale * np.linalg.norm(response, axis=2)
         period = DRAWN_POINTS / np.arange(1, DRAWN_POINTS // 2)
         return Lines(
-            "Noise by period", "period (steps)", "root of the spectral density (units of the output)",
-            period, dict(zip(self.step_names, size.T)), logarithmic=True,
+            "Noise by period", "period (steps)",
+            "root of the spectral density (units of the output)", period,
+            dict(zip(self.step_names, size.T)), logarithmic=True,
         )  # fmt: skip
 
     def prepare(

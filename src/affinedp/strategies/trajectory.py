@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense
-from affinedp.domains.dynamics import Dynamics
+from affinedp.domains.dynamics import ENDLESS, Dynamics
 from affinedp.domains.observability import (
     Coordinates,
     observability_bound,
@@ -34,6 +34,8 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.rational import BigIntegers, RationalMatrix
 from affinedp.exact.rounding import difference_bound, gamma, row_sums
 from affinedp.laws.base import NOTHING_KNOWN, Law, Moves
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.laplace import Laplace
 from affinedp.laws.polytope import polytope_of
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity
 from affinedp.neighbours.trajectory import (
@@ -44,7 +46,15 @@ from affinedp.neighbours.trajectory import (
     WholeManifold,
 )
 from affinedp.parts import frozen
-from affinedp.strategies.base import MOST_LISTED, Drawer, Largest, Prepared, Promised
+from affinedp.strategies.base import (
+    MOST_LISTED,
+    Drawer,
+    Largest,
+    Lines,
+    Prepared,
+    Promised,
+    Shown,
+)
 from affinedp.strategies.causal import Causal, System, check_steps, constant
 from affinedp.strategies.dense import Dense
 
@@ -61,6 +71,13 @@ MOST_OUTPUTS = 1e6
 MOST_FACETS = 4_000
 # Over longer horizons squared errors are summed by doubling, and single times by powers.
 MOST_TIMES = 100_000
+# Times that a report lists, and that a figure shows.
+SHOWN_TIMES, DRAWN_TIMES = 5, 2000
+COVERS = (
+    "for inputs that are public; neighbours share all disturbances, so those are NOT hidden; "
+    "dynamics that the public knows better are not covered"
+)
+HIDES_NOT = "disturbances and inputs, which neighbours share; and later steps than these"
 ILL_CONDITIONED = (
     "the noise is so ill-conditioned that rounding hides what it promises: the dynamics stretch "
     "some directions far more than others over this horizon. Shorten the horizon"
@@ -343,6 +360,10 @@ class Trajectory(Causal):
         )
         return made, about
 
+    def shown(self, adjacency: Adjacency, law: Law, sensitivity: float) -> Shown:
+        """Return what a report says: the noise of each output at some times."""
+        return _shown(self, adjacency, law, sensitivity, "one draw for all")
+
     def prepare(
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
     ) -> Prepared:
@@ -523,6 +544,10 @@ class Fresh(Causal):
         """Return the same with noise that is larger by a factor."""
         return replace(self, sigma=self.sigma * factor)
 
+    def shown(self, adjacency: Adjacency, law: Law, sensitivity: float) -> Shown:
+        """Return what a report says: the noise of each output at some times."""
+        return _shown(self, adjacency, law, sensitivity, "fresh at every step")
+
     @property
     def independent(self) -> bool:
         """Each number of noise is on one output at one step alone."""
@@ -548,6 +573,83 @@ class Fresh(Causal):
     def path_bits(self, exponents: Sequence[int]) -> int:
         """Return a number of bits: nothing is remembered."""
         return LEAST_BITS
+
+
+def fresh_deviation(domain: Dynamics, adjacency: Adjacency, law: Law, sensitivity: float) -> float:
+    """Return the standard deviation of fresh noise with the same promise to the same neighbours.
+
+    Parameters
+    ----------
+    domain : Dynamics
+        The system and its horizon.
+    adjacency : Adjacency
+        The neighbours.
+    law : Law
+        Of what is compared; instead of K-norm noise, Laplace noise is taken.
+    sensitivity : float
+        What is promised.
+    """
+    like = Gaussian() if law.norm == 2 else Laplace()
+    unit = Fresh(domain, 1.0).largest(adjacency, like).upper
+    return math.sqrt(like.variance) * float(unit) / sensitivity
+
+
+def _shown(
+    strategy: Trajectory | Fresh, adjacency: Adjacency, law: Law, sensitivity: float, draws: str
+) -> Shown:
+    """What is said about noise by time."""
+    steps, outputs = strategy.horizon, strategy.domain.outputs
+    over = "for all time" if steps >= ENDLESS else f"over {steps:,} steps"
+    fresh, reason = None, "over so many steps it is not computed"
+    if steps <= MOST_TIMES or type(adjacency) is not InitialState:
+        try:
+            fresh, reason = fresh_deviation(strategy.domain, adjacency, law, sensitivity), ""
+        except AffineDPError as error:
+            reason = str(error).partition(". ")[0]
+    mean = strategy.total_variance(law) / (steps * outputs)
+    totals = [("noise", f"root mean square {math.sqrt(mean):.4g} over all steps and outputs")]
+    if fresh is not None:
+        totals.append(
+            (
+                "independent",
+                f"the same promise by fresh noise at every step takes {fresh:.4g} on every output: "
+                f"this has {mean / fresh**2:.3g} times its squared error",
+            )
+        )
+    times = _some(steps, SHOWN_TIMES)
+    rows = strategy.deviations_at(law, times).tolist()
+    return Shown(
+        title=f"{over}, {draws}",
+        outputs=tuple(
+            (f"{name}({t})", deviation)
+            for t, row in zip(times, rows)
+            for name, deviation in zip(strategy.step_names, row)
+        ),
+        lines=lambda: _by_time(strategy, law),
+        independent=fresh,
+        reason=reason,
+        promise=(("covers", f"states and outputs {over}, {COVERS}"),),
+        totals=tuple(totals),
+        unprotected=(HIDES_NOT,),
+        typical=math.sqrt(mean),
+    )
+
+
+def _by_time(strategy: Trajectory | Fresh, law: Law) -> Lines:
+    times = _some(strategy.horizon, DRAWN_TIMES)
+    deviations = strategy.deviations_at(law, times)
+    return Lines(
+        "Noise by time",
+        "time step",
+        "standard deviation (units of the output)",
+        np.array(times, dtype=float),
+        dict(zip(strategy.step_names, deviations.T)),
+    )
+
+
+def _some(steps: int, count: int) -> list[int]:
+    """A few times, the first and the last among them."""
+    return sorted(set(np.linspace(0, steps - 1, min(steps, count)).round().astype(int).tolist()))
 
 
 def moving(adjacency: Adjacency) -> NDArray[np.bool_]:

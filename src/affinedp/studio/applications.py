@@ -49,8 +49,9 @@ def control(plant: Plant) -> dict[str, Any]:
             (A, C), plant.horizon, neighbours=plant.neighbours, **asked
         )
         once = independent_output_noise((A, C), 1, neighbours=plant.neighbours, **asked)
+    (fresh_scale, once_scale) = (float(noise_by_time(one, 1)[0, 0]) for one in (fresh, once))
     # fresh noise that is right for one measurement, sent at every step
-    larger = float(fresh.sigma[0] / once.sigma[0])
+    larger = fresh_scale / once_scale
     really = gaussian_epsilon(plant.delta, fresh.guarantee.sensitivity * larger)
     times = np.unique(np.linspace(0, plant.horizon - 1, MOST_POINTS).astype(int))
     by_time = noise_by_time(noise)[times]
@@ -70,10 +71,10 @@ def control(plant: Plant) -> dict[str, Any]:
         "outputs": by_time.T.tolist(),
         "error": math.sqrt(noise.expected_squared_error / numbers),
         "fresh": {
-            "sigma": float(fresh.sigma[0]),
+            "sigma": fresh_scale,
             "error": math.sqrt(fresh.expected_squared_error / numbers),
         },
-        "single": float(once.sigma[0]),
+        "single": once_scale,
         "script": _control_script(plant, reach),
     }
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.by_time import simulated_noise
+from affinedp.control.by_time import sample_noise
 from affinedp.control.loop.exact_errors import (
     check_noise,
     cost_of_one_draw,
@@ -328,8 +328,7 @@ class ClosedLoop(LoopRecord):
     ) -> Simulation:
         """Return simulated runs of the loop.
 
-        The privacy noise is ``simulated_noise(noise, runs, steps, seed)``; the other kinds use streams
-        of their own.
+        The other kinds of noise use streams of their own, beside that of the privacy noise.
         For simulation only: nothing here is fit to be published.
 
         Parameters
@@ -365,7 +364,7 @@ class ClosedLoop(LoopRecord):
             added = np.zeros((many, count, m))
         elif isinstance(noise, Mechanism):
             check_noise(self, noise, count)
-            added = simulated_noise(noise, many, count, start)
+            added = sample_noise(noise, many, count, start)
         else:
             added = shaped(noise, (many, count, m), "noise")
         if sensor.any():
