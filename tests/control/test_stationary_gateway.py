@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import scipy.linalg
+from affinedp.control.gateway.walk import draw_bits
 from affinedp.control.stationary.certificate import start_certificate
 from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.inputs import private_inputs
@@ -23,7 +24,6 @@ from affinedp.control import Gateway, Reach
 from affinedp.control.gateway import kinds
 from affinedp.control.gateway import walk as walk_module
 from affinedp.control.gateway.gateway import FARTHEST, StepError
-from affinedp.control.gateway.walk import draw_bits
 from affinedp.errors import AffineDPError
 from affinedp.stream.run import Run, RunError
 

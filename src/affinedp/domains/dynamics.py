@@ -98,7 +98,7 @@ class Dynamics(Domain):
             The first state of one trajectory, or of one per row.
         """
         data, wrap = read_rows(self.names, x)
-        if hasattr(x, "columns") or hasattr(x, "index"):
+        if hasattr(x, "columns") or hasattr(x, "to_frame"):
             return data, wrap
         shape = (*np.shape(x)[:-1], self.horizon, self.outputs)
         return data, lambda y, outputs: np.reshape(y, shape)

@@ -339,7 +339,13 @@ class Filter(Causal):
             state = state @ made.A.T + drawn @ made.B.T
         return found
 
-    def shown(self, adjacency: Adjacency, law: Law, sensitivity: float) -> Shown:
+    def shown(
+        self,
+        adjacency: Adjacency,
+        law: Law,
+        sensitivity: float,
+        asked: tuple[float, float] | None = None,
+    ) -> Shown:
         """Return what a report says: the noise of each output, beside white noise."""
         plant, names = self.domain, ", ".join(self.domain.names)
         forward = isinstance(adjacency, Inputs) and adjacency.forward

@@ -34,6 +34,7 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.rational import BigIntegers, RationalMatrix
 from affinedp.exact.rounding import difference_bound, gamma, row_sums
 from affinedp.laws.base import NOTHING_KNOWN, Law, Moves
+from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
 from affinedp.laws.polytope import polytope_of
@@ -360,9 +361,15 @@ class Trajectory(Causal):
         )
         return made, about
 
-    def shown(self, adjacency: Adjacency, law: Law, sensitivity: float) -> Shown:
+    def shown(
+        self,
+        adjacency: Adjacency,
+        law: Law,
+        sensitivity: float,
+        asked: tuple[float, float] | None = None,
+    ) -> Shown:
         """Return what a report says: the noise of each output at some times."""
-        return _shown(self, adjacency, law, sensitivity, "one draw for all")
+        return _shown(self, adjacency, law, (sensitivity, asked), "one draw for all")
 
     def prepare(
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
@@ -544,9 +551,15 @@ class Fresh(Causal):
         """Return the same with noise that is larger by a factor."""
         return replace(self, sigma=self.sigma * factor)
 
-    def shown(self, adjacency: Adjacency, law: Law, sensitivity: float) -> Shown:
+    def shown(
+        self,
+        adjacency: Adjacency,
+        law: Law,
+        sensitivity: float,
+        asked: tuple[float, float] | None = None,
+    ) -> Shown:
         """Return what a report says: the noise of each output at some times."""
-        return _shown(self, adjacency, law, sensitivity, "fresh at every step")
+        return _shown(self, adjacency, law, (sensitivity, asked), "fresh at every step")
 
     @property
     def independent(self) -> bool:
@@ -575,27 +588,24 @@ class Fresh(Causal):
         return LEAST_BITS
 
 
-def fresh_deviation(domain: Dynamics, adjacency: Adjacency, law: Law, sensitivity: float) -> float:
-    """Return the standard deviation of fresh noise with the same promise to the same neighbours.
+# What is promised, and the (ε, δ) that was asked for.
+_Promise = tuple[float, tuple[float, float] | None]
 
-    Parameters
-    ----------
-    domain : Dynamics
-        The system and its horizon.
-    adjacency : Adjacency
-        The neighbours.
-    law : Law
-        Of what is compared; instead of K-norm noise, Laplace noise is taken.
-    sensitivity : float
-        What is promised.
-    """
-    like = Gaussian() if law.norm == 2 else Laplace()
+
+def _fresh_deviation(domain: Dynamics, adjacency: Adjacency, law: Law, promise: _Promise) -> float:
+    """Of fresh noise, for what this noise keeps and, where δ was allowed, for what was asked."""
+    sensitivity, asked = promise
+    like: Law = Gaussian() if law.norm == 2 else Laplace()
     unit = Fresh(domain, 1.0).largest(adjacency, like).upper
-    return math.sqrt(like.variance) * float(unit) / sensitivity
+    found = math.sqrt(like.variance) * float(unit) / sensitivity
+    if law.norm == 2 or asked is None or asked[1] == 0:
+        return found
+    allowed = float(gaussian_sensitivity(*asked))
+    return min(found, float(Fresh(domain, 1.0).largest(adjacency, Gaussian()).upper) / allowed)
 
 
 def _shown(
-    strategy: Trajectory | Fresh, adjacency: Adjacency, law: Law, sensitivity: float, draws: str
+    strategy: Trajectory | Fresh, adjacency: Adjacency, law: Law, promise: _Promise, draws: str
 ) -> Shown:
     """What is said about noise by time."""
     steps, outputs = strategy.horizon, strategy.domain.outputs
@@ -603,7 +613,7 @@ def _shown(
     fresh, reason = None, "over so many steps it is not computed"
     if steps <= MOST_TIMES or type(adjacency) is not InitialState:
         try:
-            fresh, reason = fresh_deviation(strategy.domain, adjacency, law, sensitivity), ""
+            fresh, reason = _fresh_deviation(strategy.domain, adjacency, law, promise), ""
         except AffineDPError as error:
             reason = str(error).partition(". ")[0]
     mean = strategy.total_variance(law) / (steps * outputs)
