@@ -31,7 +31,6 @@ from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
 from affinedp.strategies.dense import Dense
-from affinedp.strategies.known import know_all_parts
 from affinedp.stream.in_steps import ReleaseInSteps
 
 if TYPE_CHECKING:
@@ -304,8 +303,7 @@ class Mechanism(MechanismRecord):
             Where to; an existing file is replaced at once or not at all.
         """
         guarantee, place = self.guarantee, Path(path)
-        for names in (self.domain.names, self.strategy.given_names):
-            check_names(names, f"{place.name} is not written")
+        _check_names(self, f"{place.name} is not written")
         stated = {"sensitivity": guarantee.sensitivity, "neighbours": guarantee.neighbours}
         write_saved(place, FORMAT, self, stated)
 
@@ -325,11 +323,9 @@ class Mechanism(MechanismRecord):
             trust and marked so.
         """
         place = Path(path)
-        know_all_parts()
         read, stated = read_saved(place, FORMAT, cls)
         with refusals(place):
-            for names in (read.domain.names, read.strategy.given_names):
-                check_names(names, "a name")
+            _check_names(read, "a name")
             return _verified(read, stated) if reverify else _on_trust(read, stated)
 
     def report(self) -> Report:
@@ -383,6 +379,13 @@ def build(
     made = Mechanism(adjacency, strategy, noise, design=Design(**design))
     made.guarantee  # noqa: B018 (what cannot be promised is refused here)
     return made
+
+
+def _check_names(mechanism: Mechanism, where: str) -> None:
+    """Refuse names that a terminal would act on; names that only count are not looked at."""
+    for names in (mechanism.domain.names, mechanism.strategy.given_names):
+        if isinstance(names, tuple):
+            check_names(names, where)
 
 
 def _verified(read: Mechanism, stated: Mapping[str, Any]) -> Mechanism:

@@ -11,6 +11,7 @@ from .stationary.design import design_input_noise as design_input_noise
 from .stationary.output_noise import design_output_noise as design_output_noise
 from .stationary.over_time import events_sensitivity as events_sensitivity
 from .stationary.over_time import leak_after as leak_after
+from .stationary.over_time import sample_noise as sample_noise
 from .stationary.over_time import stationary_variance as stationary_variance
 from .trajectory.design import Dynamics as Dynamics
 from .trajectory.design import dynamics_of as dynamics_of

@@ -52,7 +52,8 @@ class Kind(ABC):
     keeps: int | None = None  # how many steps are kept; None for all
 
     def __init__(self, mechanism: Any, horizon: int | None) -> None:
-        most = mechanism.strategy.horizon if type(mechanism) is Mechanism else mechanism.horizon
+        own = mechanism.strategy if isinstance(mechanism, Mechanism) else mechanism
+        most: int = getattr(own, "horizon")  # noqa: B009
         if horizon is not None and (type(horizon) is not int or not 1 <= horizon <= most):
             raise AffineDPError(f"horizon must be a whole number from 1 to {most:,}: {horizon!r}")
         self.mechanism = mechanism
@@ -287,8 +288,11 @@ class StationaryKind(Kind):
                 f"whether a sensor stays in its range is worked out for up to {MOST_REACHED:,} "
                 "steps: give horizon=, how many steps this run has at most"
             )
-        states = tuple(f"x{i + 1}" for i in range(len(plant.A)))
-        check_range(sensor, Dynamics(plant.A, plant.C, steps, states, self.names), reach)
+        A, C = plant.A, plant.C
+        if not plant.order:  # a state that stays zero stands for none
+            A, C = np.zeros((1, 1)), np.zeros((plant.outputs, 1))
+        states = tuple(f"x{i + 1}" for i in range(len(A)))
+        check_range(sensor, Dynamics(A, C, steps, states, self.names), reach)
 
     @property
     def minds_saturation(self) -> bool:

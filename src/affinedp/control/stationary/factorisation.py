@@ -52,7 +52,9 @@ def realisations(taps: FloatArray, most: int) -> Iterator[LinearSystem]:
     for order in range(1, min(most, len(sizes)) + 1):
         root = np.sqrt(sizes[:order])
         observed, reached = left[:, :order] * root, root[:, None] * right[:order]
-        A = np.linalg.lstsq(observed[:-p], observed[p:], rcond=None)[0]
+        A: FloatArray = np.asarray(
+            np.linalg.lstsq(observed[:-p], observed[p:], rcond=None)[0], dtype=np.float64
+        )
         yield LinearSystem(A, reached[:, :p], observed[:p], taps[0])
 
 
