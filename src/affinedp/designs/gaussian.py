@@ -172,6 +172,11 @@ def least_gaussian(
     if imbalance is not None:
         imbalance = float(real_array(imbalance, "imbalance", 0))
     else:
+        from affinedp.designs.gaussian_sum import least_over_sum
+
+        over_sum = least_over_sum(adjacency, query, names, limit, weights, tol)
+        if over_sum is not None:
+            return over_sum
         try:
             return _optimal(
                 adjacency, query, names, limit, list(split(adjacency, query, weights)), tol
