@@ -16,7 +16,7 @@ from affinedp.files.proofs import proved_design
 from affinedp.files.saved import read_saved, refusals, write_saved
 from affinedp.files.visible import check_names
 from affinedp.intervals import Interval, interval_of
-from affinedp.laws.named import know_all_laws, law_named
+from affinedp.laws.named import law_named
 from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
@@ -324,7 +324,6 @@ class Mechanism(MechanismRecord):
             trust and marked so.
         """
         place = Path(path)
-        know_all_laws()
         read, stated = read_saved(place, FORMAT, cls)
         with refusals(place):
             for names in (read.domain.names, read.output_names):

@@ -11,6 +11,7 @@ import base64
 import binascii
 import dataclasses
 import hashlib
+import importlib
 import math
 import types
 import typing
@@ -32,6 +33,14 @@ MOST_EMPTY = 10_000
 MOST_NESTED = 40
 # Stored types of arrays, by NumPy's letter for the kind of number.
 STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "|b1"}
+# Kinds of this library that are known once their module is imported; no file can name another one.
+DEFINED_IN = {
+    "injections": "affinedp.flows.neighbours",
+    "knorm": "affinedp.laws.knorm",
+    "one agent": "affinedp.consensus.promise",
+    "one draw": "affinedp.consensus.promise",
+    "staircase": "affinedp.laws.staircase",
+}
 
 PartType = TypeVar("PartType", bound="Part")
 
@@ -271,7 +280,10 @@ def _value(record: Any, depth: int, made: list[Part]) -> Any:
         if type(place) is not int or not 0 <= place < len(made):
             raise StorageError("a record refers to a part that it does not hold")
         return made[place]
-    kind = Part.kinds.get(str(record.get("kind", "")))
+    name = str(record.get("kind", ""))
+    if name in DEFINED_IN:
+        importlib.import_module(DEFINED_IN[name])
+    kind = Part.kinds.get(name)
     if kind is None:
         raise StorageError(
             f"{_kind_of(record)} is not known here: import the module that defines it first"
