@@ -37,8 +37,11 @@ STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "|b1"}
 DEFINED_IN = {
     "injections": "affinedp.flows.neighbours",
     "knorm": "affinedp.laws.knorm",
+    "moments": "affinedp.consensus.moments",
+    "noisy sums": "affinedp.consensus.moments",
     "one agent": "affinedp.consensus.promise",
     "one draw": "affinedp.consensus.promise",
+    "one record": "affinedp.consensus.moments",
     "staircase": "affinedp.laws.staircase",
 }
 
