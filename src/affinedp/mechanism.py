@@ -303,8 +303,7 @@ class Mechanism(MechanismRecord):
             Where to; an existing file is replaced at once or not at all.
         """
         guarantee, place = self.guarantee, Path(path)
-        for names in (self.domain.names, self.output_names):
-            check_names(names, f"{place.name} is not written")
+        _check_names(self, f"{place.name} is not written")
         stated = {"sensitivity": guarantee.sensitivity, "neighbours": guarantee.neighbours}
         write_saved(place, FORMAT, self, stated)
 
@@ -326,8 +325,7 @@ class Mechanism(MechanismRecord):
         place = Path(path)
         read, stated = read_saved(place, FORMAT, cls)
         with refusals(place):
-            for names in (read.domain.names, read.output_names):
-                check_names(names, "a name")
+            _check_names(read, "a name")
             return _verified(read, stated) if reverify else _on_trust(read, stated)
 
     def report(self) -> Report:
@@ -383,6 +381,13 @@ def build(
     return made
 
 
+def _check_names(mechanism: Mechanism, where: str) -> None:
+    """Refuse names that a terminal would act on; names that only count are not looked at."""
+    for names in (mechanism.domain.names, mechanism.output_names):
+        if isinstance(names, tuple):
+            check_names(names, where)
+
+
 def _verified(read: Mechanism, stated: Mapping[str, Any]) -> Mechanism:
     """A mechanism of a file, of which everything that it claims was computed again."""
     guarantee = read.guarantee
@@ -402,7 +407,7 @@ def _on_trust(read: Mechanism, stated: Mapping[str, Any]) -> Mechanism:
     about = promised_about(read.adjacency, law)
     made.__dict__["guarantee"] = Guarantee(
         law=law.kind, sensitivity=sensitivity, exact=False, neighbours=about.words,
-        basis=law.theorem, curve=law.curve(sensitivity), names=tuple(read.domain.names),
+        basis=law.theorem, curve=law.curve(sensitivity), names=read.domain.names,
         output_names=read.output_names, neighbours_key=about.key, unit=read.adjacency.unit,
         warnings=(ON_TRUST,),
     ).asked_for(read.design.asked)  # fmt: skip

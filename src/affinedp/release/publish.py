@@ -19,11 +19,12 @@ from affinedp.budget.ledger import Ledger, Rows, charged_releases, checked_ledge
 from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
+from affinedp.laws.laplace import Geometric
 from affinedp.laws.sampler import checked_sampler
 from affinedp.laws.sampler.opendp import check_opendp_scale, opendp_integers
 from affinedp.laws.sampler.words import Source, system_bytes
 from affinedp.record import MechanismRecord
-from affinedp.strategies.base import Drawer, Prepared
+from affinedp.strategies.base import Drawer, Prepared, rounded_up
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class OwnDrawer:
         """Return integers of a law with so many steps to its unit, exactly."""
         return law.draw(shape, unit, self.source)
 
+    def narrow(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
+        """Return the same, in 64 bits where all of them fit."""
+        sampler = law.sampler(unit)
+        return getattr(sampler, "draw_narrow", sampler.draw)(shape, self.source)
+
 
 class OpenDPDrawer:
     """OpenDP's sampler, the reference."""
@@ -50,7 +56,16 @@ class OpenDPDrawer:
 
     def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
         """Return integers of a law with so many steps to its unit, exactly."""
+        if isinstance(law, Geometric):
+            return opendp_integers("laplace", _float_above(unit / Fraction(law.rate)), shape)
         return opendp_integers(law.kind, unit, shape)
+
+    narrow = integers
+
+
+def _float_above(scale: Fraction) -> Fraction:
+    """The least float that is not below: OpenDP takes floats, and more noise keeps the promise."""
+    return Fraction(rounded_up(scale))
 
 
 def publish(
