@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.designs.bounds import COORDINATES
-from affinedp.designs.gaussian import LeastGaussian, at_the_limit, floor_note
 from affinedp.designs.least_trace import least_trace
-from affinedp.designs.separate import range_basis, with_floor
-from affinedp.mechanism import build
+from affinedp.designs.separate import floor_note, range_basis, with_floor
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.progress import Progress
@@ -29,22 +28,44 @@ CHUNK = 4_000_000
 SCALED = 4e-9
 
 
+@dataclass(frozen=True, eq=False)
+class SumNoise:
+    """Noise ``basis @ root`` at a sensitivity, up to rounding.
+
+    Attributes
+    ----------
+    basis, root : arrays
+        Λ as a product.
+    gap : float
+        How far from the least it may be.
+    notes : tuple of str
+        What a reader should know.
+    dual : LeastProof or None
+        What Gaussian noise costs at least at sensitivity 1.
+    """
+
+    basis: FloatArray
+    root: FloatArray
+    gap: float
+    notes: tuple[str, ...]
+    dual: LeastProof | None
+
+
 def least_over_sum(
     adjacency: Adjacency,
     query: Matrix,
-    names: tuple[str, ...],
     limit: float,
     weights: Matrix,
     tol: float,
-) -> LeastGaussian | None:
+) -> SumNoise | None:
     """Return the least Gaussian noise over one public sum, or None where this is no such problem.
 
     Parameters
     ----------
     adjacency : Adjacency
         Whom it protects.
-    query, names : matrix and tuple of str
-        F, and the names of its outputs.
+    query : matrix, shape (m, n)
+        F.
     limit : float
         The sensitivity that the promise allows.
     weights : matrix, shape (m, m)
@@ -58,21 +79,20 @@ def least_over_sum(
     signs = np.sign(dense(adjacency.manifold.D)).ravel()
     width = float(adjacency.mu[0])
     if is_identity(query, len(signs)):
-        return _all_entries(adjacency, query, names, limit, weights, signs, width)
+        return _all_entries(adjacency, query, limit, weights, signs, width)
     if query.shape[0] > MOST_RANK:
         return None
-    return _few_rows(adjacency, query, names, limit, weights, tol, signs, width)
+    return _few_rows(adjacency, query, limit, weights, tol, signs, width)
 
 
 def _all_entries(
     adjacency: CircuitAdjacency,
     query: Matrix,
-    names: tuple[str, ...],
     limit: float,
     weights: Matrix,
     signs: FloatArray,
     width: float,
-) -> LeastGaussian | None:
+) -> SumNoise | None:
     """Equal noise on all that obeys the sum: the variance of an exchange is what decides."""
     from scipy.linalg import helmert
 
@@ -81,20 +101,18 @@ def _all_entries(
         return None
     basis = signs[:, None] * helmert(len(signs)).T
     root = np.eye(len(signs) - 1) * (math.sqrt(2) * width / limit)
-    made = build(adjacency, query, basis, root, "gaussian", names, gap=SCALED)
-    return LeastGaussian(at_the_limit(made, limit), LeastProof(dual))
+    return SumNoise(basis, root, SCALED, (), LeastProof(dual))
 
 
 def _few_rows(
     adjacency: CircuitAdjacency,
     query: Matrix,
-    names: tuple[str, ...],
     limit: float,
     weights: Matrix,
     tol: float,
     signs: FloatArray,
     width: float,
-) -> LeastGaussian | None:
+) -> SumNoise | None:
     """Noise for the pairs that are farthest apart, until no other pair is."""
     rows = dense(query) * signs
     rows = rows - rows.mean(axis=1, keepdims=True)
@@ -122,12 +140,11 @@ def _few_rows(
             pairs.update(dict.fromkeys(new))
     gap = max(0.0, found.value * max(reach, 1.0) ** 2 / found.lower_bound - 1)
     notes = (floor_note(floor),) if floor else ()
-    made = build(adjacency, query, basis, found.root, "gaussian", names, gap=gap, notes=notes)
     proof = None
     if not floor:
         value = found.lower_bound * limit**2 * COORDINATES
         proof = LeastProof(value, _exchanges(first, second, signs * width), found.weights).kept()
-    return LeastGaussian(at_the_limit(made, limit), proof)
+    return SumNoise(basis, found.root, gap, notes, proof)
 
 
 def _farthest(places: FloatArray, count: int) -> tuple[float, list[tuple[int, int]]]:

@@ -210,3 +210,11 @@ def with_floor(weight: FloatArray, lengths: FloatArray | None = None) -> tuple[F
         return weight, 0.0
     floor = FLOOR * float(values[-1])
     return weight + floor * np.diag((unit / scale) ** 2), floor
+
+
+def floor_note(floor: float) -> str:
+    """Say that and why a floor was added to the weights."""
+    return (
+        f"the weights leave some combination of outputs free; a floor of {floor:.2g} on every "
+        "combination was added, without which no least noise exists"
+    )
