@@ -335,7 +335,7 @@ def test_search_works_without_a_cache(monkeypatch):
     """Where numba cannot write its cache the searches compile anyway."""
     import numba
 
-    from affinedp.neighbours.circuits.compiling import Compiled
+    from affinedp.compiling import Compiled
 
     real = numba.njit
 

@@ -6,11 +6,12 @@ import itertools
 import numpy as np
 import pytest
 
+from affinedp import compiling
 from affinedp.arrays import linked
+from affinedp.compiling import Compiled
 from affinedp.domains.manifold import AffineManifold
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.circuits import ask, compiling
-from affinedp.neighbours.circuits.compiling import Compiled
+from affinedp.neighbours.circuits import ask
 from affinedp.progress import Progress
 
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
 from affinedp.cli.release import release_file
-from affinedp.designs.structured.tree import tree_of
 from affinedp.designs.structured.whole_tables import whole_tables
+from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.tables import (
     MarginRelease,
@@ -103,7 +103,7 @@ def test_whole_numbers_add_up_over_places_and_within_a_table(law):
 
 
 def test_whole_tables_stay_near_their_targets_and_are_unbiased():
-    tree = tree_of([-1, 0, 0, 1, 1, 1])
+    tree = Totals.of([-1, 0, 0, 1, 1, 1])
     cells = np.array([[1.3, 0.4], [2.6, 0.1], [0.2, 7.7], [5.25, 3.5]])
     full = np.zeros((6, 2))
     full[[2, 3, 4, 5]] = cells

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, overload
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.domains.reading import Wrap, read_rows
+from affinedp.errors import AffineDPError
 from affinedp.parts import Part
 
 
@@ -25,7 +28,17 @@ class Domain(Part):
         """What releases depend on beside the key: public constants, to be hashed."""
         return ()
 
-    def read(self, x: Any) -> tuple[FloatArray, Wrap]:
+    @property
+    def words(self) -> str:
+        """What data is, in a few words, such as "a tree of 7 numbers"."""
+        return f"{len(self.names):,} numbers"
+
+    @property
+    def covers(self) -> str:
+        """What a promise about this data covers, and what it does not."""
+        return "an equation that the public knows and that was left out is not covered"
+
+    def read(self, x: Any) -> tuple[Any, Wrap]:
         """Return data as rows, and how results are handed back in its form.
 
         All that is refused because of the data is refused here, before anything is charged.
@@ -35,4 +48,101 @@ class Domain(Part):
         x : array_like or a table
             One data set, or one per row.
         """
-        return read_rows(self.names, x)
+        found: tuple[FloatArray, Wrap] = read_rows(self.names, x)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Where people may be counted.
+
+    Attributes
+    ----------
+    columns : matrix, shape (n, cells)
+        What one person in a cell adds to every entry.
+    group : array of int
+        People who are counted elsewhere stay in the group of their cell.
+    open : array of bool
+        Whether people may join or leave the cell; where they may not, the group has a public total.
+    """
+
+    columns: Matrix
+    group: IntArray
+    open: Any
+
+
+class Counts(Domain):
+    """Counts of people in cells: what :class:`~affinedp.neighbours.people.People` are about.
+
+    Attributes
+    ----------
+    table : str
+        Of what the cells are, in words.
+    follows : str
+        What else changes with a cell, in words that follow a semicolon.
+    """
+
+    table: ClassVar[str] = "the table"
+    follows: ClassVar[str] = ""
+
+    @property
+    def covers(self) -> str:
+        """What a promise about this data covers, and what it does not."""
+        return f"counts of people in {self.table}; an equation that was left out is not covered"
+
+    @property
+    def fixed_people(self) -> bool:
+        """Whether the number of people is public."""
+        return False
+
+    @property
+    def public_words(self) -> str:
+        """What else is public, in words that follow a semicolon; empty if nothing is."""
+        return ""
+
+    def cells(self, limit: int) -> Cells:
+        """Return all cells, or refuse more than so many.
+
+        Parameters
+        ----------
+        limit : int
+            How many.
+        """
+        raise AffineDPError(f"the cells of {self.table} are not listed")
+
+
+@dataclass(frozen=True)
+class Numbered(Sequence[str]):
+    """Names that only count, such as "node 5": a million of them take no memory.
+
+    Attributes
+    ----------
+    word : str
+        What is counted.
+    size : int
+        How many there are, from 0.
+
+    Examples
+    --------
+    >>> names = Numbered("node", 3)
+    >>> names[2], list(names[1:]), len(names)
+    ('node 2', ['node 1', 'node 2'], 3)
+    """
+
+    word: str
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
+        places = range(self.size)[place]
+        if isinstance(places, range):
+            return tuple(f"{self.word} {i}" for i in places)
+        return f"{self.word} {places}"

@@ -17,9 +17,9 @@ from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.margin_promise import neighbour_words
 from affinedp.designs.structured.place_promise import place_words
 from affinedp.designs.structured.tree_margin_mechanism import TreeMarginMechanism
-from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
+from affinedp.neighbours.people import unit_of
 from affinedp.promise.guarantee import Guarantee
 from affinedp.tables.description import choice, counted_less_often, number
 from affinedp.tables.places import EVERYWHERE, Places, places_of

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError
@@ -21,6 +20,7 @@ from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.neighbours.joint import JointAdjacency
+from affinedp.neighbours.people import unit_of
 from affinedp.tables.description import TableDescription, number
 from affinedp.tables.layout import Layout
 from affinedp.tables.people import PeopleMoves, people_moves
@@ -124,7 +124,7 @@ def neighbours_of(
     reach = mu * description.household * (description.at_most or 1)
     if description.neighbours == "swaps":
         words = f"{_who(description, 'two people')} who exchange places, which keeps public sums"
-        unit = unit_of("swap", description.household)
+        unit = unit_of("swaps", description.household)
         swaps = DirectionAdjacency(manifold, _swap_directions(layout, reach), unit=unit)
         return TableNeighbours(swaps, words + _counted(description), (LARGER,))
     replace = description.neighbours == "replace"

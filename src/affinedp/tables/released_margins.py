@@ -13,8 +13,8 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.released_margins import ReleasedMargins, ReleasedTreeMargins
-from affinedp.designs.structured.tree import tree_of
 from affinedp.designs.structured.whole_tables import whole_tables
+from affinedp.domains.totals import Totals
 from affinedp.intervals import checked_level, whole_ends
 from affinedp.promise.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
@@ -201,7 +201,7 @@ class ReleasedMarginTables:
         if chosen not in self._rounded:
             mechanism = self.design.mechanism
             if isinstance(mechanism, MarginMechanism):
-                tree, y = tree_of([-1]), np.ones(1)
+                tree, y = Totals.of([-1]), np.ones(1)
             else:
                 tree = mechanism.tree
                 cells_only = mechanism.cell_scale is not None

@@ -15,11 +15,11 @@ import numpy as np
 from scipy import stats
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.designs.structured import passes
 from affinedp.designs.structured.intervals import whole_reach
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import neighbour_words
 from affinedp.designs.structured.trees import design_tree
+from affinedp.domains import tree_passes as passes
 from affinedp.promise.guarantee import Guarantee
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.tables.description import TableDescription

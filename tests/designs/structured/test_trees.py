@@ -10,13 +10,13 @@ import pytest
 from scipy import stats
 
 from affinedp.budget.ledger import Ledger
-from affinedp.designs.structured import passes
 from affinedp.designs.structured.trees import (
     PoorDesignError,
     design_tree,
     design_tree_for_targets,
     drawn_precisions,
 )
+from affinedp.domains import tree_passes as passes
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
 from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.strategies.rounded_plan import GRID_BITS

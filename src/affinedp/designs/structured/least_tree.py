@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured import passes, shares
-from affinedp.designs.structured.tree import Indices, Tree, TreeNeighbours
+from affinedp.designs.structured import shares
+from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Indices, Totals, TreeNeighbours
 
 SWEEPS = 40
 ITERATIONS = 200
@@ -33,7 +34,7 @@ class Shares:
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     cost : array
         What squared error costs, breadth first.
@@ -45,7 +46,7 @@ class Shares:
     """
 
     def __init__(
-        self, tree: Tree, cost: FloatArray, neighbours: TreeNeighbours, power: int = 1
+        self, tree: Totals, cost: FloatArray, neighbours: TreeNeighbours, power: int = 1
     ) -> None:
         self.tree, self.power = tree, power
         n = tree.n
@@ -144,13 +145,13 @@ class Shares:
 
 
 def least_precisions(
-    tree: Tree, cost: FloatArray, neighbours: TreeNeighbours, start: FloatArray | None = None
+    tree: Totals, cost: FloatArray, neighbours: TreeNeighbours, start: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Return precisions of (nearly) least cost with sensitivity 1, and their shares.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     cost : array
         What squared error costs, breadth first.
@@ -177,13 +178,13 @@ def least_precisions(
 
 
 def least_scales(
-    tree: Tree, cost: FloatArray, neighbours: TreeNeighbours, gaussian: FloatArray
+    tree: Totals, cost: FloatArray, neighbours: TreeNeighbours, gaussian: FloatArray
 ) -> FloatArray:
     """Return y of Laplace noise of scale 1/y, with ε = 1; a local optimum, the best of three.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     cost : array
         What squared error costs, breadth first.
@@ -213,12 +214,12 @@ def least_scales(
     return state.y
 
 
-def equal_shares(tree: Tree) -> FloatArray:
+def equal_shares(tree: Totals) -> FloatArray:
     """Shares that give every level of the longest path below a node the same.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     """
     height = np.zeros(tree.n)
@@ -229,13 +230,13 @@ def equal_shares(tree: Tree) -> FloatArray:
 
 
 def level_precisions(
-    tree: Tree, cost: FloatArray, measure: Callable[[FloatArray], float]
+    tree: Totals, cost: FloatArray, measure: Callable[[FloatArray], float]
 ) -> FloatArray:
     """Return precisions with one weight per level, of least cost: few numbers, convex.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     cost : array
         What squared error costs, breadth first.

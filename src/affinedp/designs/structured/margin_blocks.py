@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
+from affinedp.compiling import compiled
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.circuits.compiling import compiled
 
 Sets = NDArray[np.int64]
 MarginNeighbours = Literal["person", "replace", "swaps"]

@@ -11,9 +11,9 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.designs.structured.integer_noise import SHARE
 from affinedp.designs.structured.margin_blocks import MarginNeighbours, Sets, members, worst_swap
-from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
+from affinedp.neighbours.people import unit_of
 from affinedp.promise.guarantee import Guarantee
 
 # Precisions are taken for whole multiples of this, rounded up.
@@ -150,7 +150,7 @@ def margin_guarantee(
         curve=GaussianCurve(sensitivity),
         method="all sets of differing attributes, in integers",
         neighbours_key=f"margins {neighbours} {household} {text}",
-        unit=unit_of("swap" if neighbours == "swaps" else neighbours, household),
+        unit=unit_of(neighbours, household),
     )
 
 

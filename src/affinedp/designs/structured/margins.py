@@ -27,7 +27,6 @@ from affinedp.designs.structured.margin_blocks import (
 )
 from affinedp.designs.structured.margin_mechanism import LEAST_Q, MarginMechanism
 from affinedp.designs.structured.margin_promise import exact_square, margin_guarantee, scaled_to
-from affinedp.designs.structured.tree_promise import largest_household
 from affinedp.designs.structured.whole_margins import (
     block_precisions,
     least_whole,
@@ -37,6 +36,7 @@ from affinedp.designs.structured.whole_margins import (
     whole_guarantee,
 )
 from affinedp.errors import AffineDPError
+from affinedp.neighbours.people import checked_people
 from affinedp.promise.guarantee import keeping
 
 # The dual is computed in doubles: the gap is widened by this.
@@ -106,7 +106,7 @@ def design_margins(
     True
     """
     shape = checked_sizes(sizes, neighbours)
-    people = largest_household(household)
+    people = checked_people(household)
     count = checked_releases(releases)
     if goal not in ("sum", "largest"):
         raise AffineDPError(f"goal must be 'sum' or 'largest', not {goal!r}")

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured import passes
-from affinedp.designs.structured.tree import Tree
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
+from affinedp.domains import tree_passes as passes
 from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.given_directions import DirectionAdjacency
@@ -60,7 +60,7 @@ def ordinary_tree(mechanism: TreeMechanism, names: tuple[str, ...] | None = None
     )  # fmt: skip
 
 
-def _equations(tree: Tree) -> FloatArray:
+def _equations(tree: Totals) -> FloatArray:
     """Every total is the sum of its children, in the given order."""
     rows = np.zeros((int((~tree.leaf).sum()), tree.n))
     for row, v in enumerate(np.flatnonzero(~tree.leaf)):
@@ -69,7 +69,7 @@ def _equations(tree: Tree) -> FloatArray:
     return rows
 
 
-def _directions(tree: Tree, both: bool) -> FloatArray:
+def _directions(tree: Totals, both: bool) -> FloatArray:
     """What neighbours differ by, breadth first, one column each."""
     cells = np.flatnonzero(tree.leaf & ~tree.known)
     paths = np.zeros((tree.n, len(cells)))

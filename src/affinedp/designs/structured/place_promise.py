@@ -11,17 +11,17 @@ from affinedp.arrays import FloatArray
 from affinedp.designs.structured.integer_noise import SHARE, stated_sensitivity
 from affinedp.designs.structured.margin_blocks import Sets
 from affinedp.designs.structured.margin_promise import UNIT_BITS, exact_square
-from affinedp.designs.structured.tree import Tree
-from affinedp.designs.structured.tree_promise import unit_of
+from affinedp.domains.totals import Totals
 from affinedp.laws.curves import GaussianCurve
 from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.neighbours.people import unit_of
 from affinedp.promise.guarantee import Guarantee
 
 CrossNeighbours = Literal["person", "replace"]
 
 
 def cross_square(
-    tree: Tree,
+    tree: Totals,
     sizes: Sequence[int],
     blocks: Sets,
     t: FloatArray,
@@ -35,7 +35,7 @@ def cross_square(
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The places.
     sizes : sequence of int
         Values of every attribute.
@@ -77,7 +77,7 @@ def cross_square(
 
 
 def cross_guarantee(
-    tree: Tree,
+    tree: Totals,
     sizes: Sequence[int],
     blocks: Sets,
     t: FloatArray,
@@ -89,7 +89,7 @@ def cross_guarantee(
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The places.
     sizes : sequence of int
         Values of every attribute.
@@ -123,13 +123,13 @@ def cross_guarantee(
 
 
 def cell_guarantee(
-    tree: Tree, sizes: Sequence[int], neighbours: CrossNeighbours, household: int, q: int
+    tree: Totals, sizes: Sequence[int], neighbours: CrossNeighbours, household: int, q: int
 ) -> Guarantee:
     """Return what Laplace noise on the cells of the leaves promises, in integers.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The places.
     sizes : sequence of int
         Values of every attribute.
@@ -174,6 +174,6 @@ def place_words(neighbours: CrossNeighbours, household: int) -> str:
     )
 
 
-def _key(tree: Tree, sizes: Sequence[int], neighbours: str, household: int) -> str:
+def _key(tree: Totals, sizes: Sequence[int], neighbours: str, household: int) -> str:
     shape = ",".join(map(str, sizes))
     return f"tree × margins {neighbours} {household} {shape} {tree.key}"

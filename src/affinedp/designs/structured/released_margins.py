@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.designs.structured.contrasts import residual
 from affinedp.designs.structured.margin_blocks import members, subsets
-from affinedp.designs.structured.tree import Tree
+from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 
 
@@ -63,7 +63,7 @@ class ReleasedTreeMargins:
 
     Attributes
     ----------
-    tree : Tree
+    tree : Totals
         The places.
     sizes : tuple of int
         Values of every attribute.
@@ -73,7 +73,7 @@ class ReleasedTreeMargins:
         Whether every estimate is a whole number, but for rounding of doubles.
     """
 
-    tree: Tree = field(repr=False)
+    tree: Totals = field(repr=False)
     sizes: tuple[int, ...]
     coordinates: Mapping[int, FloatArray] = field(repr=False)
     whole: bool = False

@@ -22,11 +22,11 @@ from affinedp.designs.structured.margin_blocks import (
 from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.margin_promise import margin_guarantee
 from affinedp.designs.structured.place_promise import cell_guarantee, cross_guarantee
-from affinedp.designs.structured.tree import NEIGHBOURS, Tree, tree_of
 from affinedp.designs.structured.tree_margin_mechanism import TreeMarginMechanism
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
-from affinedp.designs.structured.tree_promise import largest_household, tree_guarantee
+from affinedp.designs.structured.tree_promise import tree_guarantee
 from affinedp.designs.structured.whole_margins import block_precisions, whole_guarantee
+from affinedp.domains.totals import NEIGHBOURS, Totals
 from affinedp.files.mechanisms import (
     STRUCTURED_FORMAT,
     VERSION,
@@ -39,6 +39,7 @@ from affinedp.files.mechanisms import (
     write_text,
 )
 from affinedp.files.packing import packed, unpacked
+from affinedp.neighbours.people import checked_people
 from affinedp.parts import StorageError
 
 Structured = TreeMechanism | MarginMechanism | TreeMarginMechanism
@@ -128,7 +129,7 @@ def load_structured(path: str | Path) -> Structured:
 
 def _restored(document: Mapping[str, Any]) -> Structured:
     neighbours = str(document["neighbours"])
-    household = largest_household(document["household"])
+    household = checked_people(document["household"])
     gap = checked_gap(document["gap"])
     notes = tuple(str(note) for note in list(document["notes"]))
     if gap is not None:
@@ -214,8 +215,10 @@ def _restored_tree(
     )  # fmt: skip
 
 
-def _tree(document: Mapping[str, Any], neighbours: str) -> Tree:
-    return tree_of(_whole(document["parent"]), _whole(document["public"]).astype(bool), neighbours)
+def _tree(document: Mapping[str, Any], neighbours: str) -> Totals:
+    return Totals.of(
+        _whole(document["parent"]), _whole(document["public"]).astype(bool), neighbours
+    )
 
 
 def _whole(record: Mapping[str, Any]) -> NDArray[np.int64]:

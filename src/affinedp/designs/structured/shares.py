@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from affinedp.neighbours.circuits.compiling import compiled
+from affinedp.compiling import compiled
 
 JOIN, REPLACE, BOTH = 0, 1, 2
 

@@ -13,10 +13,11 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured import passes, shares
-from affinedp.designs.structured.tree import Indices, Marks, Tree, TreeNeighbours
+from affinedp.compiling import compiled
+from affinedp.designs.structured import shares
+from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Indices, Marks, Totals, TreeNeighbours
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.circuits.compiling import compiled
 
 MOST_COUNTS = 3000
 # Nodes up to which every bound for both kinds of neighbours is tried.
@@ -201,7 +202,11 @@ def sum_of_roots(parent, leaf, c, e, root_known, tolerance, most):  # type: igno
 
 
 def lower_bound(
-    tree: Tree, cost: FloatArray, neighbours: TreeNeighbours, y: FloatArray, cost_floor: FloatArray
+    tree: Totals,
+    cost: FloatArray,
+    neighbours: TreeNeighbours,
+    y: FloatArray,
+    cost_floor: FloatArray,
 ) -> float:
     """Return what no Gaussian mechanism with sensitivity 1 goes below in weighted squared error.
 
@@ -209,7 +214,7 @@ def lower_bound(
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     cost : array
         What squared error costs, breadth first.

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger, paying
-from affinedp.designs.structured import passes
 from affinedp.designs.structured.contrasts import contrasts, squared_lengths
 from affinedp.designs.structured.integer_noise import (
     BLOCK,
@@ -28,7 +27,8 @@ from affinedp.designs.structured.intervals import half_widths, whole_reach
 from affinedp.designs.structured.margin_blocks import Sets, members, subsets, variance_shares
 from affinedp.designs.structured.released_margins import ReleasedTreeMargins
 from affinedp.designs.structured.reports import noise_report
-from affinedp.designs.structured.tree import Indices, Tree
+from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Indices, Totals
 from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
 from affinedp.laws.named import LawName
@@ -50,7 +50,7 @@ class TreeMarginMechanism:
 
     Attributes
     ----------
-    tree : Tree
+    tree : Totals
         The places.
     sizes : tuple of int
         Values of every attribute.
@@ -76,7 +76,7 @@ class TreeMarginMechanism:
         For Laplace noise: q of the cells of the leaves, for noise of scale 2⁵⁶/q.
     """
 
-    tree: Tree = field(repr=False)
+    tree: Totals = field(repr=False)
     sizes: tuple[int, ...]
     margins: Sets = field(repr=False)
     blocks: Sets = field(repr=False)

@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
-from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import LARGEST_Q, SHARE, check_grid
 from affinedp.designs.structured.least_margins import least_blocks
 from affinedp.designs.structured.least_tree import (
@@ -42,7 +41,6 @@ from affinedp.designs.structured.place_promise import (
     cross_guarantee,
     cross_square,
 )
-from affinedp.designs.structured.tree import Tree, checked_weights, tree_of
 from affinedp.designs.structured.tree_bound import lower_bound
 from affinedp.designs.structured.tree_margin_mechanism import (
     LEAST_Q,
@@ -51,10 +49,12 @@ from affinedp.designs.structured.tree_margin_mechanism import (
 )
 from affinedp.designs.structured.tree_promise import (
     changed_numbers,
-    largest_household,
     squared_sensitivity,
 )
+from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Totals, checked_weights
 from affinedp.errors import AffineDPError
+from affinedp.neighbours.people import checked_people
 from affinedp.promise.guarantee import keeping
 from affinedp.strategies.rounded_plan import GRID_BITS
 
@@ -126,9 +126,9 @@ def design_tree_margins(
     if law == "gaussian" and not delta > 0:
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
     shape = checked_sizes(sizes, neighbours)
-    people = largest_household(household)
+    people = checked_people(household)
     count = checked_releases(releases)
-    tree = tree_of(parent)
+    tree = Totals.of(parent)
     cost = checked_weights(tree, node_weights)
     wanted = margin_sets(len(shape), f"<={len(shape)}" if margins is None else margins)
     given = _margin_weights(wanted, margin_weights)
@@ -160,7 +160,7 @@ def design_tree_margins(
 class _Question:
     """What is asked for, apart from the promise."""
 
-    tree: Tree
+    tree: Totals
     sizes: tuple[int, ...]
     wanted: Sets
     cost: FloatArray
@@ -232,7 +232,7 @@ def _laplace(ask: _Question, epsilon: float) -> TreeMarginMechanism:
     return found
 
 
-def _tree_part(tree: Tree, cost: FloatArray) -> tuple[FloatArray, float]:
+def _tree_part(tree: Totals, cost: FloatArray) -> tuple[FloatArray, float]:
     """Precisions of nodes for one person who joins, sensitivity 1, and their gap."""
     y, _ = least_precisions(tree, cost, "person")
     levels = level_precisions(tree, cost, lambda one: squared_sensitivity(tree, "person", one))
@@ -267,7 +267,7 @@ def _margin_weights(wanted: Sets, weights: ArrayLike | None) -> FloatArray:
 
 
 def _scaled(
-    tree: Tree,
+    tree: Totals,
     sizes: tuple[int, ...],
     blocks: Sets,
     t: FloatArray,

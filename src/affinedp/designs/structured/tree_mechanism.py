@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger, paying
-from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import (
     Integers,
     noisy,
@@ -23,9 +22,10 @@ from affinedp.designs.structured.integer_noise import (
 )
 from affinedp.designs.structured.intervals import half_widths
 from affinedp.designs.structured.reports import noise_report
-from affinedp.designs.structured.tree import Tree, TreeNeighbours
 from affinedp.designs.structured.tree_promise import drawn_whole
 from affinedp.designs.structured.whole_numbers import public_below, rounding_reach, whole_numbers
+from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Totals, TreeNeighbours
 from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
 from affinedp.laws.named import LawName
@@ -64,7 +64,7 @@ class TreeMechanism:
 
     Attributes
     ----------
-    tree : Tree
+    tree : Totals
         The numbers, and which of them are public.
     neighbours : {"person", "replace", "circuits"}
         Who is a neighbour.
@@ -85,7 +85,7 @@ class TreeMechanism:
         What a reader should know about the design.
     """
 
-    tree: Tree = field(repr=False)
+    tree: Totals = field(repr=False)
     neighbours: TreeNeighbours
     household: int
     law: LawName

@@ -7,13 +7,14 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import Integers, stated_sensitivity
-from affinedp.designs.structured.tree import Tree, TreeNeighbours
+from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Totals, TreeNeighbours
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.laws.named import LawName
 from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.neighbours.people import unit_of
 from affinedp.promise.guarantee import Guarantee
 
 BASIS = {
@@ -22,12 +23,12 @@ BASIS = {
 }
 
 
-def squared_sensitivity(tree: Tree, neighbours: TreeNeighbours, y: FloatArray) -> float:
+def squared_sensitivity(tree: Totals, neighbours: TreeNeighbours, y: FloatArray) -> float:
     """Return the heaviest sum of y that one move meets, in doubles.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     neighbours : {"person", "replace", "circuits"}
         Who is a neighbour.
@@ -39,13 +40,13 @@ def squared_sensitivity(tree: Tree, neighbours: TreeNeighbours, y: FloatArray) -
 
 
 def heaviest_move(
-    tree: Tree, neighbours: TreeNeighbours, weight: list[int]
+    tree: Totals, neighbours: TreeNeighbours, weight: list[int]
 ) -> tuple[int, tuple[int, ...]]:
     """Return the heaviest sum that one move meets, in integers, and the cells that it changes.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     neighbours : {"person", "replace", "circuits"}
         Who is a neighbour.
@@ -81,12 +82,12 @@ def heaviest_move(
     return best, moved
 
 
-def changed_numbers(tree: Tree, neighbours: TreeNeighbours) -> int:
+def changed_numbers(tree: Totals, neighbours: TreeNeighbours) -> int:
     """Return how many private numbers one move can change.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     neighbours : {"person", "replace", "circuits"}
         Who is a neighbour.
@@ -95,7 +96,7 @@ def changed_numbers(tree: Tree, neighbours: TreeNeighbours) -> int:
 
 
 def tree_guarantee(
-    tree: Tree,
+    tree: Totals,
     neighbours: TreeNeighbours,
     household: int,
     law: LawName,
@@ -106,7 +107,7 @@ def tree_guarantee(
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     neighbours : {"person", "replace", "circuits"}
         Who is a neighbour.
@@ -155,12 +156,12 @@ def tree_guarantee(
     )
 
 
-def drawn_whole(tree: Tree, law: LawName, q: Integers) -> bool:
+def drawn_whole(tree: Totals, law: LawName, q: Integers) -> bool:
     """Return whether the cells alone get noise, Laplace of one scale: it is drawn whole, and less.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     law : {"gaussian", "laplace"}
         Law of the noise.
@@ -172,41 +173,19 @@ def drawn_whole(tree: Tree, law: LawName, q: Integers) -> bool:
     return bool(((q > 0) == tree.leaf).all()) and len(np.unique(q[tree.leaf])) == 1
 
 
-def _kind(tree: Tree, neighbours: TreeNeighbours) -> str:
+def _kind(tree: Totals, neighbours: TreeNeighbours) -> str:
     """Who really moves: where totals are public, nobody joins or leaves below them."""
     if tree.known[0]:
         return "replace"
     return "public" if tree.known.any() else neighbours
 
 
-def unit_of(neighbours: str, household: int) -> str:
-    """Return what moves between neighbours, in a few words.
-
-    Parameters
-    ----------
-    neighbours : str
-        Who is a neighbour.
-    household : int
-        How many people may join or move at once.
-    """
-    words = {
-        "person": "one person joins or leaves",
-        "replace": "one person is counted elsewhere",
-        "circuits": "one person joins, leaves or is counted elsewhere",
-        "public": "one person joins or leaves, or moves where totals are public",
-        "swap": "two people of a table exchange places",
-    }[neighbours]
-    if household == 1:
-        return words
-    return words.replace("one person", f"a household of up to {household}")
-
-
-def neighbour_words(tree: Tree, neighbours: TreeNeighbours, household: int) -> str:
+def neighbour_words(tree: Totals, neighbours: TreeNeighbours, household: int) -> str:
     """Return who counts as a neighbour.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     neighbours : {"person", "replace", "circuits"}
         Who is a neighbour.
@@ -229,21 +208,6 @@ def neighbour_words(tree: Tree, neighbours: TreeNeighbours, household: int) -> s
             "the cells under it (exchanges between two public totals are not covered)"
         )
     return text
-
-
-def largest_household(household: int) -> int:
-    """Return how many people may join or move at once, checked.
-
-    Parameters
-    ----------
-    household : int
-        At least 1.
-    """
-    if isinstance(household, bool) or not isinstance(household, int | np.integer):
-        raise AffineDPError(f"household must be a number of people, not {household!r}")
-    if not 1 <= household <= 10**6:
-        raise AffineDPError(f"household must be at least 1, not {household}")
-    return int(household)
 
 
 def household_limit(law: LawName, sensitivity: float, household: int) -> float:

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
-from affinedp.designs.structured import passes
 from affinedp.designs.structured.integer_noise import (
     check_grid,
     drawn_limit,
@@ -25,20 +24,21 @@ from affinedp.designs.structured.least_tree import (
     least_scales,
     level_precisions,
 )
-from affinedp.designs.structured.tree import Tree, TreeNeighbours, checked_weights, tree_of
 from affinedp.designs.structured.tree_bound import PoorDesignError, lower_bound
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import (
     changed_numbers,
     heaviest_move,
     household_limit,
-    largest_household,
     squared_sensitivity,
     tree_guarantee,
 )
+from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Totals, TreeNeighbours, checked_weights
 from affinedp.errors import AffineDPError
 from affinedp.laws.calibration import gaussian_epsilon
 from affinedp.laws.named import LawName
+from affinedp.neighbours.people import checked_people
 from affinedp.promise.guarantee import keeping
 
 TARGET_ROUNDS = 40
@@ -132,9 +132,9 @@ def design_tree(
     >>> bool(out.whole[0] == out.whole[1] + out.whole[2]), bool((out.whole >= 0).all())
     (True, True)
     """
-    tree = tree_of(parent, public, neighbours)
+    tree = Totals.of(parent, public, neighbours)
     cost = checked_weights(tree, weights)
-    people = largest_household(household)
+    people = checked_people(household)
     count = checked_releases(releases)
     limit = gaussian_share(epsilon, delta, count) if delta > 0 else 0.0
     _check_law(law, epsilon, delta)
@@ -165,7 +165,7 @@ def design_tree(
 
 
 def at_sensitivity(
-    tree: Tree,
+    tree: Totals,
     neighbours: TreeNeighbours,
     household: int,
     law: LawName,
@@ -181,7 +181,7 @@ def at_sensitivity(
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     neighbours : {"person", "replace", "circuits"}
         Who is a neighbour.
@@ -221,7 +221,7 @@ def at_sensitivity(
 
 
 def _candidates(
-    tree: Tree,
+    tree: Totals,
     cost: FloatArray,
     neighbours: TreeNeighbours,
     household: int,
@@ -321,8 +321,8 @@ def design_tree_for_targets(
     >>> [noise <= target * 1.0001 for (_, _, noise), target in zip(m.level_summary(), [5, 99, 10])]
     [True, True, True]
     """
-    tree = tree_of(parent, public, neighbours)
-    people = largest_household(household)
+    tree = Totals.of(parent, public, neighbours)
+    people = checked_people(household)
     used, squares = _targets(tree, targets)
     levels = tree.depth
     private = ~tree.known
@@ -361,7 +361,9 @@ def design_tree_for_targets(
     )  # fmt: skip
 
 
-def _targets(tree: Tree, targets: Mapping[int, float] | ArrayLike) -> tuple[FloatArray, FloatArray]:
+def _targets(
+    tree: Totals, targets: Mapping[int, float] | ArrayLike
+) -> tuple[FloatArray, FloatArray]:
     """The levels that have targets, and their squares."""
     deepest = int(tree.depth.max())
     pairs = targets if isinstance(targets, Mapping) else dict(enumerate(np.asarray(targets)))

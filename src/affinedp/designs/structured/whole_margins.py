@@ -24,9 +24,9 @@ from affinedp.designs.structured.integer_noise import (
 )
 from affinedp.designs.structured.margin_blocks import MarginNeighbours, Sets, cells_of
 from affinedp.designs.structured.margin_promise import neighbour_words
-from affinedp.designs.structured.tree_promise import unit_of
 from affinedp.errors import AffineDPError
 from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.neighbours.people import unit_of
 from affinedp.promise.guarantee import Guarantee
 
 SWEEPS = 400

@@ -10,10 +10,10 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured import passes
+from affinedp.compiling import compiled
 from affinedp.designs.structured.integer_noise import Integers
-from affinedp.designs.structured.tree import Tree
-from affinedp.neighbours.circuits.compiling import compiled
+from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Totals
 
 
 @compiled
@@ -97,7 +97,7 @@ def _whole(parent, leaf, known, first, children, y, seen, totals, u, at_least_ze
 
 
 def whole_numbers(
-    tree: Tree, y: FloatArray, seen: FloatArray, fixed: Integers, at_least_zero: bool
+    tree: Totals, y: FloatArray, seen: FloatArray, fixed: Integers, at_least_zero: bool
 ) -> Integers:
     """Return whole numbers that add up exactly, each within 1 of its target.
 
@@ -106,7 +106,7 @@ def whole_numbers(
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     y : array
         Precisions.
@@ -122,12 +122,12 @@ def whole_numbers(
     return np.asarray(_whole(*parts))
 
 
-def public_below(tree: Tree, totals: Integers) -> Integers:
+def public_below(tree: Totals, totals: Integers) -> Integers:
     """Return what public numbers strictly below every node add up to: the part without noise.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     totals : array of int
         All numbers; only public ones are looked at.
@@ -140,12 +140,12 @@ def public_below(tree: Tree, totals: Integers) -> Integers:
     return part
 
 
-def rounding_reach(tree: Tree, y: FloatArray) -> float:
+def rounding_reach(tree: Totals, y: FloatArray) -> float:
     """Return how far whole numbers are from the estimates, at most: 1 / (1 − r).
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The numbers.
     y : array
         Precisions.

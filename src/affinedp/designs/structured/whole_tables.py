@@ -10,10 +10,10 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured import passes
+from affinedp.compiling import compiled
 from affinedp.designs.structured.integer_noise import Integers
-from affinedp.designs.structured.tree import Tree
-from affinedp.neighbours.circuits.compiling import compiled
+from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Totals
 
 
 @compiled
@@ -69,7 +69,9 @@ def _tables(first, children, spread, estimates, total, coins, at_least_zero):  #
     return out
 
 
-def whole_tables(tree: Tree, y: FloatArray, estimates: FloatArray, at_least_zero: bool) -> Integers:
+def whole_tables(
+    tree: Totals, y: FloatArray, estimates: FloatArray, at_least_zero: bool
+) -> Integers:
     """Return whole numbers near the estimates of one margin; every cell adds up over places.
 
     The table of the root is rounded first, so that it adds up to its total, and then every
@@ -77,7 +79,7 @@ def whole_tables(tree: Tree, y: FloatArray, estimates: FloatArray, at_least_zero
 
     Parameters
     ----------
-    tree : Tree
+    tree : Totals
         The places.
     y : array
         Precisions of the nodes, breadth first; 0 where nothing was measured.
@@ -88,8 +90,8 @@ def whole_tables(tree: Tree, y: FloatArray, estimates: FloatArray, at_least_zero
 
     Examples
     --------
-    >>> from affinedp.designs.structured.tree import tree_of
-    >>> tree = tree_of([-1, 0, 0])
+    >>> from affinedp.domains.totals import Totals
+    >>> tree = Totals.of([-1, 0, 0])
     >>> seen = np.array([[2.0, 3.5], [2.4, 0.5], [-0.4, 3.0]])
     >>> out = whole_tables(tree, np.ones(3), seen, True)
     >>> bool((out >= 0).all()), (out[0] == out[1] + out[2]).tolist()

@@ -29,7 +29,7 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.neighbours.circuits.compiling import Compiled
+from affinedp.compiling import Compiled
 from affinedp.neighbours.circuits.zeros import (
     CLOSES,
     PARTLY,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.compiling import Compiled
 from affinedp.neighbours.circuits.compiled import offer
-from affinedp.neighbours.circuits.compiling import Compiled
 from affinedp.neighbours.circuits.zeros import Marks
 
 

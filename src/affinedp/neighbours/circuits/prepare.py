@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Norm
+from affinedp.compiling import STEPS_PER_CALL, Compiled
 from affinedp.domains.component import Component
 from affinedp.domains.network import Network
 from affinedp.exact.canonical import EPS
 from affinedp.exact.modular import inverses
 from affinedp.neighbours.circuits.compiled import ACCURATE, column_side, kernel_side
 from affinedp.neighbours.circuits.compiled_cycles import cycles, probe_cycles
-from affinedp.neighbours.circuits.compiling import STEPS_PER_CALL, Compiled
 from affinedp.neighbours.circuits.zeros import first_shadow, prime_words
 
 Marks = NDArray[np.bool_]

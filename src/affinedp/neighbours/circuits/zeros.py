@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from affinedp.compiling import Compiled
 from affinedp.exact.modular import Residues as Table
-from affinedp.neighbours.circuits.compiling import Compiled
 
 # residues below 2³¹; primes and their inverses in 64 bits; marks
 Residues = NDArray[np.uint32]

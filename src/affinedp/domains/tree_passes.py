@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from affinedp.neighbours.circuits.compiling import compiled
+from affinedp.compiling import compiled
 
 
 @compiled
