@@ -171,6 +171,7 @@ def range_basis(image: FloatArray) -> FloatArray:
             f"{diagonal[rank] / diagonal[0]:.1e}). Rescale or drop nearly dependent outputs"
         )
     kept = orthogonal[:, :rank]
+    kept[~image.any(axis=1)] = 0.0  # an output that does not move has no dust either
     largest = kept[np.abs(kept).argmax(axis=0), np.arange(rank)]
     return np.asarray(kept * np.sign(largest))
 
