@@ -36,9 +36,13 @@ STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "|b1"}
 
 # Where the parts are defined that most programs do not need: imported when a file names them.
 HOMES = {
+    "filter": "affinedp.strategies.filter",
+    "inputs": "affinedp.neighbours.inputs",
     "knorm": "affinedp.laws.knorm",
     "staircase": "affinedp.laws.staircase",
+    "linear system": "affinedp.exact.systems",
     "people": "affinedp.neighbours.people",
+    "plant": "affinedp.domains.plant",
     "totals": "affinedp.domains.totals",
     "tree": "affinedp.strategies.tree",
     "dynamics": "affinedp.domains.dynamics",
@@ -48,10 +52,12 @@ HOMES = {
     "first state": "affinedp.neighbours.trajectory",
     "trajectory": "affinedp.strategies.trajectory",
     "fresh": "affinedp.strategies.trajectory",
-    "plant": "affinedp.domains.plant",
-    "linear system": "affinedp.exact.systems",
-    "inputs": "affinedp.neighbours.inputs",
-    "filter": "affinedp.strategies.filter",
+    "injections": "affinedp.flows.neighbours",
+    "moments": "affinedp.consensus.moments",
+    "noisy sums": "affinedp.consensus.moments",
+    "one agent": "affinedp.consensus.promise",
+    "one draw": "affinedp.consensus.promise",
+    "one record": "affinedp.consensus.moments",
 }
 
 PartType = TypeVar("PartType", bound="Part")

@@ -27,7 +27,7 @@ from scipy import stats
 import affinedp as adp
 from affinedp.budget.ledger import Ledger
 from affinedp.control import Gateway, design_output_noise, independent_output_noise
-from affinedp.control.gateway import walk
+from affinedp.control.gateway import sending
 from affinedp.control.gateway.gateway import StepError
 from affinedp.errors import AffineDPError
 from affinedp.stream.run import Run, RunError
@@ -91,19 +91,21 @@ def draws(monkeypatch):
             numbers.extend(true_draw(law, scale, count).tolist())
         return np.array(numbers, dtype=object)
 
-    true_draw = walk.draw_integers
-    monkeypatch.setattr(walk, "draw_integers", drawn)
+    true_draw = sending.draw_integers
+    monkeypatch.setattr(sending, "draw_integers", drawn)
     return numbers
 
 
 def exact_noise(mechanism, draw):
     """γ(t) in rational arithmetic."""
     exact = np.vectorize(lambda value: Fraction(float(value)), otypes=[object])
-    dynamics = mechanism.dynamics
-    state = exact(mechanism.root) @ np.array([Fraction(n, 2**56) for n in draw], dtype=object)
-    for t in range(mechanism.horizon):
+    dynamics = mechanism.domain
+    state = exact(mechanism.strategy.start) @ np.array(
+        [Fraction(n, 2**56) for n in draw], dtype=object
+    )
+    for t in range(mechanism.domain.horizon):
         yield exact(dynamics.output_matrix(t)) @ state
-        if t + 1 < mechanism.horizon:
+        if t + 1 < mechanism.domain.horizon:
             state = exact(dynamics.state_matrix(t)) @ state
 
 
@@ -111,11 +113,14 @@ def exact_noise(mechanism, draw):
 def test_sends_the_measurement_with_the_noise_of_the_definition(path, mechanism, draws):
     rng = np.random.default_rng(1)
     with Gateway(mechanism, state=path, resolution="exact") as gateway:
-        fresh = [int(v) for v in rng.normal(size=mechanism.horizon * mechanism.outputs) * 2.0**56]
-        gateway._fresh, kept = [Known(fresh)] * mechanism.outputs, iter(list(fresh))
+        fresh = [
+            int(v)
+            for v in rng.normal(size=mechanism.domain.horizon * mechanism.domain.outputs) * 2.0**56
+        ]
+        gateway._fresh, kept = [Known(fresh)] * mechanism.domain.outputs, iter(list(fresh))
         grid = [Fraction(float(tau)) / 4 for tau in gateway.fresh_noise]
         for noise in exact_noise(mechanism, draws):
-            y = rng.normal(size=mechanism.outputs) * 100
+            y = rng.normal(size=mechanism.domain.outputs) * 100
             sent = gateway.send(y)
             for i, value in enumerate(sent):
                 expected = Fraction(float(y[i])) + noise[i] + next(kept) * grid[i] * 4 / 2**56
@@ -217,7 +222,7 @@ def test_adversary_who_steers_the_inputs(folder):
     for i in range(count):
         x = Fraction(int(rng.integers(10**9)), 10**8)
         truth = (x / step + Fraction(1, 2)) % 1 >= Fraction(1, 2)
-        noise = Fraction(float(rng.normal() * m.root[0, 0]))
+        noise = Fraction(float(rng.normal() * m.strategy.start[0, 0]))
 
         def sensed(offset, x=x):
             return round((x + offset) / step) * step
@@ -425,8 +430,9 @@ def test_any_sequence(tmp_path_factory, operations):
 
 SENDING = """
     import sys
-    from affinedp.control import Gateway, TrajectoryMechanism
-    mechanism = TrajectoryMechanism.load(sys.argv[1])
+    from affinedp import Mechanism
+    from affinedp.control import Gateway
+    mechanism = Mechanism.load(sys.argv[1])
     with Gateway(mechanism, state=sys.argv[2], resolution="exact") as gateway:
         while True:
             step = gateway.next_step
@@ -467,13 +473,13 @@ def test_killed_while_sending(tmp_path, path):
 
 
 def test_ledger_is_charged_before_the_draw(path, ledger, monkeypatch):
-    real = walk.draw_integers
+    real = sending.draw_integers
 
     def drawn(*given):
         assert [entry.status for entry in ledger.history()] == ["charged"]
         return real(*given)
 
-    monkeypatch.setattr(walk, "draw_integers", drawn)
+    monkeypatch.setattr(sending, "draw_integers", drawn)
     with Gateway(HOLD, state=path, resolution="exact", ledger=ledger, label="March") as gateway:
         (entry,) = ledger.history()
         assert entry.status == "released"

@@ -13,6 +13,7 @@ from affinedp.control import (
     design_output_noise,
     events_sensitivity,
     leak_after,
+    sample_noise,
     stationary_variance,
 )
 from affinedp.mechanism import Mechanism
@@ -120,7 +121,7 @@ def test_simulated_noise_has_the_stated_covariance(
     designs: dict[str, Mechanism],
 ) -> None:
     m = designs["building"]
-    drawn = m.strategy.simulated(np.random.default_rng(0), 20_000, 4).reshape(20_000, -1)
+    drawn = sample_noise(m, 20_000, 4, seed=0).reshape(20_000, -1)
     wanted = covariance(m, 4)
     assert np.abs(np.cov(drawn.T) - wanted).max() < 0.05 * wanted.max()
     rows = m.strategy.loadings(np.eye(12))

@@ -3,6 +3,8 @@
 import joblib
 import numpy as np
 import pytest
+from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
+from affinedp.control.trajectory.promise import stated_promise
 from numpy.testing import assert_allclose
 from scipy.linalg import block_diag, solve_discrete_are
 
@@ -10,8 +12,6 @@ import control
 from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.loop.sweeps import sweep
 from affinedp.control.trajectory.choose import trajectory_neighbours
-from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
-from affinedp.control.trajectory.promise import stated_promise
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
 
@@ -122,11 +122,11 @@ def random_noise(loop, horizon, seed=0, states=3, rank=2, time_varying=False):
 
 def noise_covariance(noise, steps):
     """Covariance of γ(0), …, γ(steps − 1), from products of the dynamics' matrices."""
-    product, rows = noise.root, []
+    product, rows = noise.strategy.start, []
     for t in range(steps):
-        rows.append(noise.dynamics.output_matrix(t) @ product)
+        rows.append(noise.domain.output_matrix(t) @ product)
         if t < noise.horizon - 1:
-            product = noise.dynamics.state_matrix(t) @ product
+            product = noise.domain.state_matrix(t) @ product
     loading = np.concatenate(rows)
     return loading @ loading.T
 
@@ -305,17 +305,21 @@ def test_noise_cost_is_the_cost_of_noise(loop, time_varying):
         wanted = np.einsum(
             "tia,ij,tjb,ab->", gain, weight, gain, noise_covariance(noise, steps), optimize=True
         )
-        found = loop.noise_cost(noise.dynamics, weight, steps)
-        assert_allclose(np.trace(found @ noise.root @ noise.root.T), wanted, rtol=1e-9)
+        found = loop.noise_cost(noise.domain, weight, steps)
+        assert_allclose(
+            np.trace(found @ noise.strategy.start @ noise.strategy.start.T), wanted, rtol=1e-9
+        )
         assert_allclose(found, found.T)
 
 
 def test_noise_cost_uses_the_loops_own_weight_and_the_whole_horizon():
     loop = vehicle_loop(state_weight=[2.0, 3.0])
     noise = random_noise(loop, 30)
-    found = loop.noise_cost(noise.dynamics)
+    found = loop.noise_cost(noise.domain)
     more = loop.mean_square_error(noise, 30) - loop.mean_square_error(None, 30)
-    assert_allclose(np.trace(found @ noise.root @ noise.root.T), np.sum(more @ [2.0, 3.0]))
+    assert_allclose(
+        np.trace(found @ noise.strategy.start @ noise.strategy.start.T), np.sum(more @ [2.0, 3.0])
+    )
 
 
 # ---------------------------------------------------------------------- by chance

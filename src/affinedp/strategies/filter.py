@@ -135,18 +135,18 @@ class Filter(Causal):
         """Return how many bits keep output i within ``2**exponents[i]`` of its true value.
 
         With a proof that the filter forgets, all that was ever rounded moves output i by at most
-        ``½ · 2**-bits · √n · reach_i``, for ever.
+        ``½ · 2**-bits · √n · bound_i``, for ever.
         """
         bits = LEAST_BITS
         if not self.noise.order:
             return bits
-        for reach, exponent in zip(self.fading, exponents):
-            error = max(float(reach) * math.sqrt(self.noise.order) / 2, 1e-300)
+        for bound, exponent in zip(self.response_bound, exponents):
+            error = max(float(bound) * math.sqrt(self.noise.order) / 2, 1e-300)
             bits = max(bits, math.ceil(math.log2(error)) + 1 - exponent)
         return bits
 
     @cached_property
-    def fading(self) -> FloatArray:
+    def response_bound(self) -> FloatArray:
         """A bound on ``Σ_k |C_i Aᵏ f|`` over unit vectors f, for each output i."""
         decay = decay_certificate(self.exact_noise.A)
         return np.array([decay.reach(row) for row in self.noise.C])
@@ -161,7 +161,7 @@ class Filter(Causal):
         at_start = 0.0
         if self.start is not None:
             at_start = float(np.linalg.norm(self.start)) * math.sqrt(made.order)
-        return np.asarray((direct + self.fading * (into + at_start)) * (1 + 1e-9))
+        return np.asarray((direct + self.response_bound * (into + at_start)) * (1 + 1e-9))
 
     @property
     def independent(self) -> bool:
@@ -186,6 +186,13 @@ class Filter(Causal):
     def energy(self) -> Energy:
         """The proof of how much an impulse on a private input can do, for all time."""
         return energy_certificate(self.whitened)
+
+    @property
+    def independent(self) -> bool:
+        """Whether the noise is white, and each number of it is on one output alone."""
+        made = self.noise
+        square = made.order == 0 and made.inputs == made.outputs
+        return square and np.array_equal(made.D, np.diag(np.diagonal(made.D)))
 
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
         """Return what ζ is moved by, step by step, for inputs over some steps, at rest before."""
@@ -321,6 +328,11 @@ class Filter(Causal):
             return float(self.last_variances(law).sum())
         return float((self.deviations(law, self.horizon) ** 2).sum(axis=1).mean())
 
+    def total_variance(self, law: Law) -> float:
+        """Return the sum of the variances of all outputs at all steps; infinite for all time."""
+        steps = math.inf if self.domain.horizon is None else self.domain.horizon
+        return self.mean_variance(law) * steps
+
     def simulated(
         self, law: Law, generator: np.random.Generator, size: int, steps: int
     ) -> FloatArray:
@@ -388,9 +400,8 @@ class Filter(Causal):
         size = self.scale * np.linalg.norm(response, axis=2)
         period = DRAWN_POINTS / np.arange(1, DRAWN_POINTS // 2)
         return Lines(
-            "Noise by period", "period (steps)",
-            "root of the spectral density (units of the output)", period,
-            dict(zip(self.step_names, size.T)), logarithmic=True,
+            "Noise by period", "period (steps)", "root of the spectral density (output's units)",
+            period, dict(zip(self.step_names, size.T)), logarithmic=True,
         )  # fmt: skip
 
     def prepare(

@@ -153,8 +153,9 @@ def designed(
             except AffineDPError as error:
                 reason = error
                 continue
-            gap = None if least is None else max(0.0, one.cost / limit**2 / least - 1)
-            return found.with_design(gap=gap, alternatives=alternatives)
+            cost = one.cost / limit**2
+            gap = None if least is None else max(0.0, cost / least - 1)
+            return found.with_design(gap=gap, error=cost, alternatives=alternatives)
     raise reason
 
 

@@ -114,12 +114,13 @@ def events_sensitivity(mechanism: Mechanism, events: int, apart: int) -> float:
 
 def filter_of(mechanism: Mechanism) -> Filter:
     """Return the filter of stationary noise, or refuse other noise."""
-    if not isinstance(mechanism.strategy, Filter):
+    strategy = getattr(mechanism, "strategy", None)
+    if not isinstance(strategy, Filter):
         raise AffineDPError(
             "the noise must be stationary (design_input_noise, or design_output_noise with "
             "neighbours='forward')"
         )
-    return mechanism.strategy
+    return strategy
 
 
 def _proved(mechanism: Mechanism) -> tuple[Filter, FloatArray]:

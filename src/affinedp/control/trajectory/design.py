@@ -18,8 +18,8 @@ from affinedp.control.trajectory.laplace_noise import least_laplace_root
 from affinedp.control.trajectory.least_noise import least_noise
 from affinedp.control.trajectory.lower_bound import with_lower_bound
 from affinedp.control.trajectory.too_long import longest_that_works, too_long
-from affinedp.designs.gaussian import floor_note, largest_sensitivity
-from affinedp.designs.separate import with_floor
+from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.designs.separate import floor_note, with_floor
 from affinedp.domains.dynamics import ENDLESS, Dynamics, dynamics_of
 from affinedp.domains.observability import Coordinates, output_gramian, revealed_coordinates
 from affinedp.domains.powers import HorizonTooLongError
