@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.control import TrajectoryMechanism
 from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.control import design_output_noise
+from affinedp.control import design_output_noise, noise_by_time
 from affinedp.control.gateway.plan import GatewayPlan
 from affinedp.control.gateway.sending import Sending
 from affinedp.control.sensors.sensor import sensor_of
@@ -204,8 +204,14 @@ def test_no_promise_no_gateway():
         replace(m.guarantee, sensitivity=math.inf),
         replace(m.guarantee, sensitivity=0.0),
     ):
+        forged = replace(m)
+        forged.__dict__["guarantee"] = broken
         with pytest.raises(AffineDPError, match="promises nothing"):
-            gateway_plan(replace(m, guarantee=broken))
+            gateway_plan(forged)
+    forged = replace(m)
+    forged.__dict__["guarantee"] = replace(m.guarantee, sensitivity=m.guarantee.sensitivity / 2)
+    with pytest.raises(AffineDPError, match="do not belong together"):
+        gateway_plan(forged)
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1e-12, 1e12, 1e100])

@@ -81,7 +81,7 @@ def test_power_is_cut_at_the_start(tmp_path, lines):
         import sys, time
         from affinedp.budget.ledger import Ledger
         from affinedp import Mechanism
-    from affinedp.control import Gateway
+        from affinedp.control import Gateway
         ledger = Ledger(sys.argv[3], create=False)
         m = Mechanism.load(sys.argv[1])
         gateway = Gateway(m, state=sys.argv[2], resolution=0.001, ledger=ledger)

@@ -9,19 +9,25 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from affinedp.control.gateway.walk import Walk
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from affinedp.control import Gateway, design_output_noise
-from affinedp.control.gateway.plan import gateway_plan
-from affinedp.control.sensors.sensor import sensor_of
+from affinedp.control.gateway.sending import Sending, Walk
+from affinedp.control.sensors.sensor import Sensor, sensor_of
 from fuzz.effort import QUICK, alarm, examples, only_long
 from fuzz.exact import is_double
 from fuzz.noise import seeded
 from fuzz.questions import Broken, ask_coverage, ask_distinguishing, attempted, demand
 
 GRID = 2**56
+
+
+EXACT = Sensor((), ())
+
+
+def gateway_plan(mechanism, sensor=EXACT):
+    return Sending.of(mechanism).plan(sensor, None)
 
 
 @dataclass(frozen=True)
@@ -121,10 +127,11 @@ class _Fresh(int):
 
 def sent(mechanism, rows, recording, error):
     """Everything that a gateway sends, with known noise."""
-    begin = Walk.begin
     with (
         tempfile.TemporaryDirectory(dir=QUICK) as folder,
-        mock.patch.object(Walk, "begin", lambda self, drawn=None: begin(self, recording.draw)),
+        mock.patch.object(
+            Walk, "begin", lambda self, s: self._path.begin(recording.draw, self._bits)
+        ),
         Gateway(
             mechanism,
             state=Path(folder) / "run.db",

@@ -187,13 +187,6 @@ class Filter(Causal):
         """The proof of how much an impulse on a private input can do, for all time."""
         return energy_certificate(self.whitened)
 
-    @property
-    def independent(self) -> bool:
-        """Whether the noise is white, and each number of it is on one output alone."""
-        made = self.noise
-        square = made.order == 0 and made.inputs == made.outputs
-        return square and np.array_equal(made.D, np.diag(np.diagonal(made.D)))
-
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
         """Return what ζ is moved by, step by step, for inputs over some steps, at rest before."""
         inputs = self.domain.system.inputs
