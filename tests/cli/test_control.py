@@ -193,7 +193,7 @@ def test_design(file, tmp_path):
     said = invoke("design", file, "-o", tmp_path / "m.json")
     assert "4 steps" in said
     loaded = Mechanism.load(tmp_path / "m.json")
-    assert loaded.horizon == 4
+    assert loaded.domain.horizon == 4
     assert loaded.guarantee.delta(1.0) <= 0.01
     assert loaded.domain.state_names == ("p", "v")
 

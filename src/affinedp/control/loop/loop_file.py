@@ -48,7 +48,6 @@ from affinedp.arrays import FloatArray
 from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.loop.numbers import shaped
 from affinedp.control.loop.plant import Plant, PrivatePlant, plant_of
-from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.domains.dynamics import Dynamics, checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.files.declared import Document, Field, FileKind
@@ -56,6 +55,7 @@ from affinedp.files.values import a, as_written, at_least_zero, numbers, one_of,
 from affinedp.files.visible import check_names
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.inputs import Inputs, forward_states, private_inputs
+from affinedp.neighbours.trajectory import Neighbours
 
 Cost = Literal["outputs", "tracking"]
 Kind = Neighbours | Literal["forward", "input"]
