@@ -14,7 +14,7 @@ from affinedp.control import (
     noise_by_time,
     once_then_predict,
 )
-from affinedp.promise.least_error import least_variance
+from affinedp.privacy.least_error import least_variance
 from plants import recorded
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])

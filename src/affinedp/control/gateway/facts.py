@@ -11,7 +11,7 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.files.proofs import AGREEMENT
 from affinedp.mechanism import Mechanism
-from affinedp.promise.promise import promise
+from affinedp.privacy.promise import promise
 from affinedp.strategies.causal import Causal
 from affinedp.strategies.filter import Filter
 from affinedp.strategies.rounded_plan import GRID_BITS

@@ -26,7 +26,7 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.sampler import IntegerNoise, draw_integers
 from affinedp.mechanism import Mechanism
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.causal import Causal, Path
 from affinedp.strategies.filter import Filter
 from affinedp.strategies.rounded_plan import GRID_BITS

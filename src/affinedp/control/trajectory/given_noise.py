@@ -19,9 +19,9 @@ from affinedp.laws.laplace import Laplace
 from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.trajectory import Neighbours, trajectory_manifold
-from affinedp.promise.design import Design
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import verify
+from affinedp.privacy.design import Design
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.verification import verify
 from affinedp.strategies.causal import OutputNames
 from affinedp.strategies.trajectory import Trajectory
 

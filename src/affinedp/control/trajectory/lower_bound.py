@@ -11,7 +11,7 @@ from affinedp.designs.separate import with_floor
 from affinedp.domains.observability import output_gramian
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.promise.least_possible import LeastPossible
+from affinedp.privacy.least_possible import LeastPossible
 
 # How exact the bound is.
 GAP = 1e-6
