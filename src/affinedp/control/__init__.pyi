@@ -1,3 +1,6 @@
+from .by_time import noise_block as noise_block
+from .by_time import noise_by_time as noise_by_time
+from .by_time import sample_noise as sample_noise
 from .gateway.gateway import Gateway as Gateway
 from .loop.closed_loop import ClosedLoop as ClosedLoop
 from .loop.controllers import ControlledPlant as ControlledPlant
@@ -11,7 +14,6 @@ from .stationary.design import design_input_noise as design_input_noise
 from .stationary.output_noise import design_output_noise as design_output_noise
 from .stationary.over_time import events_sensitivity as events_sensitivity
 from .stationary.over_time import leak_after as leak_after
-from .stationary.over_time import sample_noise as sample_noise
 from .stationary.over_time import stationary_variance as stationary_variance
 from .trajectory.design import Dynamics as Dynamics
 from .trajectory.design import dynamics_of as dynamics_of

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
+from affinedp.control.by_time import sample_noise
 from affinedp.control.loop.exact_errors import (
     check_noise,
     cost_of_one_draw,
@@ -43,7 +44,6 @@ from affinedp.control.loop.simulation import (
     run_loop,
     white_noise,
 )
-from affinedp.control.stationary.over_time import sample_noise
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError

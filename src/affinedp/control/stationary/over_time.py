@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.energy import upper
@@ -112,37 +110,6 @@ def events_sensitivity(mechanism: Mechanism, events: int, apart: int) -> float:
             break
     s = mechanism.guarantee.sensitivity
     return s * min(float(count), math.sqrt(total) * (1 + 1e-12))
-
-
-def sample_noise(
-    mechanism: Mechanism, size: int, steps: int, seed: int | np.random.Generator | None = None
-) -> FloatArray:
-    """Draw the noise of the first steps for simulation.  Never send data with it.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        Noise on the outputs of a plant.
-    size : int
-        How many runs.
-    steps : int
-        How many steps of each.
-    seed : int, Generator or None
-        Seed or generator; the same seed gives the same noise.
-
-    Returns
-    -------
-    array, shape (size, steps, outputs)
-
-    Examples
-    --------
-    >>> from affinedp.control import design_input_noise, sample_noise
-    >>> m = design_input_noise(([[0.5]], [[1.0]], [[1.0]]), epsilon=1.0, delta=0.01)
-    >>> sample_noise(m, 2, steps=5, seed=0).shape
-    (2, 5, 1)
-    """
-    made = filter_of(mechanism)
-    return made.simulated(mechanism.noise, np.random.default_rng(seed), size, steps)
 
 
 def filter_of(mechanism: Mechanism) -> Filter:
