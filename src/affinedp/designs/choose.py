@@ -18,6 +18,7 @@ from affinedp.designs.largest import least_largest
 from affinedp.designs.problem import Problem, checked_problem
 from affinedp.designs.pure import Effort, PureDesigns
 from affinedp.designs.separate import split
+from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
@@ -29,7 +30,6 @@ from affinedp.promise.least_error import least_variance
 from affinedp.promise.least_possible import Alternative, Objective
 from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.verification import resolve_query
-from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def design(
         For searches that start at random.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
         depends on it.
 
     Returns

@@ -22,6 +22,7 @@ from affinedp.designs.separate import (
     split,
     with_floor,
 )
+from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import real_array
@@ -32,7 +33,6 @@ from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
 from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.verification import resolve_query
-from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ def design_gaussian(
         (as a factor).  Network equations have 1 and are recognised.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
         depends on it.
 
     Returns
