@@ -12,7 +12,7 @@ from affinedp.exact.systems import LinearSystem
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
 from affinedp.neighbours.inputs import Inputs, private_inputs
-from affinedp.promise.promise import promise
+from affinedp.privacy.promise import promise
 from affinedp.strategies.filter import Filter
 
 ROOM = ([[0.99]], [[0.9]], [[1.0]])

@@ -15,8 +15,8 @@ from affinedp.domains.powers import growth_exponent
 from affinedp.errors import AffineDPError
 from affinedp.files.proofs import AGREEMENT
 from affinedp.mechanism import Mechanism
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.promise import promise
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.promise import promise
 from affinedp.strategies.filter import Filter
 from affinedp.strategies.rounded_plan import GRID_BITS
 

@@ -34,7 +34,7 @@ from affinedp.control.trajectory.noise import IndependentOutputNoise, Trajectory
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.causal import Path
 from affinedp.strategies.filter import Filter
 from affinedp.strategies.rounded_plan import GRID_BITS

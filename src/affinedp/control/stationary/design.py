@@ -27,9 +27,9 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Distances
 from affinedp.neighbours.inputs import Inputs, private_inputs
+from affinedp.privacy.design import Design
+from affinedp.privacy.least_possible import Alternative
 from affinedp.progress import Progress
-from affinedp.promise.design import Design
-from affinedp.promise.least_possible import Alternative
 from affinedp.strategies.filter import Filter
 
 # Poles this close to the unit circle count as on it.
