@@ -102,6 +102,13 @@ def noise_block(
     -------
     control.NonlinearIOSystem
         Discrete-time with inputs ``y…`` and outputs ``yhat…``.
+
+    Examples
+    --------
+    >>> from affinedp.control import design_output_noise, noise_block
+    >>> m = design_output_noise(([[1]], [[1]]), 50, epsilon=1.0, delta=0.01)
+    >>> noise_block(m, seed=0).ninputs
+    1
     """
     noise = sample_noise(mechanism, 1, steps, seed)[0]
     names = causal(mechanism).step_names
