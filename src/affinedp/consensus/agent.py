@@ -37,7 +37,7 @@ from affinedp.consensus.message import (
 from affinedp.consensus.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 
 Heard = Literal["new", "repeated", "late", "own", "of an earlier run"]

@@ -18,7 +18,7 @@ import numpy as np
 from affinedp.consensus.promise import OneAgent, agent_mechanism, least_sigma
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.promise.asked import Asked
+from affinedp.privacy.asked import Asked
 
 DEFAULTS: Mapping[str, Any] = {"law": "gaussian", "mu": 1.0}
 

@@ -14,7 +14,7 @@ from affinedp.arrays import FloatArray, dense
 from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.intervals import checked_level
 from affinedp.mechanism import Mechanism
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.multiples import Multiples

@@ -20,7 +20,7 @@ from affinedp.designs.structured.tree_margin_mechanism import TreeMarginMechanis
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
 from affinedp.neighbours.people import unit_of
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.tables.description import choice, counted_less_often, number
 from affinedp.tables.places import EVERYWHERE, Places, places_of
 from affinedp.tables.refusals import closest, declared

@@ -16,7 +16,7 @@ from affinedp.designs.structured.released_margins import ReleasedMargins, Releas
 from affinedp.designs.structured.whole_tables import whole_tables
 from affinedp.domains.totals import Totals
 from affinedp.intervals import checked_level, whole_ends
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.tables.margin_description import DesignedMargins
 from affinedp.tables.margin_report import margin_report

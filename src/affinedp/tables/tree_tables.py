@@ -20,7 +20,7 @@ from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.designs.structured.tree_promise import neighbour_words
 from affinedp.designs.structured.trees import design_tree
 from affinedp.domains import tree_passes as passes
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout

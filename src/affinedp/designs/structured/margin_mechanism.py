@@ -39,7 +39,7 @@ from affinedp.designs.structured.reports import noise_report
 from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
 from affinedp.laws.named import LawName
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import Report
 from affinedp.strategies.rounded_plan import GRID_BITS
 

@@ -14,7 +14,7 @@ from affinedp.designs.structured.margin_blocks import MarginNeighbours, Sets, me
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
 from affinedp.neighbours.people import unit_of
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 
 # Precisions are taken for whole multiples of this, rounded up.
 UNIT_BITS = 120

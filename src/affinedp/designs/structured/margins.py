@@ -37,7 +37,7 @@ from affinedp.designs.structured.whole_margins import (
 )
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.people import checked_people
-from affinedp.promise.guarantee import keeping
+from affinedp.privacy.guarantee import keeping
 
 # The dual is computed in doubles: the gap is widened by this.
 WIDENED = 1e-6

@@ -15,7 +15,7 @@ from affinedp.domains.totals import Totals
 from affinedp.laws.curves import GaussianCurve
 from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.neighbours.people import unit_of
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 
 CrossNeighbours = Literal["person", "replace"]
 

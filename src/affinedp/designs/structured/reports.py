@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.baseline import Baseline
 from affinedp.show.opening import headline, paragraph
 from affinedp.show.page import OutputRow, Report, printable, printed, round_up

@@ -55,7 +55,7 @@ from affinedp.domains import tree_passes as passes
 from affinedp.domains.totals import Totals, checked_weights
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.people import checked_people
-from affinedp.promise.guarantee import keeping
+from affinedp.privacy.guarantee import keeping
 from affinedp.strategies.rounded_plan import GRID_BITS
 
 WIDENED = 1e-6

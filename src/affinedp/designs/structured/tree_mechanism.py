@@ -30,7 +30,7 @@ from affinedp.errors import AffineDPError
 from affinedp.intervals import Interval
 from affinedp.laws.named import LawName
 from affinedp.laws.sampler import Sampler, checked_sampler
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import Report
 from affinedp.strategies.rounded_plan import GRID_BITS
 

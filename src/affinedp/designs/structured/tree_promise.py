@@ -15,7 +15,7 @@ from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.laws.named import LawName
 from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.neighbours.people import unit_of
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 
 BASIS = {
     "gaussian": "Theorem 1 for independent Gaussian noise on the numbers of a tree",

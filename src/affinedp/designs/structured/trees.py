@@ -39,7 +39,7 @@ from affinedp.errors import AffineDPError
 from affinedp.laws.calibration import gaussian_epsilon
 from affinedp.laws.named import LawName
 from affinedp.neighbours.people import checked_people
-from affinedp.promise.guarantee import keeping
+from affinedp.privacy.guarantee import keeping
 
 TARGET_ROUNDS = 40
 TARGET_TOLERANCE = 1e-4

@@ -27,7 +27,7 @@ from affinedp.designs.structured.margin_promise import neighbour_words
 from affinedp.errors import AffineDPError
 from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.neighbours.people import unit_of
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 
 SWEEPS = 400
 # Margins with a smaller share than this are not measured.

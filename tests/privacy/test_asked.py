@@ -13,7 +13,7 @@ from affinedp.designs.structured.saved import load_structured, save_structured
 from affinedp.designs.structured.trees import design_tree
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
-from affinedp.promise.asked import Asked
+from affinedp.privacy.asked import Asked
 
 EQUATIONS = ["a + b = c"]
 ROOM = ([[0.9]], [[1.0]])
