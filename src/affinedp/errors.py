@@ -46,6 +46,15 @@ def _restored(kind: Any, args: tuple[Any, ...], data: dict[str, Any]) -> Any:
 def listed(items: Sequence[object], most: int = NAMED) -> str:
     """Name a few things in words.
 
+    Parameters
+    ----------
+    items : sequence
+        What to name, at least one.
+    most : int
+        How many are named.
+
+    Examples
+    --------
     >>> listed(["a", "b", "c"]), listed("abcdefgh", most=3)
     ('a, b and c', 'a, b, c and 5 more')
     """
