@@ -105,7 +105,6 @@ def report(
 def load_any(path: Path, reverify: bool = True) -> Any:
     """Return the mechanism in a file, of whatever kind it is."""
     from affinedp.files.mechanisms import (
-        STATIONARY_FORMAT,
         STRUCTURED_FORMAT,
         TRAJECTORY_FORMAT,
         format_of,
@@ -116,10 +115,6 @@ def load_any(path: Path, reverify: bool = True) -> Any:
         from affinedp.control.trajectory.noise import TrajectoryMechanism
 
         return TrajectoryMechanism.load(path, reverify=reverify)
-    if form == STATIONARY_FORMAT:
-        from affinedp.control.stationary.noise import StationaryMechanism
-
-        return StationaryMechanism.load(path, reverify=reverify)
     if form == STRUCTURED_FORMAT:
         from affinedp.designs.structured.saved import load_structured
 

@@ -23,7 +23,6 @@ from affinedp.privacy.guarantee import Guarantee
 
 FORMAT = "affinedp mechanism 2"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
-STATIONARY_FORMAT = "affinedp stationary mechanism"
 STRUCTURED_FORMAT = "affinedp structured mechanism"
 VERSION = 1
 # A guarantee that is computed again differs by rounding only.
@@ -107,7 +106,6 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
     if document.get("format") != form:
         other = {
             TRAJECTORY_FORMAT: "TrajectoryMechanism.load",
-            STATIONARY_FORMAT: "StationaryMechanism.load",
             STRUCTURED_FORMAT: "load_structured",
             FORMAT: "Mechanism.load",
         }
