@@ -12,9 +12,8 @@ from .designs.structured.saved import load_structured as load_structured
 from .designs.structured.saved import save_structured as save_structured
 from .designs.structured.tree_margin_mechanism import TreeMarginMechanism as TreeMarginMechanism
 from .designs.structured.tree_margins import design_tree_margins as design_tree_margins
-from .designs.structured.tree_mechanism import TreeMechanism as TreeMechanism
-from .designs.structured.trees import design_tree as design_tree
-from .designs.structured.trees import design_tree_for_targets as design_tree_for_targets
+from .designs.tree import design_tree as design_tree
+from .designs.tree import design_tree_for_targets as design_tree_for_targets
 from .discovery.discover import discover as discover
 from .domains.manifold import AffineManifold as AffineManifold
 from .errors import AffineDPError as AffineDPError

@@ -193,8 +193,7 @@ class DesignedMargins:
             )
             rows = f"{often} cell{'s' * (often > 1)}"
             words = once.replace("in one cell", f"in at most {rows}")
-        kind = {"swaps": "swap"}.get(asked.neighbours, asked.neighbours)
-        return replace(self.mechanism.guarantee, unit=unit_of(kind, household), neighbours=words)
+        return replace(self.mechanism.guarantee, unit=unit_of(asked.neighbours, household), neighbours=words)
 
     @cached_property
     def wanted(self) -> list[tuple[int, ...]]:
