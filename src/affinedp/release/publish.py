@@ -42,6 +42,11 @@ class OwnDrawer:
         """Return integers of a law with so many steps to its unit, exactly."""
         return law.draw(shape, unit, self.source)
 
+    def narrow(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
+        """Return the same, in 64 bits where all of them fit."""
+        sampler = law.sampler(unit)
+        return getattr(sampler, "draw_narrow", sampler.draw)(shape, self.source)
+
 
 class OpenDPDrawer:
     """OpenDP's sampler, the reference."""
@@ -51,6 +56,8 @@ class OpenDPDrawer:
     def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
         """Return integers of a law with so many steps to its unit, exactly."""
         return opendp_integers(law.kind, unit, shape)
+
+    narrow = integers
 
 
 def publish(

@@ -132,6 +132,9 @@ class Drawer(Protocol):
     def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> BigIntegers:
         """Return integers of a law with so many steps to its unit, exactly."""
 
+    def narrow(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> BigIntegers:
+        """Return the same, in 64 bits where all of them fit: for whom sums cannot overflow."""
+
 
 class Prepared:
     """The public part of releases: made once for a mechanism, used for all data.
