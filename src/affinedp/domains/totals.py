@@ -166,11 +166,23 @@ class Totals(Counts):
         return list(zip([0, *ends[:-1].tolist()], ends.tolist()))
 
     def inside(self, values: ArrayLike) -> NDArray[Any]:
-        """Return an array in the given order breadth first, one row per node."""
+        """Return an array in the given order breadth first.
+
+        Parameters
+        ----------
+        values : array
+            One row per node.
+        """
         return np.asarray(values)[self.order]
 
     def outside(self, values: ArrayLike) -> NDArray[Any]:
-        """Return an array that is breadth first in the given order, one row per node."""
+        """Return an array that is breadth first in the given order.
+
+        Parameters
+        ----------
+        values : array
+            One row per node.
+        """
         inner = np.asarray(values)
         outer = np.empty_like(inner)
         outer[self.order] = inner
@@ -195,7 +207,13 @@ class Totals(Counts):
         )
 
     def cells(self, limit: int) -> Cells:
-        """Return the private leaf cells: a person counts in a cell and in all totals above it."""
+        """Return the private leaf cells: a person counts in a cell and in all totals above it.
+
+        Parameters
+        ----------
+        limit : int
+            Refuse more than so many.
+        """
         import scipy.sparse as sparse
 
         cells = np.flatnonzero(self.leaf & ~self.known)
@@ -223,6 +241,11 @@ class Totals(Counts):
         No count is compared with a range, clamped or refused: that would tell neighbours apart.
         64 bits are taken where they are enough for every number of the type, and Python's integers
         elsewhere.
+
+        Parameters
+        ----------
+        x : array of int, shape (n,) or (rows, n)
+            One whole number per node, in the given order.
         """
         given = np.asarray(x)
         if given.ndim not in (1, 2) or given.shape[-1] != self.n or given.dtype.kind not in "iuO":

@@ -122,7 +122,13 @@ class People(Adjacency):
         return unit_of(kind, self.household)
 
     def moves(self, limit: int = LISTED) -> Iterator[Columns]:
-        """Yield the moves of all people of a household alike, which are the longest there are."""
+        """Yield the moves of all people of a household alike, which are the longest there are.
+
+        Parameters
+        ----------
+        limit : int
+            Raise beyond this many.
+        """
         if self.move == "swaps":
             raise AffineDPError("exchanges are not listed")
         cells = self.domain.cells(limit)
