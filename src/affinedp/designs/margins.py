@@ -147,7 +147,8 @@ def design_margins(
     others = [Alternative(one.noise.words, ask.value(one), reason=name) for name, one in found]
     if delta > 0:
         others += _standard_practice(ask, gaussian_share(epsilon, delta, count))
-    return best.with_design(alternatives=tuple(others)).keeping(epsilon, delta, count)
+    best = best.with_design(alternatives=tuple(others), error=ask.value(best))
+    return best.keeping(epsilon, delta, count)
 
 
 @dataclass(frozen=True, eq=False)
