@@ -6,7 +6,7 @@ The law of the noise is public, so intervals cost no budget.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from affinedp.exact.numbers import real_array, real_matrix
 from affinedp.exact.rounding import careful_product
 from affinedp.laws.reach import each_of
 from affinedp.record import MechanismRecord
+from affinedp.strategies.base import Strategy
 
 # What rounding of doubles may add to an end, relatively.
 END_SLACK = 1e-11
@@ -47,6 +48,10 @@ class Interval:
     def __iter__(self) -> Iterator[Any]:
         return iter((self.low, self.high))
 
+    def __getitem__(self, place: Any) -> Interval:
+        """Return the interval of some of the numbers: a place, or a margin."""
+        return replace(self, low=self.low[place], high=self.high[place])
+
 
 def interval_of(
     mechanism: MechanismRecord,
@@ -74,21 +79,22 @@ def interval_of(
         How much larger the release made the noise.
     """
     level = checked_level(level)
-    given = _numbers(y, mechanism.output_names)
-    matrix, single = _combinations(combination, mechanism.output_names)
+    strategy = mechanism.strategy
+    given = strategy.flat(y)
+    matrix, single = _combinations(combination, strategy)
     matrix, powers = _scaled(matrix)
-    rows = _noise_rows(mechanism, matrix)
     outside = 1 - level
     if simultaneous:
         # data sets have noise of their own: all hold with the product of their probabilities
         outside = each_of(outside, 1 if given.ndim == 1 else len(given))
-        reach, how = mechanism.noise.reach_together(rows, outside)
-    else:
-        reach, how = mechanism.noise.reach(rows, outside)
+    reach, how = strategy.reach(mechanism.noise, matrix, outside, simultaneous)
     center, width = _centers(given, matrix, powers), _enlarged(reach, factor, powers)
     if single:
         center, width = center[..., 0], width[..., 0]
-    return Interval(center - width, center + width, level, simultaneous, how)
+    low, high = center - width, center + width
+    if matrix is None and given.ndim == 1:
+        low, high = strategy.present(low), strategy.present(high)
+    return Interval(low, high, level, simultaneous, how)
 
 
 def _scaled(matrix: Any) -> tuple[Any, Any]:
@@ -152,51 +158,16 @@ def whole_ends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArra
     return np.where(none, np.floor(low), first), np.where(none, np.ceil(high), last)
 
 
-def _numbers(y: Any, names: tuple[str, ...]) -> FloatArray:
-    """What was released, by position or by name."""
-    if hasattr(y, "reindex"):  # pandas
-        labels = list(y.index if y.ndim == 1 else y.columns)
-        if set(labels) != set(names) or len(labels) != len(names):
-            raise AffineDPError("y must have exactly the outputs of the mechanism as its names")
-        y = (y[list(names)]).to_numpy()
-    given = np.asarray(y, dtype=float)
-    if given.ndim not in (1, 2) or given.shape[-1] != len(names) or not np.isfinite(given).all():
-        raise AffineDPError(f"y must hold {len(names)} finite numbers, one per output")
-    return given
-
-
-def _combinations(combination: Any, names: tuple[str, ...]) -> tuple[Any, bool]:
+def _combinations(combination: Any, strategy: Strategy) -> tuple[Any, bool]:
     """One row of coefficients per wanted number, and whether a single one was asked for."""
     if combination is None:
         return None, False
     if isinstance(combination, Mapping):
-        place = {name: i for i, name in enumerate(names)}
-        unknown = [name for name in combination if name not in place]
-        if unknown:
-            raise AffineDPError(f"combination names {unknown[0]!r}, which is no output")
-        row = np.zeros((1, len(names)))
-        for name, value in combination.items():
-            row[0, place[name]] = real_array(value, f"combination[{name!r}]", 0)
-        return row, True
+        return strategy.row(combination)[None], True
     single = not is_sparse(combination) and np.ndim(combination) == 1
     matrix = real_array(combination, "combination", 1)[None] if single else combination
     matrix = real_matrix(matrix, "combination")
-    if matrix.shape[1] != len(names):
-        raise AffineDPError(f"combination must have {len(names)} coefficients, one per output")
+    count = len(strategy.names)
+    if matrix.shape[1] != count:
+        raise AffineDPError(f"combination must have {count} coefficients, one per output")
     return matrix, single
-
-
-def _noise_rows(mechanism: MechanismRecord, matrix: Any) -> Any:
-    """The combinations in terms of noise whose coordinates are free: no row but 0 has no noise.
-
-    Digits that cancel against a public equation are kept, so that what is left of the noise is
-    not taken for a rounding.
-    """
-    body = mechanism.noise.size is not None
-    if matrix is None:
-        return mechanism.dense.range(mechanism.noise) if body else dense(mechanism.noise_matrix)
-    if body:
-        return careful_product(matrix, mechanism.dense.range(mechanism.noise))
-    found = careful_product(matrix, mechanism.dense.basis)
-    root = mechanism.dense.root
-    return dense(found if root is None else careful_product(found, root))

@@ -16,7 +16,7 @@ from affinedp.files.proofs import proved_design
 from affinedp.files.saved import read_saved, refusals, write_saved
 from affinedp.files.visible import check_names
 from affinedp.intervals import Interval, interval_of
-from affinedp.laws.named import know_all_laws, law_named
+from affinedp.laws.named import law_named
 from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
@@ -26,7 +26,7 @@ from affinedp.promise.promise import promised_about
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement
-from affinedp.release.publish import publish
+from affinedp.release.publish import drawer_of, publish
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
@@ -106,10 +106,10 @@ class Mechanism(MechanismRecord):
             (``"different"``).
         into : str or Path, optional
             For tables in parts: a new folder that all workers share.  Each part is written there
-            once, as a Parquet file, however often the engine runs it.
+            as a Parquet file, with the same noise however often the engine runs it.
         sampler : {"bulk", "opendp"}
             Who draws: affinedp's own sampler, or OpenDP's, which is the reference and slower.
-            Both have the same law; OpenDP's knows no K-norm noise.
+            Both have the same law; OpenDP's knows no K-norm noise, and no tables in parts.
 
         Returns
         -------
@@ -129,7 +129,8 @@ class Mechanism(MechanismRecord):
             return publish_rows_in_parts(
                 self, plan, x, into=into, ledger=ledger, label=label, rows=rows, sampler=sampler
             )
-        return publish(self, plan, x, ledger=ledger, label=label, rows=rows, sampler=sampler)
+        drawer = drawer_of(plan, sampler)
+        return publish(self, plan, x, ledger=ledger, label=label, rows=rows, drawer=drawer)
 
     def in_steps(
         self,
@@ -302,8 +303,7 @@ class Mechanism(MechanismRecord):
             Where to; an existing file is replaced at once or not at all.
         """
         guarantee, place = self.guarantee, Path(path)
-        for names in (self.domain.names, self.output_names):
-            check_names(names, f"{place.name} is not written")
+        _check_names(self, f"{place.name} is not written")
         stated = {"sensitivity": guarantee.sensitivity, "neighbours": guarantee.neighbours}
         write_saved(place, FORMAT, self, stated)
 
@@ -323,11 +323,9 @@ class Mechanism(MechanismRecord):
             trust and marked so.
         """
         place = Path(path)
-        know_all_laws()
         read, stated = read_saved(place, FORMAT, cls)
         with refusals(place):
-            for names in (read.domain.names, read.output_names):
-                check_names(names, "a name")
+            _check_names(read, "a name")
             return _verified(read, stated) if reverify else _on_trust(read, stated)
 
     def report(self) -> Report:
@@ -383,6 +381,13 @@ def build(
     return made
 
 
+def _check_names(mechanism: Mechanism, where: str) -> None:
+    """Refuse names that a terminal would act on; names that only count are not looked at."""
+    for names in (mechanism.domain.names, mechanism.output_names):
+        if isinstance(names, tuple):
+            check_names(names, where)
+
+
 def _verified(read: Mechanism, stated: Mapping[str, Any]) -> Mechanism:
     """A mechanism of a file, of which everything that it claims was computed again."""
     guarantee = read.guarantee
@@ -402,7 +407,7 @@ def _on_trust(read: Mechanism, stated: Mapping[str, Any]) -> Mechanism:
     about = promised_about(read.adjacency, law)
     made.__dict__["guarantee"] = Guarantee(
         law=law.kind, sensitivity=sensitivity, exact=False, neighbours=about.words,
-        basis=law.theorem, curve=law.curve(sensitivity), names=tuple(read.domain.names),
+        basis=law.theorem, curve=law.curve(sensitivity), names=read.domain.names,
         output_names=read.output_names, neighbours_key=about.key, unit=read.adjacency.unit,
         warnings=(ON_TRUST,),
     ).asked_for(read.design.asked)  # fmt: skip

@@ -11,6 +11,7 @@ import base64
 import binascii
 import dataclasses
 import hashlib
+import importlib
 import math
 import types
 import typing
@@ -33,6 +34,15 @@ MOST_NESTED = 40
 # Stored types of arrays, by NumPy's letter for the kind of number.
 STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "|b1"}
 
+# Where the parts are defined that most programs do not need: imported when a file names them.
+HOMES = {
+    "knorm": "affinedp.laws.knorm",
+    "staircase": "affinedp.laws.staircase",
+    "people": "affinedp.neighbours.people",
+    "totals": "affinedp.domains.totals",
+    "tree": "affinedp.strategies.tree",
+}
+
 PartType = TypeVar("PartType", bound="Part")
 
 
@@ -44,8 +54,8 @@ class Part:
     """A frozen dataclass that knows its name on disk.
 
     A subclass sets ``kind``, which registers it; kinds of other packages contain a dot.  Loading
-    never imports anything: it makes only classes that are registered, and they check their
-    fields in ``__post_init__``.
+    makes only classes that are registered, and they check their fields in ``__post_init__``; of
+    modules it imports those of the library that define the kinds of a file, and no others.
 
     Examples
     --------
@@ -149,6 +159,19 @@ def restored(record: Any, wanted: type[PartType]) -> PartType:
     if not isinstance(found, wanted):
         raise StorageError(f"a {wanted.__name__.lower()} is wanted, not {_kind_of(record)}")
     return found
+
+
+def kind_named(name: str) -> type[Part] | None:
+    """Return the class that is called so on disk, if it is known here.
+
+    Parameters
+    ----------
+    name : str
+        From a file, or said by a user.
+    """
+    if name not in Part.kinds and name in HOMES:
+        importlib.import_module(HOMES[name])
+    return Part.kinds.get(name)
 
 
 def digest(*values: Any) -> str:
@@ -271,7 +294,7 @@ def _value(record: Any, depth: int, made: list[Part]) -> Any:
         if type(place) is not int or not 0 <= place < len(made):
             raise StorageError("a record refers to a part that it does not hold")
         return made[place]
-    kind = Part.kinds.get(str(record.get("kind", "")))
+    kind = kind_named(str(record.get("kind", "")))
     if kind is None:
         raise StorageError(
             f"{_kind_of(record)} is not known here: import the module that defines it first"

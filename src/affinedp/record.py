@@ -83,7 +83,8 @@ class MechanismRecord(Part):
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs."""
-        return tuple(self.strategy.names)
+        names: tuple[str, ...] = self.strategy.names
+        return names
 
     @cached_property
     def fingerprint(self) -> str:

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import pickle
 import random
 from fractions import Fraction as F
 
@@ -16,8 +15,6 @@ from affinedp.laws.cones import LatticeCones
 from affinedp.laws.polytope import Polytope
 from affinedp.laws.sampler.cone import ConeNoise
 from affinedp.release import publish as publishing
-from affinedp.release.parts import ReleaseInParts
-from affinedp.release.publish import MechanismRows
 from affinedp.strategies import grids
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
@@ -242,19 +239,6 @@ def test_what_neighbours_share_is_published_as_it_is():
 def test_not_in_steps(tmp_path):
     with pytest.raises(adp.AffineDPError, match="not released in steps"):
         weighted().in_steps(state=tmp_path / "s.db")
-
-
-def test_tables_in_parts(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    for mechanism in (weighted(), weighted(integers=True)):
-        parts = ReleaseInParts.start(
-            MechanismRows(mechanism, mechanism.prepared()), tmp_path / mechanism.fingerprint
-        )
-        sent = pickle.loads(pickle.dumps(parts))
-        frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [4.0, 6.0]})
-        name = sent.part(0, frame)
-        published = pandas.read_parquet(parts.folder / name)
-        np.testing.assert_allclose(published["a"] + published["b"], published["c"], atol=1e-9)
 
 
 def test_flat_bodies_are_released_or_refused():

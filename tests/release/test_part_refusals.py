@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import multiprocessing
 import os
-import signal
 from decimal import Decimal
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 import affinedp as adp
 from affinedp.domains.manifold import OffManifoldError
 from affinedp.errors import AffineDPError
-from affinedp.release import parts as release_parts
 from affinedp.tables import BrokenTotalsError, TableRelease
 
 pandas = pytest.importorskip("pandas")
@@ -241,18 +239,6 @@ def test_a_folder_in_an_older_release_is_refused(tmp_path):
         with pytest.raises(AffineDPError, match="release already"):
             mechanism().release(in_parts([FRAME]), into=tmp_path / "out" / inside)
     assert os.listdir(tmp_path / "out") == ["part-00000.parquet"]
-
-
-def test_a_kill_while_it_is_removed_leaves_unseen_draws_in_one_place(tmp_path):
-    """People are told to remove ``.affinedp``; nothing may lie beside it."""
-    child = os.fork()
-    if child == 0:
-        release_parts.shutil.rmtree = lambda path: os.kill(os.getpid(), signal.SIGKILL)
-        mechanism().release(in_parts([FRAME]), into=tmp_path / "out")
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    names = sorted(os.listdir(tmp_path / "out"))
-    assert names == [".affinedp", "_incomplete", "part-00000.parquet"]
 
 
 def test_two_columns_of_one_name_are_told_in_words(tmp_path):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.release.parts import HIDDEN, PartError, ReleaseInParts
+from affinedp.release.part_files import PartFiles
+from affinedp.release.parts import PartError, ReleaseInParts
 from affinedp.release.publish import MechanismRows
 
 pandas = pytest.importorskip("pandas")
@@ -33,8 +36,11 @@ def rows(count: int, seed: int = 0):
     return pandas.DataFrame({"a": a, "b": b, "c": a + b}, index=[f"h{i}" for i in range(count)])
 
 
-def job(mechanism, folder):
-    return ReleaseInParts.start(MechanismRows(mechanism, mechanism.prepared()), folder)
+def job(mechanism, folder, *frames):
+    """A release of these parts that was checked and may be drawn."""
+    rows = MechanismRows(mechanism, mechanism.prepared())
+    work = ReleaseInParts.start(rows, folder, PartFiles(labels=True, for_spark=False))
+    return work.checked([work.check(i, frame) for i, frame in enumerate(frames)])
 
 
 def test_a_dask_table_is_released_once(mechanism, tmp_path):
@@ -50,7 +56,7 @@ def test_a_dask_table_is_released_once(mechanism, tmp_path):
     assert np.abs(first["a"] + first["b"] - first["c"]).max() < 1e-9
     noise = (first - rows(1000)).to_numpy()
     assert noise.std(axis=0) == pytest.approx(np.sqrt(mechanism.expected_squared_errors), rel=0.15)
-    assert not (tmp_path / "out" / HIDDEN).exists()
+    assert all(name.startswith("part-") for name in os.listdir(tmp_path / "out"))
 
 
 def test_rows_about_the_same_are_charged_each(mechanism, tmp_path):
@@ -104,47 +110,71 @@ def test_an_empty_part_is_left_out(mechanism, tmp_path):
         mechanism.release(nothing, into=tmp_path / "none")
 
 
-def test_a_part_is_written_once(mechanism, tmp_path):
-    work = job(mechanism, tmp_path / "out")
+def bodies():
+    return adp.design_knorm(
+        adp.AffineManifold.from_equations(["a + b = c"]), epsilon=1.0, weights=[1, 1, 100]
+    )
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "knorm"])
+def test_a_part_that_runs_again_has_the_same_bytes(mechanism, tmp_path, kind):
+    """On another worker, after the first or at once; other parts and releases have other noise."""
+    mechanism = mechanism if kind == "gaussian" else bodies()
+    work = job(mechanism, tmp_path / "out", rows(20), rows(20), rows(0))
     name = work.part(0, rows(20))
-    first = pandas.read_parquet(tmp_path / "out" / name)
-    elsewhere = pickle.loads(pickle.dumps(work))  # as on another worker
-    assert elsewhere.part(0, rows(20)) == name
-    assert pandas.read_parquet(tmp_path / "out" / name).equals(first)
-    with pytest.raises(PartError, match="other rows") as refused:
-        elsewhere.part(0, rows(20, seed=1))
-    assert refused.value.part == 0
-    with pytest.raises(adp.AffineDPError, match="1 of 2 parts are missing"):
-        work.finish(2)
-    work.part(1, rows(5, seed=2))
-    work.finish(2)
-    assert sorted(os.listdir(tmp_path / "out")) == ["part-00000.parquet", "part-00001.parquet"]
-
-
-def test_of_two_runs_at_once_one_stays(mechanism, tmp_path):
-    """Both draw; the second finds the first in place, and throws its own away."""
-    import threading
-
-    work = job(mechanism, tmp_path / "out")
-    runs = [threading.Thread(target=work.part, args=(0, rows(2000))) for _ in range(6)]
+    first = (tmp_path / "out" / name).read_bytes()
+    elsewhere = pickle.loads(pickle.dumps(work))
+    runs = [threading.Thread(target=elsewhere.part, args=(0, rows(20))) for _ in range(4)]
     for run in runs:
         run.start()
     for run in runs:
         run.join()
-    (place,) = (tmp_path / "out" / HIDDEN).iterdir()
-    left = [name for name in os.listdir(place) if "rows" not in name]
-    assert left == []
-    assert len(list((tmp_path / "out").glob("part-*"))) == 1
+    assert (tmp_path / "out" / name).read_bytes() == first
+    with pytest.raises(PartError, match="other rows") as refused:
+        elsewhere.part(0, rows(20, seed=1))
+    assert refused.value.part == 0
+    with pytest.raises(adp.AffineDPError, match="1 of 3 parts are missing"):
+        work.finish()
+    work.part(1, rows(20))
+    work.part(2, rows(0))
+    (tmp_path / "out" / ".part-00000-lost").write_text("of a worker that was killed")
+    work.finish()
+    assert sorted(os.listdir(tmp_path / "out")) == ["part-00000.parquet", "part-00001.parquet"]
+    another = job(mechanism, tmp_path / "another", rows(20))
+    another.part(0, rows(20))
+    drawn = [
+        pandas.read_parquet(tmp_path / place)["a"].to_numpy()
+        for place in ("out/part-00000.parquet", "out/part-00001.parquet", "another")
+    ]
+    assert len(np.unique(np.concatenate(drawn))) == 60
 
 
-def test_what_a_part_leaves_tells_nothing(mechanism, tmp_path):
-    """The hash of the rows is keyed: the same rows leave another trace in another release."""
-    traces = []
-    for folder in "ab":
-        job(mechanism, tmp_path / folder).part(0, rows(20))
-        (trace,) = (tmp_path / folder / HIDDEN).glob("*/rows-00000")
-        traces.append(trace.read_text())
-    assert traces[0] != traces[1]
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_order_of_rows_may_change_and_their_noise_does_not(mechanism, tmp_path, labelled):
+    given = rows(20) if labelled else rows(20).reset_index(drop=True)
+    back = given.iloc[::-1] if labelled else given.iloc[::-1].reset_index(drop=True)
+    work = job(mechanism, tmp_path / "out", given)
+    file = tmp_path / "out" / work.part(0, given)
+    first = pandas.read_parquet(file)
+    work.part(0, back)
+    again = pandas.read_parquet(file)
+    assert list(again.index) == list(back.index)
+    assert np.array_equal(again.to_numpy(), first.to_numpy()[::-1])
+    with pytest.raises(PartError, match="other rows"):
+        work.part(0, given.iloc[:19])
+
+
+def test_what_is_told_of_rows_says_nothing_about_them(mechanism, tmp_path):
+    """Their digest is keyed: the same rows have another one in another release."""
+    assert job(mechanism, tmp_path / "a", rows(9)).digests != (
+        job(mechanism, tmp_path / "b", rows(9)).digests
+    )
+
+
+def test_opendp_draws_no_parts(mechanism, tmp_path):
+    with pytest.raises(adp.AffineDPError, match="same noise again"):
+        mechanism.release(given_parts(rows(2)), into=tmp_path / "out", sampler="opendp")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
@@ -201,20 +231,8 @@ def test_what_is_drawn_is_what_was_checked_and_charged(mechanism, tmp_path, chan
             mechanism.release(changing, ledger=ledger, rows="same", into=tmp_path / "out")
         assert ledger.history()[0].releases == 4
         assert ledger.history()[0].status == "charged"
-    assert not (tmp_path / "out" / HIDDEN).exists()
     with pytest.raises(adp.AffineDPError, match="not empty"):
         mechanism.release(table, into=tmp_path / "out")
-
-
-def test_the_order_of_rows_may_change(mechanism, tmp_path):
-    work = job(mechanism, tmp_path / "out")
-    work.check(0, rows(20))
-    work.part(0, rows(20).iloc[::-1])
-    plain = rows(20).reset_index(drop=True)
-    work.check(1, plain)
-    work.part(1, plain.iloc[::-1].reset_index(drop=True))
-    with pytest.raises(PartError, match="other rows"):
-        work.part(0, rows(20).iloc[:19])
 
 
 def test_a_refusal_leaves_the_folder_for_the_next_try(mechanism, tmp_path):
@@ -226,20 +244,6 @@ def test_a_refusal_leaves_the_folder_for_the_next_try(mechanism, tmp_path):
         )
     table = dataframe.from_pandas(rows(10), npartitions=2, sort=False)
     assert len(mechanism.release(table, into=tmp_path / "out")) == 10
-
-
-def test_draws_of_lost_runs_are_removed(mechanism, tmp_path):
-    for end in ("finish", "abandon"):
-        folder = tmp_path / end
-        work = job(mechanism, folder)
-        work.part(0, rows(5))
-        (place,) = (folder / HIDDEN).iterdir()
-        (place / "0-lost").write_text("a second draw")
-        work.finish(1) if end == "finish" else work.abandon()
-        assert {path.name for path in folder.iterdir()} - {"_incomplete"} == {"part-00000.parquet"}
-        with pytest.raises(PartError):  # what still runs publishes nothing
-            work.part(1, rows(5, seed=3))
-        assert len(list(folder.glob("part-*"))) == 1
 
 
 def test_data_is_no_label(mechanism, tmp_path):
@@ -255,7 +259,7 @@ def test_labels_that_cannot_be_written_cost_nothing(mechanism, tmp_path):
     given = rows(3)
     given.index = pandas.Index([1, "x", 2.5], dtype=object)
     with pytest.raises(adp.AffineDPError, match="Parquet"):
-        job(mechanism, tmp_path / "out").check(0, given)
+        job(mechanism, tmp_path / "out", given)
 
 
 def test_an_address_is_no_folder(mechanism, tmp_path, monkeypatch):
@@ -305,9 +309,7 @@ def test_a_folder_that_workers_do_not_share_costs_nothing(mechanism, tmp_path):
 
     def run(task):
         elsewhere = task.__self__
-        alone = ReleaseInParts.start(
-            elsewhere.rows, tmp_path / f"worker{len(list(tmp_path.iterdir()))}"
-        )
+        alone = replace(elsewhere, folder=tmp_path / "worker")
         return [task(0, rows(2)), getattr(alone, task.__name__)(1, rows(2))]
 
     with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
@@ -327,18 +329,5 @@ def test_a_folder_is_marked_before_anything_is_drawn(mechanism, tmp_path):
         return [task(0, rows(2))]
 
     out = mechanism.release(adp.Parts(run), into=tmp_path / "out")
-    assert marked == [False, True]
+    assert marked == [True, True]
     assert os.listdir(out) == ["part-00000.parquet"]
-
-
-def test_draws_that_cannot_be_removed_are_told(mechanism, tmp_path, monkeypatch):
-    work = job(mechanism, tmp_path / "out")
-    work.part(0, rows(2))
-
-    def busy(place, ignore_errors=False):
-        if not ignore_errors:
-            raise OSError(16, "Device or resource busy")
-
-    monkeypatch.setattr("shutil.rmtree", busy)
-    with pytest.raises(adp.AffineDPError, match="before you show the folder"):
-        work.finish(1)

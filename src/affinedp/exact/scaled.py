@@ -39,7 +39,7 @@ class Scaled:
         return self.counts.shape
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        return self.counts.astype(object) * self.q.astype(object)
+        return np.asarray(self.counts.astype(object) * self.q.astype(object))
 
     def __add__(self, drawn: NDArray[Any]) -> FloatArray:
         """Return ``(q X + Z) / q`` from its whole part and its remainder.
@@ -83,6 +83,4 @@ class SideBySide:
 
     def __add__(self, drawn: NDArray[Any]) -> FloatArray:
         ends = np.cumsum([len(part.q) for part in self.parts])[:-1]
-        return np.concatenate(
-            [part + own for part, own in zip(self.parts, np.split(drawn, ends))]
-        )
+        return np.concatenate([part + own for part, own in zip(self.parts, np.split(drawn, ends))])

@@ -40,7 +40,7 @@ def proved_design(mechanism: MechanismRecord) -> dict[str, Any]:
     dropped = (design.gap is not None and gap is None) or design.alternatives
     if dropped and LEFT_OUT not in notes:
         notes = (*notes, LEFT_OUT)
-    return {"least": least, "gap": gap, "alternatives": (), "notes": notes}
+    return {"least": least, "gap": gap, "alternatives": (), "error": None, "notes": notes}
 
 
 def _gap(mechanism: MechanismRecord, least: LeastPossible | None) -> float | None:

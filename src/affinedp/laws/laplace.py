@@ -95,6 +95,13 @@ class Geometric(Law):
         one = Steps(1.0, 1.0, self.rate, True)
         return independent_reach(dict.fromkeys(range(rows.shape[1]), one), rows, outside)
 
+    def reach_by_variance(self, variances: FloatArray, outside: float) -> FloatArray:
+        """Return the bounds of Laplace noise, which is this noise and some more."""
+        on_the_line = 2 / self.rate**2
+        return np.asarray(
+            laplace_spread(outside) * np.sqrt(variances * (on_the_line / self.variance))
+        )
+
     def sample(self, generator: np.random.Generator, size: int, p: int) -> FloatArray:
         """Draw for simulation."""
         return geometric_sample(generator, np.full(p, self.rate), size)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from affinedp.errors import AffineDPError
 from affinedp.laws import gaussian, laplace
 from affinedp.laws.base import Law
-from affinedp.parts import Part
+from affinedp.parts import kind_named
 
 # Names that designs and readers take.
 LawName = Literal["gaussian", "laplace", "knorm", "staircase"]
@@ -27,18 +27,8 @@ def law_named(name: Any) -> type[Law]:
     >>> law_named("gaussian").norm, law_named("staircase").words
     (2, 'staircase')
     """
-    if name not in ("gaussian", "laplace"):
-        know_all_laws()
-    found = Part.kinds.get(name) if isinstance(name, str) else None
+    found = kind_named(name) if isinstance(name, str) else None
     if found is None or not issubclass(found, Law):
         known = ", ".join(repr(law) for law in LAWS)
         raise AffineDPError(f"law must be one of {known}, not {name!r}")
     return found
-
-
-def know_all_laws() -> None:
-    """Register the laws with bodies, a large part of the library that most noise does not need."""
-    from affinedp.laws import knorm, staircase
-
-    assert knorm.KNorm.kind in Part.kinds
-    assert staircase.Staircase.kind in Part.kinds

@@ -24,6 +24,8 @@ class Design(Part):
         What no mechanism of any law with this promise can go below; None where it is not known.
     alternatives : tuple of Alternative
         What else was compared, with its error.
+    error : float or None
+        What it costs where it was compared: its weighted squared error.
     asked : Asked or None
         What somebody asked for; the mechanism keeps it.
     """
@@ -33,4 +35,5 @@ class Design(Part):
     notes: tuple[str, ...] = ()
     least: LeastPossible | None = None
     alternatives: tuple[Alternative, ...] = ()
+    error: float | None = None
     asked: Asked | None = None

@@ -49,8 +49,8 @@ def promise(
         "neighbours": about.words,
         "neighbours_key": about.key,
         "unit": adjacency.unit,
-        "names": tuple(adjacency.domain.names),
-        "output_names": tuple(strategy.names),
+        "names": adjacency.domain.names,
+        "output_names": strategy.names,
     }
     found = (
         strategy.largest(adjacency, law)

@@ -1,7 +1,7 @@
 """Tables that engines keep in parts: Dask, Spark, lazy polars and any other, each in its own words.
 
 Whatever the engine: all parts are checked and counted, the ledger is charged, and then the rows
-that were counted are drawn, each part once.
+that were counted are drawn, a part with the same noise however often it runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from affinedp.budget.ledger import (
@@ -26,11 +27,11 @@ from affinedp.budget.ledger import (
 )
 from affinedp.domains.frames import pandas_of_polars
 from affinedp.errors import AffineDPError
-from affinedp.laws.sampler import Sampler
+from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.record import MechanismRecord
+from affinedp.release.part_files import PartFiles
 from affinedp.release.parts import PartError, ReleaseInParts, RowsToPublish
 from affinedp.release.publish import MechanismRows
-from affinedp.release.read_back import read_back, refuse_unreadable
 from affinedp.strategies.base import Prepared
 
 Task = Callable[[int, Any], Any]
@@ -57,6 +58,8 @@ SPARK_TYPES = {
 }
 # Rows of a lazy table that are in memory at once.
 AT_ONCE = 100_000
+# What is a pattern to an engine wherever it stands in a path, also in a list of files.
+PATTERNS = {"dask": "*?[]", "spark": "*?[]{}\\"}
 
 
 @dataclass(frozen=True)
@@ -169,8 +172,8 @@ def publish_rows_in_parts(
         key = mechanism.fingerprint
         return paying(ledger, mechanism.guarantee, fingerprint=key, label=label, releases=releases)
 
-    work = MechanismRows(mechanism, prepared, sampler)
-    return publish_in_parts(work, data, into=into, paid=paid)
+    work = MechanismRows(mechanism, prepared)
+    return publish_in_parts(work, data, into=into, paid=paid, sampler=sampler)
 
 
 def publish_in_parts(
@@ -179,8 +182,9 @@ def publish_in_parts(
     *,
     into: str | os.PathLike[str] | None,
     paid: Callable[[int], AbstractContextManager[None]],
+    sampler: Sampler = "bulk",
 ) -> Any:
-    """Check all parts, charge once, draw each part once, and return the published table.
+    """Check all parts, charge once, draw each part, and return the published table.
 
     Parameters
     ----------
@@ -192,6 +196,8 @@ def publish_in_parts(
         A new folder that all workers share.
     paid : callable
         Charges a ledger for so many rows, or refuses them, before what is drawn inside.
+    sampler : {"bulk", "opendp"}
+        OpenDP's is refused: it cannot draw the same noise again.
 
     Returns
     -------
@@ -199,30 +205,33 @@ def publish_in_parts(
     """
     if into is None:
         raise AffineDPError(
-            "a table in parts is computed when it is needed, perhaps more than once, and every "
-            "time with new noise: give into=, a new folder that all workers share, where each part "
-            "is written once"
+            "a table in parts is published where its parts are: give into=, a new folder that all "
+            "workers share, where each part is written"
+        )
+    if checked_sampler(sampler) != "bulk":
+        raise AffineDPError(
+            "a part that an engine runs twice must get the same noise again, and OpenDP draws anew "
+            "each time: leave out sampler for tables in parts"
         )
     engine = engine_of(data) or ""
     _refuse_unfit(engine, data)
-    refuse_unreadable(engine, into)
+    _refuse_unreadable(engine, into)
     run = _RUNS[engine]
     # the rows of Spark and polars have no labels, only places, which the parts do not know
     labels = engine in ("dask", "parts")
-    job = ReleaseInParts.start(work, into, labels=labels, for_spark=engine == "spark")
+    job = ReleaseInParts.start(work, into, PartFiles(labels, engine == "spark"))
     charged = ExitStack()
     try:
         answers = _answers(run(data, job.check))
         drawn = job.checked(answers, declared_types(engine, data))
-        charged.enter_context(paid(sum(count for count, _ in answers)))
-        drawn.begin()
+        charged.enter_context(paid(sum(count for _, count, *_ in answers)))
     except BaseException:
         job.withdraw()
         raise
     try:
         # the rows that were checked and counted, and no others
         run(data, drawn.part)
-        drawn.finish(len(answers))
+        drawn.finish()
     except BaseException:
         job.abandon()
         raise
@@ -233,7 +242,7 @@ def publish_in_parts(
             f"the release is complete, in {drawn.folder}, but its ledger does not confirm what it "
             f"cost: {error}"
         ) from None
-    return read_back(engine, data, drawn.folder)
+    return _read_back(engine, data, drawn.folder)
 
 
 def _refuse_unfit(engine: str, data: Any) -> None:
@@ -278,9 +287,9 @@ def declared_types(engine: str, data: Any) -> Any:
     return None
 
 
-def _answers(given: Sequence[Any]) -> list[tuple[int, str]]:
+def _answers(given: Sequence[Any]) -> list[tuple[int, int, str, str]]:
     try:
-        return [(int(count), str(types)) for count, types in given]
+        return [(int(i), int(count), str(types), str(rows)) for i, count, types, rows in given]
     except (TypeError, ValueError):
         raise AffineDPError(
             "run must return a list of what the task returned for each part; nothing was charged"
@@ -360,3 +369,61 @@ def _on_parts(data: Parts, task: Task) -> list[Any]:
 
 
 _RUNS = {"dask": _on_dask, "spark": _on_spark, "polars": _on_polars, "parts": _on_parts}
+
+
+# ---------------------------------------------------------------------- reading back
+# Readers take names of folders for patterns (``[1]``, ``*``) and for columns (``year=2020``).  So
+# files are listed one by one, columns come from files alone, and a name that an engine cannot be
+# told to take as it stands is refused before the charge.
+
+
+def _refuse_unreadable(engine: str, folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder that an engine would read as another one, or not at all.
+
+    Parameters
+    ----------
+    engine : str
+        The one that reads.
+    folder : str or Path
+        Where a release is to lie.
+    """
+    place = os.path.abspath(folder)
+    signs = sorted(set(PATTERNS.get(engine, "")) & set(place))
+    if signs:
+        raise AffineDPError(
+            f"{place} has {signs[0]!r} in its name, which {engine.capitalize()} reads as a pattern "
+            "of names: choose another folder"
+        )
+
+
+def _read_back(engine: str, data: Any, folder: Path) -> Any:
+    """Return what lies in a folder as a table of the engine, or the folder.
+
+    Parameters
+    ----------
+    engine : str
+        The one that had the data.
+    data : DataFrame or Parts
+        Its data.
+    folder : Path
+        Of a complete release.
+    """
+    files = [str(path) for path in sorted(folder.glob("part-*.parquet"))]
+    try:
+        if engine == "spark":
+            reader = data.sparkSession.read.option("recursiveFileLookup", "true")
+            return reader.parquet(*(f"file://{file}" for file in files))  # not the cluster's store
+        if engine == "polars":
+            import polars
+
+            return polars.scan_parquet(files, glob=False, hive_partitioning=False)
+        if engine == "dask":
+            import dask.dataframe
+
+            return dask.dataframe.read_parquet(files, dataset={"partitioning": None})
+    except Exception as error:
+        raise AffineDPError(
+            f"the release is complete, in {folder}; do not release again: read it from there. "
+            f"Reading it back failed: {error}"
+        ) from error
+    return folder

@@ -1,10 +1,9 @@
 """Release a table in parts, on many workers, with one charge and one draw for each row.
 
-Engines run a task again when a worker is lost, and they may run it twice for speed.  Each run would
-draw noise of its own, and two draws for one row are two releases.  So a part is *written once*:
-whoever finishes first links its file into place, and everybody else's draw is thrown away unseen.
-A task that runs again must be given the same rows, and the ones that were checked and charged: a
-keyed hash beside the part, whose key is forgotten with the job, tells whether it was.
+Engines run a task again when a worker is lost, and they may run it twice for speed.  Two draws for
+one row would be two releases.  So the noise of a part follows from a key of the release, the number
+of the part and a digest of its rows: a part that runs again gets the same noise.  It must be given
+the rows that were checked and charged; their digest tells whether it was.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ import hmac
 import os
 import re
 import secrets
-import shutil
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
@@ -26,11 +24,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from affinedp.errors import AffineDPError
-from affinedp.release.part_files import PartFiles
-from affinedp.release.part_types import common_types
+from affinedp.laws.sampler.words import Key
+from affinedp.release.part_files import PartFiles, common_types
+from affinedp.release.publish import OwnDrawer
+from affinedp.strategies.base import Drawer
 
-# Files that are not part of what is published.
-HIDDEN = ".affinedp"
 # In a folder that lacks parts; readers of Parquet pass over such names.
 INCOMPLETE = "_incomplete"
 # What the folder of a release has in it.
@@ -55,46 +53,32 @@ class RowsToPublish(Protocol):
     """What is published of some rows, and how; it is sent to workers by pickling."""
 
     def check(self, frame: Any) -> Any:
-        """Refuse rows that cannot be released; nothing is drawn.
+        """Refuse rows that cannot be released, and return them with zeros in place of numbers."""
 
-        Parameters
-        ----------
-        frame : pandas DataFrame
-            Some rows.
-
-        Returns
-        -------
-        What will be published, with zeros in place of numbers.
-        """
-
-    def publish(self, frame: Any) -> Any:
-        """Return rows with noise.
-
-        Parameters
-        ----------
-        frame : pandas DataFrame
-            Some rows, checked before.
-        """
+    def publish(self, frame: Any, drawer: Drawer) -> Any:
+        """Return rows with noise, in their order."""
 
 
 @dataclass(frozen=True)
 class ReleaseInParts:
     """A release that was charged and may now be drawn, part by part, anywhere.
 
-    It is sent to workers by pickling.  The folder must be one that all of them share.
+    It is sent to workers by pickling, with its key: who has the key knows all of its noise.
 
     Attributes
     ----------
     rows : RowsToPublish
         What is published, with which noise.
     folder : Path
-        Where parts are written, as Parquet files.
-    labels : bool
-        Whether the index of the rows is written, too.
-    for_spark : bool
-        Whether points in time are written as Spark has and reads them, in microseconds.
-    parts : int or None
-        How many there are, once all were checked.
+        Where parts are written, as Parquet files; all workers share it.
+    files : PartFiles
+        How they are written.
+    key : Key
+        From which noise is drawn.
+    name : str
+        Of this release, in its folder.
+    digests : tuple of str or None
+        Of the rows of all parts, once they were checked.
     schema : str or None
         The types of the columns, once all parts were checked: the same in every file.
     made : tuple of Path
@@ -103,72 +87,40 @@ class ReleaseInParts:
 
     rows: RowsToPublish = field(repr=False)
     folder: Path
-    _key: bytes = field(repr=False)
-    _run: str
-    labels: bool = True
-    for_spark: bool = False
-    parts: int | None = None
+    files: PartFiles
+    key: Key = field(repr=False)
+    name: str
+    digests: tuple[str, ...] | None = field(default=None, repr=False)
     schema: str | None = field(default=None, repr=False)
     made: tuple[Path, ...] = field(default=(), repr=False)
 
     @classmethod
     def start(
-        cls,
-        rows: RowsToPublish,
-        folder: str | os.PathLike[str],
-        *,
-        labels: bool = True,
-        for_spark: bool = False,
+        cls, rows: RowsToPublish, folder: str | os.PathLike[str], files: PartFiles
     ) -> ReleaseInParts:
-        """Make the folder; one that holds anything is refused.
-
-        Parameters
-        ----------
-        rows : RowsToPublish
-            What is published, with which noise.
-        folder : str or Path
-            A folder that all workers share.
-        labels : bool
-            Whether the index of the rows is written, too.
-        for_spark : bool
-            Whether points in time are written as Spark has and reads them, in microseconds.
-        """
+        """Make and mark the folder; one that holds anything is refused."""
         if "://" in os.fspath(folder):
             raise AffineDPError(f"into must be a folder, and {os.fspath(folder)!r} is an address")
         place = Path(os.path.realpath(folder))
         _refuse_inside(place)
         made = tuple(path for path in (place, *place.parents) if not path.exists())
+        job = cls(rows, place, files, Key(secrets.token_bytes(32)), uuid.uuid4().hex, made=made)
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if any(place.iterdir()):
-                raise AffineDPError(f"{place} is not empty: every release has a folder of its own")
-            (place / HIDDEN).mkdir(mode=0o700)  # of two at once, one gets here
-            if len(os.listdir(place)) > 1:
-                (place / HIDDEN).rmdir()
-                raise AffineDPError(f"{place} is not empty: every release has a folder of its own")
-            run = uuid.uuid4().hex
-            (place / HIDDEN / run).mkdir(mode=0o700)
+            full = any(place.iterdir())
+            if not full:
+                with open(job._marker, "x") as marker:  # of two at once, one gets here
+                    marker.write(job.name)
+        except FileExistsError:
+            full = True
         except OSError as error:
             raise AffineDPError(f"{place} cannot be used: {error.strerror}") from None
-        return cls(rows, place, secrets.token_bytes(32), run, labels, for_spark, made=made)
+        if full:
+            raise AffineDPError(f"{place} is not empty: every release has a folder of its own")
+        return job
 
-    def check(self, number: int, frame: Any) -> tuple[int, str]:
-        """Refuse rows that cannot be released; nothing is drawn.
-
-        From now on the part has these rows and no others.
-
-        Parameters
-        ----------
-        number : int
-            Which part.
-        frame : pandas DataFrame
-            Its rows.
-
-        Returns
-        -------
-        pair
-            How many rows there are, and the types of what will be published of them.
-        """
+    def check(self, number: int, frame: Any) -> tuple[int, int, str, str]:
+        """Return number, size, types and digest of a part, or refuse it; nothing is drawn."""
         from pandas import DataFrame
 
         if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
@@ -178,16 +130,23 @@ class ReleaseInParts:
                 f"part {number} is a {type(frame).__module__}.{type(frame).__name__}, and must be "
                 "a pandas DataFrame"
             )
+        if not self._is_here():
+            raise AffineDPError(
+                f"part {number} does not find this release in {self.folder}: all workers must "
+                "share the folder; nothing was charged or drawn"
+            )
         schema = ""
         try:
             if len(frame):
-                schema = self._files.types(self.rows.check(frame))
+                schema = self.files.types(self.rows.check(frame))
+            digest, _ = self._recognised(frame)
         except AffineDPError as error:
             raise error.located(f"part {number} (counting from 0)") from None
-        self._recognise(number, frame)
-        return len(frame), schema
+        return int(number), len(frame), schema, digest
 
-    def checked(self, answers: Sequence[tuple[int, str]], declared: Any = None) -> ReleaseInParts:
+    def checked(
+        self, answers: Sequence[tuple[int, int, str, str]], declared: Any = None
+    ) -> ReleaseInParts:
         """Return the release with all parts checked: it has no others.
 
         Parameters
@@ -197,132 +156,131 @@ class ReleaseInParts:
         declared : pyarrow Schema, optional
             What the engine calls the columns: the types of those without labels.
         """
-        if not sum(count for count, _ in answers):
-            raise AffineDPError("there are no rows to release")
-        seen = {path.name for path in self._hidden.glob("rows-*")}
-        if seen != {f"rows-{number:05d}" for number in range(len(answers))}:
+        if [number for number, *_ in answers] != list(range(len(answers))):
             raise AffineDPError(
-                f"{len(answers)} parts were checked, and {len(seen)} of them left a trace in "
-                f"{self.folder}: all workers must share the folder, and parts are numbered "
-                "0, 1, …, each once; nothing was charged or drawn"
+                "parts are numbered 0, 1, …, each once and in this order; nothing was charged or "
+                "drawn"
             )
-        schema = common_types([types for _, types in answers if types], declared)
-        return replace(self, parts=len(answers), schema=schema)
-
-    def begin(self) -> None:
-        """Mark the folder as incomplete until :meth:`finish`: whoever draws may be killed."""
-        (self.folder / INCOMPLETE).touch()
+        if not sum(count for _, count, *_ in answers):
+            raise AffineDPError("there are no rows to release")
+        schema = common_types([types for _, _, types, _ in answers if types], declared)
+        return replace(self, digests=tuple(digest for *_, digest in answers), schema=schema)
 
     def part(self, number: int, frame: Any) -> str:
-        """Publish a part, unless it was published before, and return the name of its file.
+        """Publish a part, with the same noise each time, and return the name of its file.
 
         Parameters
         ----------
         number : int
             Which part; every row belongs to one part.
         frame : pandas DataFrame
-            Its rows, the same ones each time.
+            Its rows, the same ones each time, in any order.
         """
-        name = f"part-{number:05d}.parquet"
-        target = self.folder / name
-        self._recognise(number, frame)
-        if target.exists() or not len(frame):
-            return name
-        with self._temporary(number) as written:
-            self._files.write(self.rows.publish(frame), self.schema, written)
-            _link(written, target, number)
-        return name
+        from pandas import RangeIndex
 
-    def finish(self, parts: int) -> None:
-        """Check that all parts are there, and remove what is not published.
-
-        Parameters
-        ----------
-        parts : int
-            How many there are.
-        """
-        empty = self._trace(b"")
-        found = {path.name for path in self.folder.glob("part-*.parquet")}
-        for path in self._hidden.glob("rows-*"):
-            if path.read_text() == empty:  # it has no file, which would have no labels either
-                found.add(f"{path.name.replace('rows', 'part')}.parquet")
-        wanted = {f"part-{number:05d}.parquet" for number in range(parts)}
-        if found != wanted:
-            raise AffineDPError(
-                f"{len(wanted - found)} of {parts} parts are missing in {self.folder}: the engine "
-                "did not run the task on them, or lost what it wrote"
-            )
-        self.close()
-        (self.folder / INCOMPLETE).unlink(missing_ok=True)
-
-    def abandon(self) -> None:
-        """Give up: what is in the folder is published and charged, and nothing is added to it."""
-        self.begin()
-        self.close()
-
-    def withdraw(self) -> None:
-        """Leave no trace: nothing was drawn, and nothing will be."""
-        self.close()
-        for folder in self.made:
-            try:
-                folder.rmdir()
-            except OSError:  # someone else put something there
-                return
-
-    def close(self) -> None:
-        """Remove what is not published, draws of runs that were lost included; no part follows."""
-        hidden = self.folder / HIDDEN
-        try:
-            # renamed first: what still runs finds no place to write to; and within the one folder
-            # that people are told to remove, should all end here
-            os.rename(self._hidden, hidden / f"gone-{uuid.uuid4().hex}")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise _secret(hidden, error) from None
-        try:
-            shutil.rmtree(hidden)
-        except OSError as error:
-            raise _secret(hidden, error) from None
-
-    def _recognise(self, number: int, frame: Any) -> None:
-        """Refuse other rows than those that the part had before."""
-        seen = self._trace(_bytes_of(frame))
-        place = self._hidden / f"rows-{number:05d}"
-        if self.parts is not None and not place.exists():
-            raise PartError(f"part {number} was not there when {self.parts} were checked", number)
-        with self._temporary(number) as written:
-            written.write_text(seen)
-            _link(written, place, number)
-        if place.read_text() != seen:
+        known = self.digests or ()
+        if not 0 <= number < len(known):
+            raise PartError(f"part {number} was not there when {len(known)} were checked", number)
+        if not self._is_here():
+            raise PartError(f"part {number} is of a release that is no more in its folder", number)
+        digest, order = self._recognised(frame)
+        if digest != known[number]:
             raise PartError(
                 f"part {number} has other rows than when it was run before: its rows would be "
                 "published twice, or not at all. Give the engine data whose parts do not change "
                 "(write them to files first, or checkpoint)",
                 number,
             )
+        name = f"part-{number:05d}.parquet"
+        if len(frame):
+            # noise belongs to rows, not to the places where they happen to lie this time
+            drawer = OwnDrawer(self.key.source("part", number, digest))
+            drawn = self.rows.publish(frame.iloc[order], drawer)
+            published = drawn.iloc[np.argsort(order)]
+            if isinstance(frame.index, RangeIndex):
+                published.index = frame.index  # places, not labels
+            self._write(published, self.folder / name, number)
+        return name
+
+    def finish(self) -> None:
+        """Check that all parts are there, and remove the mark and what lost workers left."""
+        empty = self._digest(b"")
+        wanted = {i for i, digest in enumerate(self.digests or ()) if digest != empty}
+        found = {path.name for path in self.folder.glob("part-*.parquet")}
+        missing = [number for number in wanted if f"part-{number:05d}.parquet" not in found]
+        if missing:
+            raise AffineDPError(
+                f"{len(missing)} of {len(self.digests or ())} parts are missing in {self.folder}: "
+                "the engine did not run the task on them, or lost what it wrote"
+            )
+        self._marker.unlink(missing_ok=True)
+        self._sweep()
+
+    def abandon(self) -> None:
+        """Give up: what is in the folder is published and charged, and nothing is added to it."""
+        self._marker.write_text("given up")
+        self._sweep()
+
+    def withdraw(self) -> None:
+        """Leave no trace: nothing was drawn, and nothing will be."""
+        self._marker.unlink(missing_ok=True)
+        for folder in self.made:
+            try:
+                folder.rmdir()
+            except OSError:  # someone else put something there
+                return
 
     @property
-    def _files(self) -> PartFiles:
-        return PartFiles(self.labels, self.for_spark)
+    def _marker(self) -> Path:
+        return self.folder / INCOMPLETE
 
-    @property
-    def _hidden(self) -> Path:
-        """A place of this release: one that was given up and still runs somewhere has none."""
-        return self.folder / HIDDEN / self._run
-
-    def _trace(self, rows: bytes) -> str:
-        return hmac.new(self._key, rows, hashlib.sha256).hexdigest()
-
-    @contextmanager
-    def _temporary(self, number: int) -> Iterator[Path]:
-        written = self._hidden / f"{number}-{uuid.uuid4().hex}"
+    def _is_here(self) -> bool:
+        """Whether this release is the one that the folder is made for."""
         try:
-            yield written
+            return self._marker.read_text() == self.name
+        except OSError:
+            return False
+
+    def _digest(self, rows: bytes) -> str:
+        return hmac.new(self.key.secret, rows, hashlib.sha256).hexdigest()
+
+    def _recognised(self, frame: Any) -> tuple[str, Any]:
+        """The digest of rows in any order, and their places in an order of their own.
+
+        After a shuffle engines do not keep the order, and labels that are positions follow it.
+        """
+        from pandas import RangeIndex
+        from pandas.util import hash_pandas_object
+
+        if not len(frame):
+            return self._digest(b""), np.arange(0)
+        labels = not isinstance(frame.index, RangeIndex)
+        try:
+            hashes = np.asarray(hash_pandas_object(frame, index=labels))
+        except (TypeError, ValueError) as error:  # long doubles, too
+            raise AffineDPError(
+                f"labels such as lists cannot be told from others ({error}): write them as texts"
+            ) from None
+        order = np.argsort(hashes, kind="stable")
+        names = "\n".join(map(str, frame.columns)).encode()
+        return self._digest(names + hashes[order].astype("<u8").tobytes()), order
+
+    def _write(self, published: Any, target: Path, number: int) -> None:
+        """Put a whole file into place; a second run puts the same one there."""
+        written = self.folder / f".{target.stem}-{uuid.uuid4().hex}"
+        try:
+            self.files.write(published, self.schema, written)
+            with open(written, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(written, target)
         except OSError as error:
             raise PartError(f"part {number} cannot be written: {error.strerror}", number) from None
         finally:
             written.unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        for path in self.folder.glob(".part-*"):
+            path.unlink(missing_ok=True)
 
 
 def _refuse_inside(place: Path) -> None:
@@ -334,47 +292,3 @@ def _refuse_inside(place: Path) -> None:
                     f"{place} lies in {folder}, which is a release already, and who reads that "
                     "would read both: choose a folder outside of it"
                 )
-
-
-def _link(written: Path, target: Path, number: int) -> None:
-    """Put a whole file into place, unless one is there: of two, the first stays."""
-    with open(written, "rb") as file:
-        os.fsync(file.fileno())
-    try:
-        os.link(written, target)
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise PartError(
-            f"part {number} cannot be put into place ({error.strerror}): the folder must be on a "
-            "file system with hard links, shared by all workers",
-            number,
-        ) from None
-
-
-def _bytes_of(frame: Any) -> bytes:
-    """Labels and values, in a form that is the same for the same rows in any order; b"" for none.
-
-    After a shuffle engines do not keep the order, and labels that are positions follow it.
-    """
-    from pandas import RangeIndex
-    from pandas.util import hash_pandas_object
-
-    if not len(frame):
-        return b""
-    labels = not isinstance(frame.index, RangeIndex)
-    names = "\n".join(map(str, frame.columns)).encode()
-    try:
-        hashes = np.asarray(hash_pandas_object(frame, index=labels))
-    except (TypeError, ValueError) as error:  # long doubles, too
-        raise AffineDPError(
-            f"labels such as lists cannot be told from others ({error}): write them as texts"
-        ) from None
-    return names + np.sort(hashes).tobytes()
-
-
-def _secret(place: Path, error: OSError) -> AffineDPError:
-    return AffineDPError(
-        f"{place} cannot be removed ({error.strerror}): remove it before you show the folder to "
-        "anyone"
-    )

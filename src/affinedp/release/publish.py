@@ -19,11 +19,12 @@ from affinedp.budget.ledger import Ledger, Rows, charged_releases, checked_ledge
 from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
-from affinedp.laws.sampler import Sampler, checked_sampler
+from affinedp.laws.laplace import Geometric
+from affinedp.laws.sampler import checked_sampler
 from affinedp.laws.sampler.opendp import check_opendp_scale, opendp_integers
 from affinedp.laws.sampler.words import Source, system_bytes
 from affinedp.record import MechanismRecord
-from affinedp.strategies.base import Prepared
+from affinedp.strategies.base import Drawer, Prepared, rounded_up
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,16 @@ class OpenDPDrawer:
 
     def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
         """Return integers of a law with so many steps to its unit, exactly."""
+        if isinstance(law, Geometric):
+            return opendp_integers("laplace", _float_above(unit / Fraction(law.rate)), shape)
         return opendp_integers(law.kind, unit, shape)
 
     narrow = integers
+
+
+def _float_above(scale: Fraction) -> Fraction:
+    """The least float that is not below: OpenDP takes floats, and more noise keeps the promise."""
+    return Fraction(rounded_up(scale))
 
 
 def publish(
@@ -68,7 +76,7 @@ def publish(
     ledger: Ledger | None = None,
     label: str | None = None,
     rows: Rows | None = None,
-    sampler: Sampler = "bulk",
+    drawer: Drawer | None = None,
 ) -> Any:
     """Publish the query of ``x`` with the mechanism's noise; see :meth:`Mechanism.release`.
 
@@ -86,10 +94,10 @@ def publish(
         For the ledger.
     rows : {"same", "different"}, optional
         Whom the rows are about; needed for several rows and a ledger.
-    sampler : {"bulk", "opendp"}
-        Who draws.
+    drawer : Drawer, optional
+        Who draws; affinedp's sampler with the system's randomness if left out.
     """
-    drawer = drawer_of(prepared, sampler)
+    drawer = drawer or OwnDrawer()
     checked_ledger(ledger)
     x = held(x)
     early = prepared.draw(_count(x), drawer) if prepared.draws_first else None
@@ -119,40 +127,24 @@ class MechanismRows:
         What is published, with which noise.
     prepared : Prepared
         The public part of its releases.
-    sampler : {"bulk", "opendp"}
-        Who draws.
     """
 
     mechanism: MechanismRecord
     prepared: Prepared
-    sampler: Sampler = "bulk"
 
     def check(self, frame: Any) -> Any:
-        """Refuse rows that cannot be released, and return them with zeros in place of numbers.
-
-        Parameters
-        ----------
-        frame : pandas DataFrame
-            Some rows.
-        """
-        drawer_of(self.prepared, self.sampler)
+        """Refuse rows that cannot be released, and return them with zeros in place of numbers."""
         data, wrap = read_data(self.mechanism, frame)
         self.prepared.check(data)
         self.prepared.steps(data)
         return wrap(np.zeros((len(frame), len(self.mechanism.output_names))))
 
-    def publish(self, frame: Any) -> Any:
-        """Return rows with noise.
-
-        Parameters
-        ----------
-        frame : pandas DataFrame
-            Some rows.
-        """
-        return publish(self.mechanism, self.prepared, frame, sampler=self.sampler)
+    def publish(self, frame: Any, drawer: Drawer) -> Any:
+        """Return rows with noise."""
+        return publish(self.mechanism, self.prepared, frame, drawer=drawer)
 
 
-def drawer_of(prepared: Prepared, sampler: str) -> OwnDrawer | OpenDPDrawer:
+def drawer_of(prepared: Prepared, sampler: str) -> Drawer:
     """Return who draws; a sampler that does not know the noise is refused before any charge.
 
     Parameters

@@ -13,6 +13,7 @@ from affinedp.show.baseline import Baseline, independent_baseline
 from affinedp.show.opening import headline, paragraph
 from affinedp.show.page import OutputRow, Report, printable, printed, round_up, shortened
 from affinedp.show.plot import draw
+from affinedp.strategies.dense import Dense
 
 SHOWN_GIVEN = 4
 # An error so close to the bound below all mechanisms is it, up to rounding.
@@ -53,6 +54,8 @@ def report(mechanism: MechanismRecord) -> Report:
     >>> r.equations
     ('cells_in + cells_out - cells_total = 0',)
     """
+    if not isinstance(mechanism.strategy, Dense):
+        return _by_groups(mechanism)
     baseline = independent_baseline(mechanism)
     errors = mechanism.expected_squared_errors
     independent = baseline.deviation
@@ -83,6 +86,45 @@ def report(mechanism: MechanismRecord) -> Report:
         headline=headline(mechanism.guarantee),
         opening=printed(paragraph(mechanism.guarantee, (row.deviation for row in rows), bare)),
     )
+
+
+def _by_groups(mechanism: MechanismRecord) -> Report:
+    """What is said where outputs are too many to be listed: their noise by group."""
+    squares = mechanism.expected_squared_errors
+    rows = []
+    for name, places in mechanism.strategy.groups():
+        own = squares[places]
+        if len(own):
+            rows.append(OutputRow(printable(name), math.sqrt(own.mean()), None, None))
+    guarantee = mechanism.guarantee
+    law = mechanism.noise.words
+    return Report(
+        title=f"{law[0].upper()}{law[1:]} noise on {mechanism.domain.words}",
+        promise=(*guarantee.summary(), ("covers", mechanism.domain.covers)),
+        outputs=tuple(rows),
+        totals=tuple(_compared(mechanism)),
+        equations=(),
+        baseline=Baseline(None, "other ways to keep the promise are listed"),
+        headline=headline(guarantee),
+        opening=printed(paragraph(guarantee, (row.deviation for row in rows))),
+    )
+
+
+def _compared(mechanism: MechanismRecord) -> Iterator[tuple[str, str]]:
+    gap, own = mechanism.gap, mechanism.design.error
+    if gap is None:
+        yield "optimality", "not certified: less noise may do"
+    else:
+        most = f"{round_up(100 * gap)} %" if gap >= 1e-4 else f"{round_up(gap)} (relative)"
+        yield (
+            "optimality",
+            f"computed: the (weighted) squared error is at most {most} above the least that any "
+            "Gaussian noise with this promise has",
+        )
+    for other in mechanism.alternatives:
+        if own:
+            yield "against", f"{other.words}: {other.error / own:.4g} times the squared error"
+    yield from (("note", note) for note in mechanism.notes)
 
 
 def _scope(manifold: AffineManifold) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -24,8 +24,10 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
 from affinedp.laws.base import NOTHING_KNOWN, Law, Moves
 from affinedp.laws.curves import Curve
+from affinedp.laws.reach import Reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from affinedp.laws.sampler.words import Source
 
 EPS = float(np.finfo(float).eps)
+# Numbers of loadings that intervals are computed from, where a strategy knows nothing faster.
+MOST_LOADINGS = 250_000
 # Moves that are listed one by one, where nothing faster is known.
 MOST_LISTED = 2_000_000
 # Of these, the ones that floats cannot tell from the largest and that are computed exactly.
@@ -241,6 +245,27 @@ class Strategy(Part):
         """
         return law.variances(self.loadings())
 
+    def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
+        """Return how far outputs, or combinations of them, may be off; never too short.
+
+        Parameters
+        ----------
+        law : Law
+            Of the noise.
+        combinations : matrix, shape (k, m), or None
+            Coefficients of outputs; every output by itself if None.
+        outside : float
+            How often they may be farther off, in (0, 1).
+        together : bool
+            Whether all hold at once.
+        """
+        if combinations is not None or len(self.names) * self.coordinates <= MOST_LOADINGS:
+            rows = dense(self.loadings(combinations))
+            return law.reach_together(rows, outside) if together else law.reach(rows, outside)
+        variances = self.variances(law)
+        each = law.each(outside, int((variances > 0).sum())) if together else outside
+        return law.reach_by_variance(variances, each), "from variances; never too short"
+
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, one row per row of η.
 
@@ -283,6 +308,52 @@ class Strategy(Part):
             f"{type(self).__name__} is for verification and simulation: it says nothing about "
             "releases (give it a method `prepare`)"
         )
+
+    def flat(self, y: Any) -> FloatArray:
+        """Return what was released as one row of outputs, or several.
+
+        Parameters
+        ----------
+        y : array_like, or Series or DataFrame
+            As it was released.
+        """
+        names = self.names
+        if hasattr(y, "reindex"):  # pandas
+            labels = list(y.index if y.ndim == 1 else y.columns)
+            if set(labels) != set(names) or len(labels) != len(names):
+                raise AffineDPError("y must have exactly the outputs of the mechanism as its names")
+            y = (y[list(names)]).to_numpy()
+        given = np.asarray(y, dtype=float)
+        shaped = given.ndim in (1, 2) and given.shape[-1] == len(names)
+        if not shaped or not np.isfinite(given).all():
+            raise AffineDPError(f"y must hold {len(names)} finite numbers, one per output")
+        return given
+
+    def present(self, row: FloatArray) -> Any:
+        """Return a row of outputs in the form in which they are released.
+
+        Parameters
+        ----------
+        row : array, shape (m,)
+            One number per output.
+        """
+        return row
+
+    def row(self, combination: Mapping[Any, Any]) -> FloatArray:
+        """Return coefficients by output as one row, 0 where none are given.
+
+        Parameters
+        ----------
+        combination : mapping
+            From names of outputs to numbers.
+        """
+        place = {name: i for i, name in enumerate(self.names)}
+        found = np.zeros(len(self.names))
+        for name, value in combination.items():
+            if name not in place:
+                raise AffineDPError(f"combination names {name!r}, which is no output")
+            found[place[name]] = real_array(value, f"combination[{name!r}]", 0)
+        return found
 
     def groups(self) -> Iterator[tuple[str, Any]]:
         """Yield names and places of groups of outputs, for reports."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from affinedp.arrays import Matrix
+from affinedp.arrays import Matrix, dense
+from affinedp.exact.rounding import careful_product
 from affinedp.laws.base import Law
+from affinedp.laws.reach import Reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.strategies.base import Largest, Prepared, Promised
 from affinedp.strategies.largest_norm import largest_of_norm
@@ -54,6 +56,25 @@ class Dense(Matrices):
         from affinedp.strategies.largest_gauge import largest_of_gauge
 
         return largest_of_gauge(self, adjacency, law)
+
+    def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
+        """Return how far outputs, or combinations of them, may be off."""
+        rows = self._free_rows(law, combinations)
+        return law.reach_together(rows, outside) if together else law.reach(rows, outside)
+
+    def _free_rows(self, law: Law, combinations: Matrix | None) -> Matrix:
+        """Combinations in terms of noise whose coordinates are free: no row but 0 has no noise.
+
+        Digits that cancel against a public equation are kept, so that what is left of the noise is
+        not taken for a rounding.
+        """
+        body = law.size is not None
+        if combinations is None:
+            return self.range(law) if body else dense(law.spread(self.loadings()))
+        if body:
+            return careful_product(combinations, self.range(law))
+        found = careful_product(combinations, self.basis)
+        return dense(found if self.root is None else careful_product(found, self.root))
 
     def shared_part(self, adjacency: Adjacency, law: Law) -> SharedPart | None:
         """Return what neighbours share and noise does not hide; None if noise hides everything.

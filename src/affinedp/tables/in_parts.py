@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.budget.ledger import Ledger, checked_ledger
-from affinedp.laws.sampler import Sampler, checked_sampler
+from affinedp.laws.sampler import Sampler
 from affinedp.promise.guarantee import Guarantee
 from affinedp.release.engines import engine_of, publish_in_parts
 from affinedp.show.page import Report
@@ -137,14 +137,14 @@ def release_in_parts(
     """
     checked_ledger(ledger)
     refuse_tied_rows(design.description)
-    work = TableRows(design, bound, checked_sampler(sampler))
+    work = TableRows(design, bound)
     work.mechanism.prepared(work.limit)  # made here, once, and sent along
 
     def paid(count: int) -> AbstractContextManager[None]:
         refuse_other_count(design, count)
         return paying_for_table(ledger, design, count, label)
 
-    found = publish_in_parts(work, table, into=into, paid=paid)
+    found = publish_in_parts(work, table, into=into, paid=paid, sampler=sampler)
     return ReleasedInParts(replace(design, bound=work.limit), found)
 
 

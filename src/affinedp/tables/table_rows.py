@@ -21,7 +21,8 @@ from affinedp.exact.lattice import Integers
 from affinedp.laws.sampler import Sampler
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
-from affinedp.release.publish import drawer_of
+from affinedp.release.publish import drawer_of, publish
+from affinedp.strategies.base import Drawer, Prepared
 from affinedp.tables.at_least_zero import at_least_zero
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.frames import given_table
@@ -146,15 +147,20 @@ class TableRows:
             plan.steps(moved[batch])
         return Ready(table, public, shift, moved, origin)
 
-    def drawn(self, ready: Ready) -> Published:
+    def drawn(self, ready: Ready, drawer: Drawer | None = None) -> Published:
         """Draw noise and return what is published.
 
         Parameters
         ----------
         ready : Ready
             What was found sound.
+        drawer : Drawer, optional
+            Who draws, if not the sampler.
         """
-        published = _drawn(self.mechanism, ready.moved, self.limit, self.sampler)
+        plan = self.mechanism.prepared(self.limit)
+        published = _drawn(
+            self.mechanism, plan, ready.moved, drawer or drawer_of(plan, self.sampler)
+        )
         found = _as_table(
             self.design, ready.table, published + ready.shift, ready.public, ready.origin
         )
@@ -178,15 +184,10 @@ class TableRows:
         columns = dict.fromkeys(self.design.layout.roles.private, numbers)
         return shown(ready.table, columns, columns, ready.public).table
 
-    def publish(self, frame: Any) -> Any:
-        """Return rows with noise.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            Some rows.
-        """
-        return self.drawn(self.ready(given_table(self.design.description, frame).frame)).table
+    def publish(self, frame: Any, drawer: Drawer) -> Any:
+        """Return rows with noise."""
+        ready = self.ready(given_table(self.design.description, frame).frame)
+        return self.drawn(ready, drawer).table
 
 
 def _refuse_decimals(layout: Layout, secret: FloatArray) -> None:
@@ -264,14 +265,12 @@ def _moved_bound(manifold: AffineManifold, bound: float | None) -> float | None:
     return float(bound) * max(1.0, most) * (1 + 1e-9)
 
 
-def _drawn(
-    mechanism: Mechanism, points: FloatArray, bound: float | None, sampler: Sampler
-) -> FloatArray:
+def _drawn(mechanism: Mechanism, plan: Prepared, points: FloatArray, drawer: Drawer) -> FloatArray:
     """Every data set with noise of its own, some at a time."""
     published = np.empty((len(points), len(mechanism.output_names)))
     with Progress("drawing noise") as progress:
         for batch in _batches(mechanism, len(points)):
-            published[batch] = mechanism.release(points[batch], bound=bound, sampler=sampler)
+            published[batch] = publish(mechanism, plan, points[batch], drawer=drawer)
             progress.update(min(1.0, batch.stop / len(points)))
     return published
 
