@@ -41,6 +41,13 @@ HOMES = {
     "people": "affinedp.neighbours.people",
     "totals": "affinedp.domains.totals",
     "tree": "affinedp.strategies.tree",
+    "crossed": "affinedp.domains.crossed",
+    "placed": "affinedp.domains.placed",
+    "geometrics": "affinedp.laws.geometrics",
+    "margins": "affinedp.strategies.margins",
+    "counted margins": "affinedp.strategies.counted_margins",
+    "product": "affinedp.strategies.product",
+    "leaf cells": "affinedp.strategies.product",
 }
 
 PartType = TypeVar("PartType", bound="Part")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, Matrix, dense
+from affinedp.domains.base import Numbered
 from affinedp.domains.crossed import (
     MOST_PEOPLE,
     Counted,
@@ -63,7 +64,6 @@ class OfMargins(Strategy):
         The margins that are published.
     """
 
-    names = ()
     domain: Crossed
     margins: tuple[tuple[int, ...], ...] = field(repr=False)
 
@@ -91,6 +91,11 @@ class OfMargins(Strategy):
     def outputs(self) -> int:
         """How many numbers are published."""
         return sum(cells_of(self.domain.sizes, A) for A in self.sets.tolist())
+
+    @property
+    def names(self) -> Any:
+        """One name per number, of which there may be very many."""
+        return Numbered("number", self.outputs)
 
     # -------------------------------------------------------------- outputs
 

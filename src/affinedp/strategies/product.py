@@ -34,7 +34,6 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
 from affinedp.strategies.base import (
-    GRID_BITS,
     Drawer,
     Largest,
     Prepared,
@@ -51,7 +50,7 @@ from affinedp.strategies.margin_blocks import (
 )
 from affinedp.strategies.margin_tables import PlaceTables, checked_margin
 from affinedp.strategies.margins import MOST_NUMBERS, SPARE
-from affinedp.strategies.rounded_plan import SHARE
+from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
 
 # Numbers of a block that are worked on at once, and that are still held as wide integers.
 BLOCK = 1 << 19
