@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from affinedp.designs.structured.whole_tables import whole_tables
 from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
 from affinedp.cli.release import release_file
-from affinedp.designs.structured.whole_tables import whole_tables
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.tables import (

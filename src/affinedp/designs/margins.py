@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.least_margins import Goal, least_blocks
 from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
-from affinedp.designs.whole_margins import least_whole, measurable, scaled_rates
 from affinedp.designs.structured.integer_noise import check_grid
+from affinedp.designs.whole_margins import least_whole, measurable, scaled_rates
 from affinedp.domains.crossed import (
     Crossed,
     Sets,

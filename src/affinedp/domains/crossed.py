@@ -101,7 +101,7 @@ class Crossed(Counts):
             in a mapping are added up from those that are.
         """
         if isinstance(x, Mapping):
-            counts = self._from_margins(x)
+            counts: Counted = self._from_margins(x)
         elif callable(x):
             counts = x
         else:
@@ -120,12 +120,12 @@ class Crossed(Counts):
     def _from_margins(self, given: Mapping[Any, Any]) -> Counted:
         """Margins from those that are given, which must agree with each other."""
         own = {}
-        for name, counts in given.items():
+        for name, table in given.items():
             chosen = tuple(name) if isinstance(name, Iterable) else (name,)
             (A,) = margin_sets(len(self.sizes), [chosen]).tolist()
             if chosen != members(A):
                 raise AffineDPError(f"attributes must be in rising order: {chosen}")
-            own[A] = self._counted(counts, chosen).astype(object)
+            own[A] = self._counted(table, chosen).astype(object)
 
         def counts_of(B: int, A: int) -> NDArray[Any]:
             out = tuple(i for i, j in enumerate(members(A)) if not B >> j & 1)

@@ -108,7 +108,7 @@ class Geometrics(Law):
             own = slice(given.indptr[i], given.indptr[i + 1])
             pairs = np.abs(given.data[own]), self.by_coordinate[given.indices[own]]
             different, times = np.unique(np.array(pairs), axis=1, return_counts=True)
-            found[i] = whole_sum_reach(*different, times.astype(float), outside)
+            found[i] = whole_sum_reach(different[0], different[1], times.astype(float), outside)
         return found, "from the law of sums of geometric noise; never too short"
 
     def sample(self, generator: np.random.Generator, size: int, p: int) -> FloatArray:

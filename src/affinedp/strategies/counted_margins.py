@@ -28,7 +28,6 @@ from affinedp.neighbours.people import People
 from affinedp.parts import frozen
 from affinedp.strategies.base import Drawer, Largest, Prepared, Promised, largest_listed
 from affinedp.strategies.contrasts import centred
-from affinedp.strategies.margin_blocks import variance_shares
 from affinedp.strategies.margin_tables import MarginTables
 from affinedp.strategies.margins import OfMargins
 
@@ -114,13 +113,15 @@ class CountedMargins(OfMargins):
         """
         self.check_public(adjacency)
         rates = self._rates(law)
-        if type(adjacency) is not People or rates is None or adjacency.move in ("swaps", "circuits"):
+        known = type(adjacency) is People and adjacency.move in ("person", "replace")
+        if not known or rates is None:
             return largest_listed(self, adjacency, law)
         if self.domain.public == 0:
             one = sum(map(Fraction, rates), Fraction(0))
         else:
             seen = (Fraction(rate) for A, rate in zip(self.measured, rates) if A)
             one = 2 * sum(seen, Fraction(0))
+        assert isinstance(adjacency, People)
         upper = one * adjacency.size
         return Largest(
             upper, upper, True, "sum over the margins, in fractions",
@@ -164,19 +165,17 @@ class CountedMargins(OfMargins):
             raise AffineDPError(f"cells of margins have geometric noise, not {law.words} noise")
         return rates
 
-    def cell_variances(self, law: Law) -> FloatArray:
-        """Return the variance of a cell of every margin."""
+    def block_variances(self, law: Law) -> FloatArray:
+        """Return one over the precision of every block."""
         each = np.array([geometric_variance(rate) for rate in self._known_rates(law)])
         between = spreads(self.domain.sizes, self.measured_sets, self.blocks)
-        noise = (self.weights**2 * each) @ between / self.t**2
-        shares = variance_shares(self.domain.sizes, self.sets, self.blocks)
-        return np.asarray(shares @ noise)
+        return np.asarray((self.weights**2 * each) @ between / self.t**2)
 
     def cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:
         """Return how far a cell of a margin is from the truth, from the law of sums."""
         sizes, A = self.domain.sizes, sum(1 << j for j in chosen)
         rates = self._known_rates(law)
-        if len(chosen) < self.domain.public:
+        if not self.cell_variance(law, chosen) > 0:
             return 0.0
         if self.cells_alone:
             terms = math.prod(n for j, n in enumerate(sizes) if j not in chosen)
@@ -191,8 +190,8 @@ class CountedMargins(OfMargins):
             factors.append(np.abs(found))
             speeds.append(np.full(len(found), rate))
             times.append(count * cells_of(sizes, C & ~A))
-        parts = (np.concatenate(one) for one in (factors, speeds, times))
-        return whole_sum_reach(*parts, outside)
+        terms_of = np.concatenate(factors), np.concatenate(speeds), np.concatenate(times)
+        return whole_sum_reach(*terms_of, outside)
 
     def _residuals_from(self, noise: FloatArray) -> dict[int, FloatArray]:
         ends = np.cumsum(self.cells)[:-1]

@@ -46,7 +46,7 @@ from affinedp.strategies.margin_blocks import exact_square, rounded_root, varian
 from affinedp.strategies.margin_tables import MarginTables, checked_margin
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
 
-# Rounding in doubles on the way to a scale, which is made smaller by this before it is rounded down.
+# Scales are made smaller by this before they are rounded down: it pays for doubles on the way.
 SPARE = 2.0**-46
 # Numbers of outputs, or of coefficients, that are still written down.
 MOST_NUMBERS = 2e8
@@ -147,9 +147,22 @@ class OfMargins(Strategy):
 
     # -------------------------------------------------------------- the errors
 
+    def block_variances(self, law: Law) -> FloatArray:
+        """Return one over the precision of every block."""
+        raise NotImplementedError
+
     def cell_variances(self, law: Law) -> FloatArray:
         """Return the variance of a cell of every margin."""
-        raise NotImplementedError
+        shares = variance_shares(self.domain.sizes, self.sets, self.blocks)
+        return np.asarray(shares @ self.block_variances(law))
+
+    def cell_variance(self, law: Law, chosen: tuple[int, ...]) -> float:
+        """Return the variance of a cell of one margin, or of one that follows from others."""
+        A = sum(1 << j for j in chosen)
+        if not any(A & ~other == 0 for other in self.sets.tolist()):
+            raise AffineDPError(f"the margin {chosen} is not released")
+        shares = variance_shares(self.domain.sizes, np.array([A]), self.blocks)
+        return float((shares @ self.block_variances(law))[0])
 
     def cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:
         """Return how far a cell of a margin is from the truth."""
@@ -160,13 +173,7 @@ class OfMargins(Strategy):
         cells = [cells_of(self.domain.sizes, A) for A in self.sets.tolist()]
         return np.repeat(self.cell_variances(law), cells)
 
-    def variances_by_margin(self, law: Law) -> dict[tuple[int, ...], float]:
-        """Return the variance of a cell of every margin, by its attributes."""
-        return dict(zip(self.margins, self.cell_variances(law).tolist()))
-
-    def reach(
-        self, law: Law, combinations: Matrix | None, outside: float, together: bool
-    ) -> Reach:
+    def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
         """Return half widths of all cells, or of combinations of them."""
         if combinations is not None:
             rows = self.loadings(combinations)
@@ -232,9 +239,7 @@ class OfMargins(Strategy):
 
     def shared(self, counts: Counted) -> FloatArray:
         """Return the residuals that are public, side by side."""
-        found = [
-            centred(counts(members(B)).astype(float)).ravel() for B in self.public_blocks
-        ]
+        found = [centred(counts(members(B)).astype(float)).ravel() for B in self.public_blocks]
         return np.concatenate([*found, np.zeros(0)])
 
     def public_residuals(self, shared: FloatArray) -> dict[int, FloatArray]:
@@ -324,15 +329,14 @@ class Margins(OfMargins):
             )
         return np.array(rows)
 
-    def cell_variances(self, law: Law) -> FloatArray:
-        """Return the variance of a cell of every margin."""
-        shares = variance_shares(self.domain.sizes, self.sets, self.blocks)
-        return np.asarray(law.variance * (shares @ (1 / self.t)))
+    def block_variances(self, law: Law) -> FloatArray:
+        """Return one over the precision of every block."""
+        return np.asarray(law.variance / self.t)
 
     def cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:
         """Return how far a cell of a margin is from the truth."""
-        variance = self.variances_by_margin(law)[chosen]
-        return float(law.reach_by_variance(np.array(variance), outside))
+        variance = np.array(self.cell_variance(law, chosen))
+        return float(law.reach_by_variance(variance, outside))
 
     def _residuals_from(self, noise: FloatArray) -> dict[int, FloatArray]:
         found, start = {}, 0

@@ -180,9 +180,7 @@ class OfPlaces(Strategy):
         ]
         return np.concatenate(parts)
 
-    def reach(
-        self, law: Law, combinations: Matrix | None, outside: float, together: bool
-    ) -> Reach:
+    def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
         """Return half widths of all numbers, or of combinations of them."""
         if combinations is not None:
             rows = self.loadings(combinations)
@@ -332,7 +330,7 @@ class Product(OfPlaces):
 
     def _inverse(self, B: int) -> FloatArray:
         """One over the deviation of the noise on the contrasts of a block at a node of y = 1."""
-        t = self.t[self.blocks.tolist().index(B)]
+        t = float(self.t[self.blocks.tolist().index(B)])
         return np.sqrt(t / squared_lengths(self._sides(B))).ravel()
 
     # -------------------------------------------------------------- the promise

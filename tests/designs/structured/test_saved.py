@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-
-import affinedp as adp
 from affinedp.designs.structured.margin_mechanism import MarginMechanism
 from affinedp.designs.structured.margins import design_margins
+from affinedp.designs.structured.tree_margins import design_tree_margins
+
+import affinedp as adp
 from affinedp.designs.structured.ordinary import ordinary_tree
 from affinedp.designs.structured.saved import load_structured, save_structured
-from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.designs.structured.trees import design_tree
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
