@@ -10,7 +10,7 @@ import numpy as np
 
 import affinedp as adp
 from affinedp.control import design_output_noise, dynamics_of
-from affinedp.control.trajectory.powers import scan_inverse_transitions
+from affinedp.domains.powers import scan_inverse_transitions
 
 HORIZONS = (100, 1_000, 10_000, 100_000, 1_000_000)
 

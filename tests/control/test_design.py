@@ -18,8 +18,7 @@ from affinedp.control import (
     independent_output_noise,
 )
 from affinedp.control.trajectory.design import UnevenNoiseWarning
-from affinedp.control.trajectory.growth import SingularDynamicsError
-from affinedp.control.trajectory.powers import HorizonTooLongError
+from affinedp.domains.powers import HorizonTooLongError, SingularDynamicsError
 from affinedp.parts import StorageError
 from oracles import exact_directions
 
@@ -384,8 +383,8 @@ def test_random_systems_agree_with_the_generic_path(
 
 def test_dynamics_are_values() -> None:
     first = dynamics_of(VEHICLE, 10)
-    assert dynamics_of(VEHICLE, 10).fingerprint == first.fingerprint
-    assert dynamics_of(VEHICLE, 11).fingerprint != first.fingerprint
+    assert dynamics_of(VEHICLE, 10).key == first.key
+    assert dynamics_of(VEHICLE, 11).key != first.key
     assert dynamics_of(first, 5).horizon == 5
     with pytest.raises(adp.AffineDPError, match="horizon"):
         dynamics_of(first, 11)

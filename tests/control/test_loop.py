@@ -10,9 +10,9 @@ import control
 from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.loop.sweeps import sweep
 from affinedp.control.trajectory.choose import trajectory_neighbours
-from affinedp.control.trajectory.dynamics import dynamics_of
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.control.trajectory.promise import stated_promise
+from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
 
 TS = 0.1

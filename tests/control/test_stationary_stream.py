@@ -63,8 +63,8 @@ def test_stream_follows_the_exact_filter() -> None:
     exponents, draw_bits = [-70], 20
     path = StationaryPath(noise, path_bits(noise, exponents))
     rng = np.random.default_rng(1)
-    eta = [int(v) for v in rng.integers(-(2**21), 2**21, path.start_draws)]
-    numbers = path.start(eta, draw_bits)
+    eta = [int(v) for v in rng.integers(-(2**21), 2**21, path.once)]
+    numbers = path.begin(eta, draw_bits)
     assert noise.start is not None
     state = [
         sum(Fraction(float(r)) * e for r, e in zip(row, eta)) / 2**draw_bits for row in noise.start
@@ -74,7 +74,7 @@ def test_stream_follows_the_exact_filter() -> None:
         zeta = [int(rng.integers(-(2**21), 2**21))]
         drawn = Fraction(zeta[0], 2**draw_bits)
         wanted = sum(Fraction(float(c)) * x for c, x in zip(SHAPER.C[0], state)) + drawn
-        found = path.outputs(t, numbers, zeta, draw_bits, exponents)
+        found = path.row(t, numbers, zeta, draw_bits, exponents)
         assert abs(found[0] - wanted * 2**70) <= 1.5
         numbers = path.advance(t, numbers, zeta, draw_bits)
         state = [
@@ -96,7 +96,7 @@ def test_replay_under_a_neighbour(event: int) -> None:
     rng = np.random.default_rng(7)
     w = {t: 0.2 * float(rng.normal()) for t in range(-40, steps)}
     moved = {**w, event: w[event] + 1.0}
-    eta = [round(float(v) * 1.5 * 2**draw_bits) for v in rng.normal(size=path.start_draws)]
+    eta = [round(float(v) * 1.5 * 2**draw_bits) for v in rng.normal(size=path.once)]
     drawn = [round(float(v) * 1.5 * 2**draw_bits) for v in rng.normal(size=steps)]
 
     def run(
@@ -105,10 +105,10 @@ def test_replay_under_a_neighbour(event: int) -> None:
         x = Fraction(20)
         for t in range(-40, 0):
             x = Fraction(0.99) * x + Fraction(0.9) * Fraction(inputs[t])
-        numbers, sent, used, u = path.start(eta, draw_bits), [], [], 0
+        numbers, sent, used, u = path.begin(eta, draw_bits), [], [], 0
         for t in range(steps):
             y = round(x * 2**56)
-            rest = path.outputs(t, numbers, [0], draw_bits, exponents)[0]
+            rest = path.row(t, numbers, [0], draw_bits, exponents)[0]
             zeta = drawn[t] if published is None else published[t] - y - rest
             out = y + rest + zeta
             numbers = path.advance(t, numbers, [zeta], draw_bits)

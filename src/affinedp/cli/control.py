@@ -375,7 +375,7 @@ def _progress(who: str, horizon: int) -> Iterator[Any]:
 
 def _ended(who: str, outcome: Outcome, horizon: int) -> Answer:
     """What came of it; a run that ended before its time has an exit code of its own."""
-    from affinedp.control.trajectory.dynamics import step_of
+    from affinedp.domains.dynamics import step_of
 
     ending = "all steps" if outcome.finished else "ended" if outcome.reason else "stopped"
     steps = step_of(outcome.steps, horizon)

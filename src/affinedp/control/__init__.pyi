@@ -10,9 +10,9 @@ from .sensors.reach import Reach as Reach
 from .stationary.design import design_input_noise as design_input_noise
 from .stationary.noise import StationaryMechanism as StationaryMechanism
 from .stationary.output_noise import design_output_noise as design_output_noise
+from .trajectory.design import Dynamics as Dynamics
+from .trajectory.design import dynamics_of as dynamics_of
 from .trajectory.design import independent_output_noise as independent_output_noise
-from .trajectory.dynamics import Dynamics as Dynamics
-from .trajectory.dynamics import dynamics_of as dynamics_of
 from .trajectory.given_noise import verify_output_noise as verify_output_noise
 from .trajectory.given_noise import verify_trajectory_noise as verify_trajectory_noise
 from .trajectory.noise import IndependentOutputNoise as IndependentOutputNoise

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.exact.numbers import Rows
+from affinedp.exact.numbers import Rows, over_one_denominator
 
 Vector = tuple[int, ...]
 WholeRow = dict[int, int]  # column to nonzero coefficient
@@ -298,6 +298,12 @@ class RationalMatrix:
             for j, (whole, below) in enumerate(row):
                 values[i, j] = whole * (over // below)  # both are powers of two
         return cls(values, over)
+
+    @classmethod
+    def meant(cls, matrix: FloatArray) -> RationalMatrix:
+        """Return a matrix of finite doubles as the numbers that they stand for: 0.1 is 1/10."""
+        values, over = over_one_denominator(matrix)
+        return cls(values.astype(object), over)
 
     @classmethod
     def zeros(cls, rows: int, columns: int) -> RationalMatrix:

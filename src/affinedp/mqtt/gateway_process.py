@@ -10,7 +10,7 @@ from typing import Any
 
 from affinedp.budget.ledger import BudgetExceededError
 from affinedp.control.gateway.gateway import Gateway, StepError
-from affinedp.control.trajectory.dynamics import step_of
+from affinedp.domains.dynamics import step_of
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.claim import Claim
 from affinedp.mqtt.loop_messages import decode, encode, encode_word

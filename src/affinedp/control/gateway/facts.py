@@ -11,10 +11,10 @@ from affinedp.arrays import FloatArray
 from affinedp.control.stationary.path import loading
 from affinedp.control.stationary.promise import stationary_promise
 from affinedp.control.stationary.record import StationaryNoise
-from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.noise import TrajectoryMechanism
-from affinedp.control.trajectory.powers import growth_exponent
 from affinedp.control.trajectory.promise import promise_of_root
+from affinedp.domains.dynamics import Dynamics
+from affinedp.domains.powers import growth_exponent
 from affinedp.errors import AffineDPError
 from affinedp.files.proofs import AGREEMENT
 from affinedp.promise.guarantee import Guarantee

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -23,7 +24,6 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.control.gateway.alarms import Alarms
 from affinedp.control.gateway.kinds import Kind, kind_of, spread
-from affinedp.control.gateway.noise_path import nearest_double, rounded
 from affinedp.control.gateway.plan import PUBLISHED_BITS, GatewayPlan
 from affinedp.control.gateway.stated import check_useful, conditions
 from affinedp.control.sensors.reach import Reach
@@ -37,6 +37,7 @@ from affinedp.control.sensors.sensor import (
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler.single import SingleNoise, hashed_bytes
 from affinedp.promise.guarantee import Guarantee
+from affinedp.strategies.causal import rounded
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 
@@ -354,7 +355,7 @@ class Gateway:
             steps = rounded(whole, 1 - over.bit_length() - plan.grid_exponents[i])
             total = steps + noise[i] + self._fresh[i].draw(words)
             total = rounded(total, PUBLISHED_BITS - GRID_BITS)
-            outputs[i] = nearest_double(total, plan.published_exponents[i])
+            outputs[i] = _nearest_double(total, plan.published_exponents[i])
         return outputs
 
     def _kept(self, step: int, measured: FloatArray, outputs: FloatArray) -> bytes:
@@ -487,3 +488,12 @@ def _checked_step(step: Any) -> int:
     if isinstance(step, bool | np.bool_) or not isinstance(step, int | np.integer) or step < 0:
         raise AffineDPError(f"step must be a whole number, at least 0, not {step!r}")
     return int(step)
+
+
+def _nearest_double(value: int, exponent: int) -> float:
+    """Return ``value * 2**exponent`` as a double; beyond the range of doubles the largest."""
+    try:
+        # division of integers is rounded once, and does not overflow on the way
+        return value / (1 << -exponent) if exponent < 0 else float(value << exponent)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max

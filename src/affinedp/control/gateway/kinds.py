@@ -20,7 +20,6 @@ from affinedp.control.gateway.facts import (
     trajectory_facts,
 )
 from affinedp.control.gateway.knorm_draw import BodyOnGrid
-from affinedp.control.gateway.noise_path import NoisePath
 from affinedp.control.gateway.plan import (
     GatewayPlan,
     cost_of_steps,
@@ -33,11 +32,13 @@ from affinedp.control.sensors.reach import Reach
 from affinedp.control.sensors.sensor import Sensor, check_range
 from affinedp.control.stationary.path import StationaryPath, path_bits
 from affinedp.control.stationary.record import StationaryNoise
-from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
+from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
+from affinedp.strategies.causal import Path
 from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.strategies.trajectory import one_draw_system
 
 # Steps that a gateway keeps of noise without an end; older ones are not sent again.
 KEPT = 4096
@@ -141,7 +142,7 @@ class OneDrawKind(Kind):
 
     def walk(self, plan: GatewayPlan) -> Walk:
         """Return what makes the noise of every step."""
-        path = NoisePath(self._dynamics, self._root, plan.path_bits)
+        path = Path(one_draw_system(self._dynamics, self._root), plan.path_bits)
         return Walk(path, plan, Fraction(plan.noise_factor) * (1 << GRID_BITS), GRID_BITS)
 
     @property
@@ -187,7 +188,7 @@ class WhiteKind(Kind):
     def fingerprint(self) -> str:
         """A hash of everything that decides what is sent."""
         dynamics = self.mechanism.dynamics
-        key = f"{self.mechanism.neighbours.key} {dynamics.fingerprint} white"
+        key = f"{self.mechanism.neighbours.key} {dynamics.key} white"
         scales = np.ascontiguousarray(self.mechanism.sigma, dtype=np.float64)
         return hashlib.sha256(key.encode() + scales.tobytes()).hexdigest()
 
@@ -200,8 +201,8 @@ class WhiteKind(Kind):
     def walk(self, plan: GatewayPlan) -> Walk:
         """Return what makes the noise of every step: none beside the fresh noise."""
         dynamics = self.mechanism.dynamics
-        path = NoisePath(dynamics, np.zeros((dynamics.states, 0)), plan.path_bits)
-        return Walk(path, plan, Fraction(1), 0)
+        system = one_draw_system(dynamics, np.zeros((dynamics.states, 0)))
+        return Walk(Path(system, plan.path_bits), plan, Fraction(1), 0)
 
     @property
     def designed(self) -> FloatArray:

@@ -36,12 +36,12 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
 from affinedp.control.gateway.facts import SAFE, Facts, trajectory_facts
-from affinedp.control.gateway.noise_path import path_bits
 from affinedp.control.sensors.sensor import Sensor, per_output
 from affinedp.control.trajectory.noise import TrajectoryMechanism
-from affinedp.control.trajectory.powers import growth_exponent
+from affinedp.domains.powers import growth_exponent
 from affinedp.errors import AffineDPError
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
+from affinedp.strategies.trajectory import path_bits
 
 # Published are multiples of τ / 2^PUBLISHED_BITS.
 PUBLISHED_BITS = 2

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from affinedp.control.gateway.facts import STREAM_BITS
-from affinedp.control.gateway.noise_path import NoisePath
 from affinedp.control.gateway.plan import GatewayPlan
-from affinedp.control.stationary.path import StationaryPath
 from affinedp.laws.sampler import IntegerNoise, draw_integers
+from affinedp.strategies.causal import Path
 
 
 class Walk:
@@ -19,18 +18,16 @@ class Walk:
     ``scale`` is the standard deviation of what is drawn, in units of ``2**-bits``.
     """
 
-    def __init__(
-        self, path: NoisePath | StationaryPath, plan: GatewayPlan, scale: Fraction, bits: int
-    ) -> None:
+    def __init__(self, path: Path, plan: GatewayPlan, scale: Fraction, bits: int) -> None:
         self._path, self._bits, self._grids = path, bits, plan.grid_exponents
         self._scale = math.ceil(scale)
-        self._drawn = IntegerNoise("gaussian", self._scale) if path.step_draws else None
+        self._drawn = IntegerNoise("gaussian", self._scale) if path.each else None
 
     def begin(self, drawn: Sequence[int] | None = None) -> tuple[int, ...]:
         """Return the memory at step 0, of what is drawn once."""
         if drawn is None:
-            drawn = draw_integers("gaussian", self._scale, self._path.start_draws).tolist()
-        return self._path.start(drawn, self._bits)
+            drawn = draw_integers("gaussian", self._scale, self._path.once).tolist()
+        return self._path.begin(drawn, self._bits)
 
     def draw(self, steps: int) -> list[list[int]]:
         """Return what is drawn for each of the steps that follow, skipped ones too.
@@ -39,12 +36,12 @@ class Walk:
         """
         if self._drawn is None:
             return [[]] * steps
-        rows: list[list[int]] = self._drawn.draw((steps, self._path.step_draws)).tolist()
+        rows: list[list[int]] = self._drawn.draw((steps, self._path.each)).tolist()
         return rows
 
     def noise(self, step: int, memory: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
         """Return the noise of a step, entry i in units of the grid of output i."""
-        return self._path.outputs(step, memory, drawn, self._bits, self._grids)
+        return self._path.row(step, memory, drawn, self._bits, self._grids)
 
     def advance(self, step: int, memory: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
         """Return the memory at the next step."""

@@ -17,7 +17,6 @@ import math
 import numpy as np
 
 from affinedp.control.gateway.facts import DEVIATION_SHARE, SAFE
-from affinedp.control.gateway.noise_path import LEAST_BITS
 from affinedp.control.gateway.plan import GatewayPlan, on_grids
 from affinedp.control.sensors.sensor import Sensor
 from affinedp.control.trajectory.noise import IndependentOutputNoise
@@ -25,6 +24,7 @@ from affinedp.control.trajectory.promise import independent_promise
 from affinedp.errors import AffineDPError
 from affinedp.files.proofs import AGREEMENT
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
+from affinedp.strategies.trajectory import LEAST_BITS
 
 
 def white_plan(

@@ -45,8 +45,8 @@ from affinedp.control.loop.simulation import (
 )
 from affinedp.control.stationary.noise import StationaryMechanism
 from affinedp.control.stationary.record import StationaryNoise
-from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
+from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.show.page import Report
 

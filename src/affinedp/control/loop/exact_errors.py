@@ -14,8 +14,8 @@ from affinedp.control.loop.record import LoopRecord
 from affinedp.control.loop.recursions import responses, unit_loadings, variances
 from affinedp.control.loop.simulation import check_growth
 from affinedp.control.stationary.record import StationaryNoise
-from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.record import FreshOutputNoise, OneDrawNoise
+from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 
 AnyNoise: TypeAlias = OneDrawNoise | FreshOutputNoise | StationaryNoise

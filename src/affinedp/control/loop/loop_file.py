@@ -48,8 +48,8 @@ from affinedp.arrays import FloatArray
 from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.loop.numbers import shaped
 from affinedp.control.loop.plant import Plant, PrivatePlant, plant_of
-from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import Neighbours
+from affinedp.domains.dynamics import Dynamics, checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.files.declared import Document, Field, FileKind
 from affinedp.files.values import a, as_written, at_least_zero, numbers, one_of, sizes, texts

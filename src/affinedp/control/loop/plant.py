@@ -10,7 +10,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.control.loop.numbers import fixed, shaped
-from affinedp.control.trajectory.dynamics import dynamics_of
+from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 

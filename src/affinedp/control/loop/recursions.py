@@ -10,7 +10,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 
 if TYPE_CHECKING:
-    from affinedp.control.trajectory.dynamics import Dynamics
+    from affinedp.domains.dynamics import Dynamics
 
 
 def responses(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
+from affinedp.domains.dynamics import Dynamics, dynamics_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 

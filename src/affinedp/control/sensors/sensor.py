@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.control.sensors.dither import Dither
 from affinedp.control.sensors.reach import Reach
-from affinedp.control.trajectory.dynamics import Dynamics
+from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import is_number, real_array
 

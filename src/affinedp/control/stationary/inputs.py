@@ -13,7 +13,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.control.stationary.filters import Filter
 from affinedp.control.trajectory.choose import Distances, named
-from affinedp.control.trajectory.dynamics import checked_horizon, dynamics_of
+from affinedp.domains.dynamics import checked_horizon, dynamics_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import mu_words

@@ -12,10 +12,10 @@ from affinedp.control.stationary.inputs import forward_states
 from affinedp.control.stationary.noise import StationaryMechanism
 from affinedp.control.trajectory.choose import Distances
 from affinedp.control.trajectory.design import NoiseCost, design_trajectory_noise
-from affinedp.control.trajectory.dynamics import checked_horizon
 from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.domains.dynamics import checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
 from affinedp.promise.guarantee import keeping

@@ -19,8 +19,8 @@ from affinedp.control.stationary.certificate import (
 )
 from affinedp.control.stationary.filters import ExactFilter, Filter
 from affinedp.control.stationary.inputs import PrivateInputs
-from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.promise import observability_bound
+from affinedp.domains.dynamics import Dynamics
 from affinedp.laws.curves import GaussianCurve
 from affinedp.promise.guarantee import Guarantee
 

@@ -13,7 +13,7 @@ from affinedp.arrays import FloatArray
 from affinedp.control.stationary.filters import ExactFilter, Filter
 from affinedp.control.stationary.inputs import PrivateInputs
 from affinedp.control.stationary.promise import Place, noise_filter
-from affinedp.control.trajectory.dynamics import ENDLESS
+from affinedp.domains.dynamics import ENDLESS
 from affinedp.errors import AffineDPError
 from affinedp.promise.guarantee import Guarantee
 from affinedp.strategies.matrices import MOST_NUMBERS

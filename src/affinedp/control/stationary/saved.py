@@ -13,7 +13,7 @@ from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.inputs import PrivateInputs, checked_mu, checked_window
 from affinedp.control.stationary.promise import stated, stationary_promise
 from affinedp.control.stationary.record import StationaryNoise
-from affinedp.control.trajectory.dynamics import checked_horizon
+from affinedp.domains.dynamics import checked_horizon
 from affinedp.files.mechanisms import (
     STATIONARY_FORMAT,
     VERSION,

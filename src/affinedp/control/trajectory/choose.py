@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.neighbours import TimeLocal, TrajectoryNeighbours, WholeManifold
+from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 

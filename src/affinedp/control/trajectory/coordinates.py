@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, dense
-from affinedp.control.trajectory.dynamics import Dynamics
-from affinedp.control.trajectory.powers import scan_transitions
+from affinedp.domains.dynamics import Dynamics
+from affinedp.domains.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.exact.canonical import eliminate_exactly
 from affinedp.exact.numbers import meaning

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.choose import Distances, trajectory_neighbours
 from affinedp.control.trajectory.coordinates import Coordinates, output_gramian
-from affinedp.control.trajectory.dynamics import ENDLESS, Dynamics, dynamics_of
 from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.knorm_noise import least_body
 from affinedp.control.trajectory.laplace_noise import least_laplace_root
@@ -21,7 +20,6 @@ from affinedp.control.trajectory.least_noise import least_noise
 from affinedp.control.trajectory.lower_bound import with_lower_bound
 from affinedp.control.trajectory.neighbours import Neighbours, TrajectoryNeighbours
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
-from affinedp.control.trajectory.powers import HorizonTooLongError
 from affinedp.control.trajectory.promise import (
     UncertainPromiseError,
     body_promise,
@@ -34,12 +32,23 @@ from affinedp.control.trajectory.record import root_of_body
 from affinedp.control.trajectory.too_long import longest_that_works, too_long
 from affinedp.designs.gaussian import floor_note, largest_sensitivity
 from affinedp.designs.separate import with_floor
+from affinedp.domains.dynamics import ENDLESS, Dynamics, dynamics_of
+from affinedp.domains.powers import HorizonTooLongError
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.laws.named import LawName
 from affinedp.progress import Progress
 from affinedp.promise.guarantee import Guarantee, keeping
+
+__all__ = [
+    "Dynamics",
+    "GapWarning",
+    "UnevenNoiseWarning",
+    "design_trajectory_noise",
+    "dynamics_of",
+    "independent_output_noise",
+]
 
 # Noise that varies by more than this over the horizon is worth a warning.
 UNEVEN = 100.0

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, Norm
-from affinedp.control.trajectory.dynamics import ENDLESS, Dynamics
 from affinedp.control.trajectory.neighbours import StateAdjacency, TrajectoryNeighbours
+from affinedp.domains.dynamics import ENDLESS, Dynamics
 from affinedp.domains.manifold import AffineManifold
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity, mu_words
 from affinedp.parts import digest

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, Norm
-from affinedp.control.trajectory.dynamics import Dynamics
-from affinedp.control.trajectory.growth import SingularDynamicsError
-from affinedp.control.trajectory.powers import scan_inverse_transitions
+from affinedp.domains.dynamics import Dynamics
 from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.powers import SingularDynamicsError, scan_inverse_transitions
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity, mu_words

@@ -15,9 +15,9 @@ from affinedp.control.trajectory.coordinates import (
     revealed_coordinates,
     summed_gramian,
 )
-from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
-from affinedp.control.trajectory.powers import scan_transitions
+from affinedp.domains.dynamics import Dynamics
+from affinedp.domains.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.exact.rounding import difference_bound, gamma, row_sums
 from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve

@@ -13,9 +13,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense
 from affinedp.control.trajectory.coordinates import output_blocks, output_gramian
-from affinedp.control.trajectory.dynamics import Dynamics, checked_horizon
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
-from affinedp.control.trajectory.powers import scan_transitions
+from affinedp.domains.dynamics import Dynamics, checked_horizon
+from affinedp.domains.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.named import LawName
@@ -319,7 +319,7 @@ class OneDrawNoise(OutputNoise):
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything that decides what is sent: dynamics, noise, neighbours."""
-        digest = hashlib.sha256(f"{self.neighbours.key} {self.dynamics.fingerprint}".encode())
+        digest = hashlib.sha256(f"{self.neighbours.key} {self.dynamics.key}".encode())
         if self.law != "gaussian":
             digest.update(self.law.encode())
         for part in (self.root,) if self.points is None else (self.points,):

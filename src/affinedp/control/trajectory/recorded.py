@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import Matrix
-from affinedp.control.trajectory.dynamics import Dynamics
 from affinedp.control.trajectory.neighbours import trajectory_manifold
 from affinedp.control.trajectory.record import OneDrawNoise
+from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism, build
 

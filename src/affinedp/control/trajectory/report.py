@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affinedp.control.trajectory.dynamics import ENDLESS
 from affinedp.control.trajectory.promise import independent_laplace_promise, independent_promise
 from affinedp.control.trajectory.record import MOST_LISTED, OneDrawNoise, OutputNoise
+from affinedp.domains.dynamics import ENDLESS
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.show.baseline import Baseline

@@ -11,9 +11,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.choose import trajectory_neighbours
-from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
 from affinedp.control.trajectory.promise import promise_of_root, stated_promise
 from affinedp.control.trajectory.record import OneDrawNoise, root_of_body
+from affinedp.domains.dynamics import Dynamics, dynamics_of
 from affinedp.files.mechanisms import (
     TRAJECTORY_FORMAT,
     VERSION,

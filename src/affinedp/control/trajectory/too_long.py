@@ -9,11 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 from affinedp.control.trajectory.choose import trajectory_neighbours
-from affinedp.control.trajectory.growth import SingularDynamicsError, inverted, log_growth
 from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.control.trajectory.noise import TrajectoryMechanism
-from affinedp.control.trajectory.powers import HorizonTooLongError
+from affinedp.domains.powers import HorizonTooLongError, SingularDynamicsError, inverted, log_growth
 from affinedp.errors import AffineDPError
 
 # Dynamics that stretch differences by less than this many powers of two are not to blame.

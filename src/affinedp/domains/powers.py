@@ -22,10 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.dynamics import Dynamics
-from affinedp.control.trajectory.growth import SingularDynamicsError, inverted, log_growth
+from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
-from affinedp.exact.rational import BigIntegers
+from affinedp.exact.rational import BigIntegers, RationalMatrix
 from affinedp.progress import Progress
 
 # Absolute accuracy of every entry, before it is rounded to a double.
@@ -41,9 +40,15 @@ MOST_LIMBS = 6
 # What leaving out limbs may cost is this much more than what the integers cost.
 LIMB_SHARE = 30
 BLOCK = 1024
+# A state matrix with a larger condition number counts as singular.
+MOST_CONDITION = 1e12
 
 # Called with the time of the first product and a stack of products; time 0 starts anew.
 Visit = Callable[[int, FloatArray], None]
+
+
+class SingularDynamicsError(AffineDPError):
+    """State matrices that have no inverse."""
 
 
 class HorizonTooLongError(AffineDPError):
@@ -274,28 +279,24 @@ def _identity(n: int, bits: int) -> BigIntegers:
     return identity
 
 
-def fixed(matrix: FloatArray, bits: int) -> BigIntegers:
-    """Return a matrix of doubles in units of ``2**-bits``, rounded to the nearest integers."""
-    mantissa, exponent = np.frexp(matrix)
-    whole = np.ldexp(mantissa, 53).astype(np.int64).astype(object)
-    rounded: BigIntegers = np.empty(matrix.shape, dtype=object)
-    for place, value in np.ndenumerate(whole):
-        shift = int(exponent[place]) - 53 + bits
-        rounded[place] = value << shift if shift >= 0 else (value + (1 << (-shift - 1))) >> -shift
+def _fixed(matrix: FloatArray, bits: int) -> BigIntegers:
+    """The numbers that doubles stand for in units of ``2**-bits``, rounded to the nearest."""
+    exact = RationalMatrix.meant(matrix)
+    rounded: BigIntegers = ((exact.values << (bits + 1)) + exact.over) // (2 * exact.over)
     return rounded
 
 
 def _factor(matrix: FloatArray, inverse: bool, bits: int) -> BigIntegers:
     """A, or its inverse by Newton's iteration, off by less than two units in every entry."""
     if not inverse:
-        return fixed(matrix, bits)
+        return _fixed(matrix, bits)
     n = len(matrix)
     start = inverted(matrix)
     # the error is wanted below a unit after multiplication with the inverse, twice
     guard = 2 * max(0, math.frexp(np.abs(start).max())[1]) + 2 * n.bit_length() + 16
     wide = bits + guard
-    given, identity = fixed(matrix, wide), _identity(n, wide)
-    found = fixed(start, wide)
+    given, identity = _fixed(matrix, wide), _identity(n, wide)
+    found = _fixed(start, wide)
     for _ in range(wide.bit_length() + 2):
         residual: BigIntegers = identity - ((given @ found) >> wide)
         found = found + ((found @ residual) >> wide)
@@ -352,3 +353,62 @@ def _too_long(horizon: int, works: int, inverse: bool) -> HorizonTooLongError:
         f"floating point ({reason}). A horizon of up to {works:,} works",
         works,
     )
+
+
+def inverted(matrix: FloatArray) -> FloatArray:
+    """Return the inverse of a state matrix, roughly; refuses one that is nearly singular.
+
+    Parameters
+    ----------
+    matrix : array, shape (n, n)
+        A.
+    """
+    # rows in their own units: a unit is no singularity
+    size = np.abs(matrix).max(axis=1)
+    scaled = matrix / np.where(size > 0, size, 1.0)[:, None]
+    condition = np.linalg.cond(scaled) if np.all(size > 0) else math.inf
+    if not condition < MOST_CONDITION:
+        raise SingularDynamicsError(
+            "the state matrix is singular, or too nearly so (condition number "
+            f"{condition:.1e}): the state at a later time does not determine the earlier ones"
+        )
+    return np.asarray(np.linalg.inv(scaled) / size)
+
+
+def log_growth(matrix: FloatArray, steps: int) -> float:
+    """Return about log₂ of the largest power, from the powers on the binary way there.
+
+    Parameters
+    ----------
+    matrix : array, shape (n, n)
+        What is multiplied with itself.
+    steps : int
+        How often at most.
+
+    Examples
+    --------
+    >>> log_growth(np.array([[2.0]]), 100)
+    101.0
+    """
+    power, exponent, largest = matrix, 0, 0.0
+    reached: FloatArray | None = None
+    reached_exponent = 0
+    while steps:
+        size = np.abs(power).max()
+        if size == 0:
+            break
+        shift = math.frexp(size)[1]
+        power, exponent = np.ldexp(power, -shift), exponent + shift
+        if steps & 1:
+            reached = power if reached is None else reached @ power
+            shift = math.frexp(np.abs(reached).max())[1]
+            reached, reached_exponent = (
+                np.ldexp(reached, -shift),
+                reached_exponent + exponent + shift,
+            )
+            largest = max(largest, float(reached_exponent))
+        steps >>= 1
+        if steps:
+            largest = max(largest, float(exponent))
+            power, exponent = power @ power, 2 * exponent
+    return largest + math.log2(len(matrix))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.domains.base import Domain
+from affinedp.domains.reading import Wrap, read_rows
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
+from affinedp.exact.rational import RationalMatrix
+from affinedp.parts import frozen
 
 MOST_STATES = 500
 MOST_STEPS = 10**9
@@ -39,11 +41,12 @@ def step_of(step: int, horizon: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Dynamics:
+class Dynamics(Domain):
     """``x(t+1) = A(t) x(t) + B u(t)``, ``y(t) = C(t) x(t)`` for t = 0, …, horizon − 1.
 
     Inputs, feedthrough and disturbances that the adversary knows only shift the manifold;
-    neighbours and noise depend on A and C alone.
+    neighbours and noise depend on A and C alone.  Trajectories are known by x(0), which is what is
+    read.  The numbers of A and C are what doubles stand for everywhere: 0.1 is one tenth.
 
     Attributes
     ----------
@@ -57,6 +60,7 @@ class Dynamics:
         What to call them.
     """
 
+    kind = "dynamics"
     A: FloatArray = field(repr=False)
     C: FloatArray = field(repr=False)
     horizon: int
@@ -64,8 +68,40 @@ class Dynamics:
     output_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        for matrix in (self.A, self.C):
-            matrix.flags.writeable = False
+        for name, count in (("A", self.horizon - 1), ("C", self.horizon)):
+            object.__setattr__(self, name, frozen(_matrices(getattr(self, name), name, count)))
+        n, m = self.A.shape[-1], self.C.shape[-2]
+        if self.A.shape[-2] != n or n == 0:
+            raise AffineDPError(f"A must be square, but has shape {self.A.shape}")
+        if n > MOST_STATES:
+            raise AffineDPError(f"{n} states are more than the {MOST_STATES} that are handled here")
+        if self.C.shape[-1] != n or m == 0:
+            raise AffineDPError(
+                f"C has shape {self.C.shape}, but must have one column for each of {n} states"
+            )
+        if (len(self.state_names), len(self.output_names)) != (n, m):
+            raise AffineDPError("the names do not fit the matrices")
+        if self.horizon != ENDLESS or self.time_varying:
+            checked_horizon(self.horizon)
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Of the entries of x(0)."""
+        return tuple(f"{name}(0)" for name in self.state_names)
+
+    def read(self, x: Any) -> tuple[FloatArray, Wrap]:
+        """Return x(0) as rows; outputs come back with one row per step.
+
+        Parameters
+        ----------
+        x : array_like, shape (n,) or (rows, n), or a table
+            The first state of one trajectory, or of one per row.
+        """
+        data, wrap = read_rows(self.names, x)
+        if hasattr(x, "columns") or hasattr(x, "index"):
+            return data, wrap
+        shape = (*np.shape(x)[:-1], self.horizon, self.outputs)
+        return data, lambda y, outputs: np.reshape(y, shape)
 
     @property
     def plain_A(self) -> FloatArray:
@@ -123,15 +159,36 @@ class Dynamics:
         C = self.C[:horizon] if self.C.ndim == 3 else self.C
         return Dynamics(A, C, horizon, self.state_names, self.output_names)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of matrices, horizon and names."""
-        digest = hashlib.sha256(f"{self.horizon} {self.state_names} {self.output_names}".encode())
-        for matrix in (self.A, self.C):
-            digest.update(
-                repr(matrix.shape).encode() + np.ascontiguousarray(matrix + 0.0).tobytes()
-            )
-        return digest.hexdigest()
+    def exact_state_matrix(self, t: int) -> RationalMatrix:
+        """Return A(t) in the numbers that its doubles stand for.
+
+        Parameters
+        ----------
+        t : int
+            A time before the last.
+        """
+        return RationalMatrix.meant(self.state_matrix(t))
+
+    def exact_output_matrix(self, t: int) -> RationalMatrix:
+        """Return C(t) in the numbers that its doubles stand for.
+
+        Parameters
+        ----------
+        t : int
+            A time in the horizon.
+        """
+        return RationalMatrix.meant(self.output_matrix(t))
+
+
+def checked_horizon(horizon: Any) -> int:
+    """Return a horizon as a positive int, or refuse it."""
+    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
+        raise AffineDPError(f"horizon must be a number of steps, at least 1, not {horizon!r}")
+    if horizon > MOST_STEPS:
+        raise AffineDPError(
+            f"{horizon} steps are more than the {MOST_STEPS:,} that are handled here"
+        )
+    return int(horizon)
 
 
 def dynamics_of(system: Any, horizon: int) -> Dynamics:
@@ -167,49 +224,19 @@ def dynamics_of(system: Any, horizon: int) -> Dynamics:
             )
         labels = tuple(map(str, system.state_labels)), tuple(map(str, system.output_labels))
         states, outputs = _plain(labels[0], "x"), _plain(labels[1], "y")
-        return _checked(system.A, system.C, steps, states, outputs)
+        return Dynamics(system.A, system.C, steps, states, outputs)
     if not isinstance(system, Sequence) or not 2 <= len(system) <= 4:
         raise AffineDPError(
             "the system must be a discrete-time control.StateSpace, or matrices (A, C), "
             f"(A, B, C) or (A, B, C, D), not {type(system).__name__}"
         )
-    return _checked(system[0], system[1 if len(system) == 2 else 2], steps, None, None)
-
-
-def checked_horizon(horizon: Any) -> int:
-    """Return a horizon as a positive int, or refuse it."""
-    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
-        raise AffineDPError(f"horizon must be a number of steps, at least 1, not {horizon!r}")
-    if horizon > MOST_STEPS:
-        raise AffineDPError(
-            f"{horizon} steps are more than the {MOST_STEPS:,} that are handled here"
-        )
-    return int(horizon)
-
-
-def _checked(
-    state: Any,
-    output: Any,
-    horizon: int,
-    state_names: tuple[str, ...] | None,
-    output_names: tuple[str, ...] | None,
-) -> Dynamics:
-    A = _matrices(state, "A", horizon - 1)
-    C = _matrices(output, "C", horizon)
-    n = A.shape[-1]
-    if A.shape[-2] != n or n == 0:
-        raise AffineDPError(f"A must be square, but has shape {A.shape}")
-    if n > MOST_STATES:
-        raise AffineDPError(f"{n} states are more than the {MOST_STATES} that are handled here")
-    if C.shape[-1] != n or C.shape[-2] == 0:
-        raise AffineDPError(
-            f"C has shape {C.shape}, but must have one column for each of {n} states"
-        )
-    return Dynamics(
-        A, C, horizon,
-        state_names or tuple(f"x{i + 1}" for i in range(n)),
-        output_names or tuple(f"y{i + 1}" for i in range(C.shape[-2])),
-    )  # fmt: skip
+    A, C = system[0], system[1 if len(system) == 2 else 2]
+    A, C = _matrices(A, "A", steps - 1), _matrices(C, "C", steps)
+    states, outputs = (
+        tuple(f"{letter}{i + 1}" for i in range(count))
+        for letter, count in (("x", A.shape[-1]), ("y", C.shape[-2]))
+    )
+    return Dynamics(A, C, steps, states, outputs)
 
 
 def _matrices(given: Any, name: str, count: int) -> FloatArray:

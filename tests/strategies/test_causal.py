@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.control.gateway.noise_path import LEAST_BITS, Dyadic, NoisePath, path_bits, rounded
-from affinedp.control.trajectory.dynamics import dynamics_of
-from affinedp.control.trajectory.powers import growth_exponent
+from affinedp.domains.dynamics import dynamics_of
+from affinedp.domains.powers import growth_exponent
+from affinedp.exact.numbers import meaning
+from affinedp.exact.rational import RationalMatrix
+from affinedp.strategies.causal import Path, _rounded, _Rows, rounded
+from affinedp.strategies.trajectory import LEAST_BITS, one_draw_system, path_bits
 
 
 def exact_noise(dynamics, root, draw, draw_bits):
     """γ(t) for all t in rational arithmetic, straight from the definition."""
-    exact = np.vectorize(lambda value: Fraction(float(value)), otypes=[object])
-    state = exact(root) @ np.array([Fraction(n, 2**draw_bits) for n in draw], dtype=object)
+    exact = np.vectorize(lambda value: meaning(float(value)), otypes=[object])
+    given = np.vectorize(lambda value: Fraction(float(value)), otypes=[object])
+    state = given(root) @ np.array([Fraction(n, 2**draw_bits) for n in draw], dtype=object)
     found = []
     for t in range(dynamics.horizon):
         found.append(exact(dynamics.output_matrix(t)) @ state)
@@ -26,12 +30,12 @@ def exact_noise(dynamics, root, draw, draw_bits):
 
 
 def followed(dynamics, root, draw, draw_bits, bits, exponents):
-    path = NoisePath(dynamics, root, bits)
-    numbers, found = path.start(draw, draw_bits), []
+    path = Path(one_draw_system(dynamics, root), bits)
+    numbers, found = path.begin(draw, draw_bits), []
     for t in range(dynamics.horizon):
-        found.append(path.outputs(t, numbers, (), 0, exponents))
+        found.append(path.row(t, numbers, (), 0, exponents))
         if t + 1 < dynamics.horizon:
-            numbers = path.advance(t, numbers)
+            numbers = path.advance(t, numbers, (), 0)
     return found
 
 
@@ -41,6 +45,7 @@ def test_rounded_is_to_the_nearest(value, exponent):
     assert abs(rounded(value, exponent) - exact) <= Fraction(1, 2)
     if exponent >= 0:
         assert rounded(value, exponent) == exact
+    assert abs(_rounded(value, exponent, 15) - exact / 15) <= Fraction(1, 2)
 
 
 @given(
@@ -53,9 +58,9 @@ def test_rounded_is_to_the_nearest(value, exponent):
 )
 def test_products_are_exact_whatever_the_doubles(matrix, numbers):
     """Also subnormal numbers and those near the largest double."""
-    dyadic = Dyadic.of(np.array(matrix))
-    scale = Fraction(2) ** dyadic.exponent
-    for row, found in zip(matrix, dyadic.times(numbers)):
+    rows = _Rows.of(RationalMatrix.of(np.array(matrix)))
+    scale = Fraction(2) ** -rows.bits / rows.odd
+    for row, found in zip(matrix, rows.times(numbers)):
         assert found * scale == sum(Fraction(a) * n for a, n in zip(row, numbers))
 
 
@@ -84,13 +89,13 @@ def test_error_bound_of_the_module():
     dynamics = dynamics_of(([[1.0, 0.1], [0.0, 0.97]], np.eye(2)), 400)
     growth, root, draw = growth_exponent(dynamics), np.eye(2), [12345678901, -98765432109]
     for bits in (4, 30, 100):
-        path, worst = NoisePath(dynamics, root, bits), 0.0
-        numbers = path.start(draw, 32)
+        path, worst = Path(one_draw_system(dynamics, root), bits), 0.0
+        numbers = path.begin(draw, 32)
         for t, exact in enumerate(exact_noise(dynamics, root, draw, 32)):
             error = [float(Fraction(n, 2**bits) - x) for n, x in zip(numbers, exact)]
             worst = max(worst, math.hypot(*error))
             if t + 1 < dynamics.horizon:
-                numbers = path.advance(t, numbers)
+                numbers = path.advance(t, numbers, (), 0)
         bound = 400 * 2.0**growth * math.sqrt(2) * 2.0 ** (-bits - 1)
         assert 0 < worst <= bound
 

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.control.trajectory.dynamics import Dynamics, dynamics_of
-from affinedp.control.trajectory.growth import SingularDynamicsError
-from affinedp.control.trajectory.powers import (
+from affinedp.domains.dynamics import Dynamics, dynamics_of
+from affinedp.domains.powers import (
     HorizonTooLongError,
+    SingularDynamicsError,
     growth_exponent,
     scan_inverse_transitions,
     scan_transitions,
 )
+from affinedp.exact.numbers import meaning
 
 
 def rotation(angle: float) -> np.ndarray:
@@ -38,7 +39,9 @@ def inverse_transitions(dynamics: Dynamics) -> tuple[np.ndarray, float]:
 def exact_product(dynamics: Dynamics, t: int) -> mpmath.matrix:
     product = mpmath.eye(dynamics.states)
     for k in range(t):
-        product = mpmath.matrix(dynamics.state_matrix(k).tolist()) * product
+        step = [[meaning(value) for value in row] for row in dynamics.state_matrix(k).tolist()]
+        exact = [[mpmath.mpf(v.numerator) / v.denominator for v in row] for row in step]
+        product = mpmath.matrix(exact) * product
     return product
 
 
@@ -76,7 +79,7 @@ def test_a_long_horizon_keeps_its_accuracy() -> None:
     inverses, error = inverse_transitions(dynamics)
     assert error < 1e-15
     with mpmath.workdps(60):
-        inverse = mpmath.matrix(A.tolist()) ** -1
+        inverse = exact_product(dynamics, 1) ** -1
         for t in (1023, 1024, 1025, 59_999):
             assert off(inverses[t], inverse**t, error) <= 1
 
@@ -120,7 +123,7 @@ def test_random_products_agree_with_fractions(n: int, horizon: int, seed: int) -
     dynamics = dynamics_of((A, np.eye(n)), horizon)
     found, error = transitions(dynamics)
     product = [[Fraction(int(i == j)) for j in range(n)] for i in range(n)]
-    exact = [[Fraction(float(v)) for v in row] for row in A]
+    exact = [[meaning(float(v)) for v in row] for row in A]
     for t in range(horizon):
         for i in range(n):
             for j in range(n):

@@ -1,0 +1,340 @@
+"""Noise that a linear system makes step by step: ``ξ⁺ = A ξ + B ζ``, ``γ = C ξ + D ζ``.
+
+Doubles are not enough to send it: their rounding errors lie outside the range of the noise, and
+nothing hides them.  A :class:`Path` carries ξ as integers in units of ``2**-bits``; η and ζ are
+integers that are given, and every step rounds each entry of ξ by at most half a unit.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.errors import AffineDPError
+from affinedp.exact.rational import RationalMatrix
+from affinedp.laws.base import Law
+from affinedp.strategies.base import Strategy
+
+# Numbers of noise over time that are listed at once.
+MOST_NUMBERS = 1e8
+
+
+class OutputNames(Sequence[str]):
+    """Names of all outputs at all times, such as ``y1(0)``; they are made when they are asked for.
+
+    Examples
+    --------
+    >>> names = OutputNames(("y", "z"), 2**40)
+    >>> names[3], names[-1], len(names)
+    ('z(1)', 'z(1099511627775)', 2199023255552)
+    """
+
+    def __init__(self, each: Sequence[str], horizon: int) -> None:
+        self._each, self._horizon = tuple(each), horizon
+
+    def __len__(self) -> int:
+        return len(self._each) * self._horizon
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
+        if isinstance(place, slice):
+            return tuple(self[i] for i in range(*place.indices(len(self))))
+        t, i = divmod(range(len(self))[place], len(self._each))
+        return f"{self._each[i]}({t})"
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """``ξ(0) = start η``, ``ξ(t+1) = A(t) ξ(t) + B ζ(t)``, ``γ(t) = C(t) ξ(t) + D ζ(t)``, exactly.
+
+    Attributes
+    ----------
+    A, C : callables
+        The matrix of a step; the same object where it does not change.
+    B, D : RationalMatrix
+        How what is drawn at a step enters; without columns if nothing is.
+    start : RationalMatrix
+        How what is drawn once enters; without columns if nothing is.
+    horizon : int
+        How many steps there are.
+    """
+
+    A: Callable[[int], RationalMatrix]
+    B: RationalMatrix
+    C: Callable[[int], RationalMatrix]
+    D: RationalMatrix
+    start: RationalMatrix
+    horizon: int
+
+
+class Causal(Strategy):
+    """Noise that a linear system makes, for outputs that are sent one after another."""
+
+    # Standard deviation, for Laplace noise scale, of what is drawn, as the matrices have it.
+    scale: float = 1.0
+
+    @property
+    @abstractmethod
+    def step_names(self) -> tuple[str, ...]:
+        """Names of the outputs of one step."""
+
+    @property
+    @abstractmethod
+    def horizon(self) -> int:
+        """How many steps there are at most."""
+
+    @property
+    @abstractmethod
+    def system(self) -> System:
+        """What makes the noise, in exact numbers."""
+
+    @abstractmethod
+    def path_bits(self, exponents: Sequence[int]) -> int:
+        """Return how many bits keep output i within ``2**exponents[i]`` of its true value.
+
+        Parameters
+        ----------
+        exponents : sequence of int
+            What is wanted, for each output; its rounding to a grid is not counted.
+        """
+
+    @abstractmethod
+    def deviations(self, law: Law, steps: int) -> FloatArray:
+        """Return the standard deviation of γ(0), …, γ(steps − 1), shape (steps, outputs).
+
+        Parameters
+        ----------
+        law : Law
+            Of the noise.
+        steps : int
+            How many.
+        """
+
+    def path(self, bits: int) -> Path:
+        """Return how the integers of the noise go from step to step.
+
+        Parameters
+        ----------
+        bits : int
+            They are in units of ``2**-bits``.
+        """
+        return Path(self.system, bits)
+
+    @property
+    def names(self) -> OutputNames:
+        """Names of all outputs at all times."""
+        return OutputNames(self.step_names, self.horizon)
+
+    def variances(self, law: Law) -> FloatArray:
+        """Return the variance of every output at every time, one after another."""
+        return np.asarray(self.deviations(law, self.horizon).ravel() ** 2)
+
+
+class Path:
+    """How the integers of the noise go from step to step.
+
+    It holds nothing secret: the integers are given to it and returned by it.
+
+    Parameters
+    ----------
+    system : System
+        What makes the noise.
+    bits : int
+        ξ is in units of ``2**-bits``.
+
+    Examples
+    --------
+    >>> one, half = (RationalMatrix.of(np.array([[value]])) for value in (1.0, 0.5))
+    >>> none = RationalMatrix.zeros(1, 0)
+    >>> path = Path(System(lambda t: half, none, lambda t: one, none, one, 3), bits=8)
+    >>> memory = path.begin([6], draw_bits=0)                       # γ(0) = 6
+    >>> memory = path.advance(0, memory, (), draw_bits=0)           # γ(1) = 3
+    >>> path.row(1, memory, (), draw_bits=0, exponents=[-1])        # in halves
+    (6,)
+    """
+
+    def __init__(self, system: System, bits: int) -> None:
+        self._system, self._bits = system, bits
+        self._B, self._D = _Rows.of(system.B), _Rows.of(system.D)
+        self._start = _Rows.of(system.start)
+        self._known: dict[str, tuple[RationalMatrix, _Rows]] = {}
+
+    @property
+    def once(self) -> int:
+        """How many numbers are drawn once."""
+        return self._system.start.shape[1]
+
+    @property
+    def each(self) -> int:
+        """How many numbers are drawn at every step."""
+        return self._system.D.shape[1]
+
+    def begin(self, drawn: Sequence[int], draw_bits: int) -> tuple[int, ...]:
+        """Return ξ(0).
+
+        Parameters
+        ----------
+        drawn : sequence of int
+            η in units of ``2**-draw_bits``.
+        draw_bits : int
+            Its grid.
+        """
+        exponent = self._bits - draw_bits - self._start.bits
+        return tuple(_rounded(v, exponent, self._start.odd) for v in self._start.times(drawn))
+
+    def advance(
+        self, step: int, memory: Sequence[int], drawn: Sequence[int], draw_bits: int
+    ) -> tuple[int, ...]:
+        """Return ξ(step + 1), up to the last step.
+
+        Parameters
+        ----------
+        step : int
+            The time of ``memory``.
+        memory : sequence of int
+            ξ(step).
+        drawn : sequence of int
+            ζ(step) in units of ``2**-draw_bits``: the same that :meth:`row` was given.
+        draw_bits : int
+            Its grid.
+        """
+        if step + 1 >= self._system.horizon:
+            return tuple(memory)
+        state = self._at("A", self._system.A(step))
+        return self._sums(state, memory, self._B, drawn, draw_bits, [-self._bits] * len(memory))
+
+    def row(
+        self,
+        step: int,
+        memory: Sequence[int],
+        drawn: Sequence[int],
+        draw_bits: int,
+        exponents: Sequence[int],
+    ) -> tuple[int, ...]:
+        """Return γ(step), entry i in units of ``2**exponents[i]``.
+
+        Parameters
+        ----------
+        step, memory, drawn, draw_bits
+            As for :meth:`advance`.
+        exponents : sequence of int
+            The grids of the outputs.
+        """
+        output = self._at("C", self._system.C(step))
+        return self._sums(output, memory, self._D, drawn, draw_bits, exponents)
+
+    def _at(self, name: str, matrix: RationalMatrix) -> _Rows:
+        """The rows of a matrix, made anew only where it changed."""
+        known = self._known.get(name)
+        if known is None or known[0] is not matrix:
+            known = self._known[name] = matrix, _Rows.of(matrix)
+        return known[1]
+
+    def _sums(
+        self,
+        left: _Rows,
+        memory: Sequence[int],
+        right: _Rows,
+        drawn: Sequence[int],
+        draw_bits: int,
+        exponents: Sequence[int],
+    ) -> tuple[int, ...]:
+        """Products with what is remembered and with what is drawn: added exactly, rounded once."""
+        fine = -self._bits - left.bits
+        if not drawn:
+            return tuple(
+                _rounded(value, fine - exponent, left.odd)
+                for value, exponent in zip(left.times(memory), exponents)
+            )
+        coarse = -draw_bits - right.bits
+        low, odd = min(fine, coarse), left.odd * right.odd
+        return tuple(
+            _rounded(
+                ((a * right.odd) << (fine - low)) + ((b * left.odd) << (coarse - low)),
+                low - exponent,
+                odd,
+            )
+            for a, b, exponent in zip(left.times(memory), right.times(drawn), exponents)
+        )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A matrix as the nonzero integers of its rows, over ``2**bits * odd``."""
+
+    rows: tuple[tuple[tuple[int, int], ...], ...]
+    bits: int
+    odd: int
+
+    @classmethod
+    def of(cls, matrix: RationalMatrix) -> _Rows:
+        bits = (matrix.over & -matrix.over).bit_length() - 1
+        rows = tuple(
+            tuple((j, int(value)) for j, value in enumerate(row) if value)
+            for row in matrix.values.tolist()
+        )
+        return cls(rows, bits, matrix.over >> bits)
+
+    def times(self, numbers: Sequence[int]) -> list[int]:
+        """Return the matrix times numbers, without what it is over."""
+        return [sum([entry * numbers[j] for j, entry in row]) for row in self.rows]
+
+
+def _rounded(value: int, exponent: int, odd: int) -> int:
+    """``value * 2**exponent / odd`` rounded to the nearest integer, halves upwards."""
+    if odd == 1:
+        return rounded(value, exponent)
+    if exponent >= 0:
+        return ((value << (exponent + 1)) + odd) // (2 * odd)
+    below = odd << -exponent
+    return (2 * value + below) // (2 * below)
+
+
+def rounded(value: int, exponent: int) -> int:
+    """Return ``value * 2**exponent`` rounded to the nearest integer, halves upwards.
+
+    Parameters
+    ----------
+    value, exponent : int
+        What is rounded.
+
+    Examples
+    --------
+    >>> rounded(7, -1), rounded(-7, -1), rounded(3, 2)
+    (4, -3, 12)
+    """
+    if exponent >= 0:
+        return value << exponent
+    return (value + (1 << (-exponent - 1))) >> -exponent
+
+
+def check_steps(numbers: float) -> None:
+    """Refuse to list more numbers than fit in memory.
+
+    Parameters
+    ----------
+    numbers : float
+        How many.
+    """
+    if numbers > MOST_NUMBERS:
+        raise AffineDPError(f"{numbers:.1e} numbers do not fit in memory: ask for fewer steps")
+
+
+def constant(matrix: RationalMatrix) -> Callable[[int], RationalMatrix]:
+    """Return the matrix of every step of a system that does not change.
+
+    Parameters
+    ----------
+    matrix : RationalMatrix
+        At all times.
+    """
+    return lambda step: matrix
