@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from affinedp.designs.structured.margins import design_margins
+from affinedp.designs.margins import design_margins
 
 import affinedp as adp
 from affinedp.control import design_output_noise

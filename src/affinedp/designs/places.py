@@ -102,8 +102,9 @@ def design_tree_margins(
     Returns
     -------
     Mechanism
-        Its releases are mappings from tuples of attributes to tables of all nodes.  Its gap is over all Gaussian mechanisms for ``"person"``; None for ``"replace"``, and
-        for Laplace noise.
+        Its releases are mappings from tuples of attributes to tables of all nodes.  Its gap is
+        over all Gaussian mechanisms for ``"person"``; None for ``"replace"``, and for Laplace
+        noise.
 
     Examples
     --------

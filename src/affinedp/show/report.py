@@ -57,7 +57,7 @@ def report(mechanism: MechanismRecord) -> Report:
     if not isinstance(mechanism.strategy, Dense):
         words = mechanism.noise.words
         title = f"{words[0].upper()}{words[1:]} noise on {mechanism.domain.words}"
-        return grouped_report(mechanism, title, mechanism.strategy.deviations(mechanism.noise))
+        return grouped_report(mechanism, title, mechanism.strategy.noise_by_group(mechanism.noise))
     baseline = independent_baseline(mechanism)
     errors = mechanism.expected_squared_errors
     independent = baseline.deviation

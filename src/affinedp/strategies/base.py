@@ -360,7 +360,7 @@ class Strategy(Part):
         for place, name in enumerate(self.names):
             yield name, slice(place, place + 1)
 
-    def deviations(self, law: Law) -> Iterator[tuple[str, float]]:
+    def noise_by_group(self, law: Law) -> Iterator[tuple[str, float]]:
         """Yield the root mean square noise of every group of outputs, for reports.
 
         Parameters

@@ -154,7 +154,7 @@ class OfPlaces(Strategy):
             yield A, np.reshape(row[start:stop], shape)
             start = stop
 
-    def deviations(self, law: Law) -> Iterator[tuple[str, float]]:
+    def noise_by_group(self, law: Law) -> Iterator[tuple[str, float]]:
         """Yield the root mean square noise of every margin at the leaves."""
         leaves = self.tree.order[self.tree.leaf]
         for chosen in self.margins:

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 from affinedp.designs.structured.margin_mechanism import MarginMechanism
-from affinedp.designs.structured.margins import design_margins
-from affinedp.designs.structured.tree_margins import design_tree_margins
+from affinedp.designs.margins import design_margins
+from affinedp.designs.places import design_tree_margins
 
 import affinedp as adp
 from affinedp.designs.structured.ordinary import ordinary_tree

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.linalg as sl
-from affinedp.designs.structured.margins import design_margins
+from affinedp.designs.margins import design_margins
 from affinedp.designs.structured.tree_margin_mechanism import node_scales
-from affinedp.designs.structured.tree_margins import design_tree_margins
+from affinedp.designs.places import design_tree_margins
 
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.integer_noise import noisy_whole
