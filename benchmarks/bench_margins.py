@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from affinedp.designs.structured.margins import design_margins
+from affinedp.designs.margins import design_margins
 
 ADULT = [85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2]
 CASES = (

@@ -10,7 +10,6 @@ import sys
 import time
 
 import numpy as np
-
 from affinedp.designs.structured.trees import design_tree
 
 SIZES = {"328k": [1, 51, 3143, 85_000, 240_000], "1M": [1, 51, 3143, 85_000, 1_000_000]}
@@ -66,7 +65,7 @@ def _places() -> dict:
     """85,000 tracts × age × sex × race."""
     import resource
 
-    from affinedp.designs.structured.tree_margins import design_tree_margins
+    from affinedp.designs.places import design_tree_margins
 
     design_tree_margins([-1, 0, 0], [3, 2], **PROMISE).release(np.zeros((2, 3, 2), np.int32))
     parent, level = random_tree([1, 51, 3143, 85_000])

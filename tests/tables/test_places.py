@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
 from affinedp.cli.release import release_file
-from affinedp.designs.structured.whole_tables import whole_tables
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.tables import (
@@ -24,6 +23,7 @@ from affinedp.tables import (
     with_total_rows,
 )
 from affinedp.tables.places import places_of
+from affinedp.tables.whole_tables import whole_tables
 
 WARDS = pd.DataFrame(
     {"city": ["A", "A", "A", "B", "B"], "ward": ["1", "2", "3", "1", "2"]}
@@ -257,7 +257,7 @@ def test_from_file_to_file(tmp_path, capsys):
     assert len(out) == 8 * 12
     assert out["count"].dtype == np.int64
     assert (tmp_path / "out-report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert any("in one cell of the table of one place" in line for line in said)
+    assert any("in one cell of the tables of all places" in line for line in said)
     with pytest.raises(AffineDPError, match="read_margin_release"):
         read_table_release(tmp_path / "margins.toml")
     found = CliRunner().invoke(app, ["tables", "preview", str(tmp_path / "margins.toml")])

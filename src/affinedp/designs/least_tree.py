@@ -296,6 +296,12 @@ def least_scales(tree: Totals, cost: FloatArray, both: bool, gaussian: FloatArra
     return state.y
 
 
+def heaviest_sum(tree: Totals, both: bool, y: FloatArray) -> float:
+    """Return the heaviest sum of y that the move of one person meets, in doubles."""
+    path, pair = passes.heaviest(tree.parent, tree.known, y, both)
+    return float(max(path, pair))
+
+
 def equal_shares(tree: Totals) -> FloatArray:
     """Shares that give every level of the longest path below a node the same.
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.least_tree import (
     LEAST_WEIGHT,
+    heaviest_sum,
     least_precisions,
     least_scales,
     level_precisions,
@@ -209,13 +210,15 @@ def at_sensitivity(
     tree: Any = people.domain
     power = 2 if law == "gaussian" else 1
     one = sensitivity / people.size
-    inverse = (y * (one**power / heaviest_sum(people, y))) ** (1 / power) * (1 - SPARE)
+    inverse = (y * (one**power / heaviest_sum(tree, people.move == "circuits", y))) ** (
+        1 / power
+    ) * (1 - SPARE)
     # a root is rounded up when the promise is stated
     most = Fraction(sensitivity) * (1 - Fraction(power - 1, 1 << 50)) * (1 << GRID_BITS)
     while True:
         scales = whole_scales(inverse)
         weight = [q**power for q in scales.tolist()]
-        heaviest, _ = heaviest_move(tree, people.move == "circuits", weight)
+        heaviest, _ = heaviest_move(tree, both, weight)
         if heaviest * people.size**power <= most**power:
             break
         inverse = inverse * (1 - 2.0**-44)
@@ -244,17 +247,10 @@ def whole_scales(inverse: FloatArray) -> Indices:
     return np.floor(np.ldexp(inverse, GRID_BITS)).astype(np.int64)
 
 
-def heaviest_sum(people: People, y: FloatArray) -> float:
-    """Return the heaviest sum of y that the move of one person meets, in doubles."""
-    tree: Any = people.domain
-    path, pair = passes.heaviest(tree.parent, tree.known, y, people.move == "circuits")
-    return float(max(path, pair))
-
-
 def changed_numbers(people: People) -> int:
     """Return how many private numbers the move of one person can change."""
     tree: Any = people.domain
-    return round(heaviest_sum(people, np.where(tree.known, 0.0, 1.0)))
+    return round(heaviest_sum(tree, people.move == "circuits", np.where(tree.known, 0.0, 1.0)))
 
 
 def _candidates(
@@ -270,7 +266,7 @@ def _candidates(
     private_cost = float(cost.sum())
 
     def add(name: str, kind: TreeLaw, y: FloatArray) -> None:
-        scaled = y / heaviest_sum(people, y)
+        scaled = y / heaviest_sum(tree, both, y)
         unit = (size / (limit if kind == "gaussian" else epsilon)) ** 2
         spread = scaled if kind == "gaussian" else scaled**2 / 2
         value = float(cost @ passes.variances(*tree.arrays, spread)) * unit
@@ -380,7 +376,7 @@ def tree_noise_for_targets(
     for _ in range(TARGET_ROUNDS):
         cost = np.where(slot >= 0, (share / count / squares)[slot], 0.0)
         y, phi = least_precisions(tree, cost, both, phi)
-        unit = heaviest_sum(people, y)
+        unit = heaviest_sum(tree, both, y)
         variances = passes.variances(*tree.arrays, y) * unit
         mean = np.bincount(slot[slot >= 0], variances[slot >= 0], len(used)) / count / squares
         if float(mean.max()) < best:

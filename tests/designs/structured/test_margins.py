@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
+from affinedp.designs.structured.intervals import whole_sum_reach
+from affinedp.designs.structured.trees import design_tree
 from scipy import stats
 
 from affinedp.budget.ledger import Ledger
-from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
-from affinedp.designs.structured.intervals import whole_sum_reach
-from affinedp.designs.structured.margin_counts import counts_of_records
-from affinedp.designs.structured.margins import design_margins
-from affinedp.designs.structured.tree_margins import design_tree_margins
-from affinedp.designs.structured.trees import design_tree
+from affinedp.designs.margins import design_margins
+from affinedp.designs.places import design_tree_margins
+from affinedp.domains.crossed import counts_of_records
 from affinedp.errors import AffineDPError
 from affinedp.strategies.rounded_plan import GRID_BITS
 

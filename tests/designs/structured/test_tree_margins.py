@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.linalg as sl
-
-from affinedp.budget.ledger import Ledger
 from affinedp.designs.structured.integer_noise import noisy_whole
 from affinedp.designs.structured.intervals import whole_reach
-from affinedp.designs.structured.margins import design_margins
 from affinedp.designs.structured.saved import load_structured, save_structured
 from affinedp.designs.structured.tree_margin_mechanism import node_scales
-from affinedp.designs.structured.tree_margins import design_tree_margins
 from affinedp.designs.structured.trees import design_tree
+
+from affinedp.budget.ledger import Ledger
+from affinedp.designs.margins import design_margins
+from affinedp.designs.places import design_tree_margins
 from affinedp.errors import AffineDPError
 from affinedp.strategies.rounded_plan import GRID_BITS
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.compiling import compiled
-from affinedp.designs.structured.integer_noise import Integers
 from affinedp.domains import tree_passes as passes
 from affinedp.domains.totals import Totals
+from affinedp.exact.scaled import Integers
 
 
 @compiled
