@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import affinedp as adp
 from affinedp.cli.app import app
-from affinedp.relations.forgotten import ForgottenEquationWarning, forgotten_equations
+from affinedp.discovery.forgotten import ForgottenEquationWarning, forgotten_equations
 
 pd = pytest.importorskip("pandas")
 

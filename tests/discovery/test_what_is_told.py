@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 import affinedp as adp
 from affinedp.cli.app import app
+from affinedp.discovery.forgotten import ForgottenEquationWarning
 from affinedp.errors import AffineDPError
-from affinedp.relations.forgotten import ForgottenEquationWarning
 from affinedp.tables import TableRelease
 
 pd = pytest.importorskip("pandas")

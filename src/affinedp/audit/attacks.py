@@ -148,17 +148,7 @@ class Target:
 
 
 def releases(release: Release, points: FloatArray, outputs: int) -> FloatArray:
-    """Call a release function and check what it returns.
-
-    Parameters
-    ----------
-    release : callable
-        From rows of data to rows of outputs.
-    points : array, shape (rows, n)
-        The data.
-    outputs : int
-        How many outputs a row must have.
-    """
+    """Call a release function and check what it returns."""
     published = real_array(release(points), "what the release function returns")
     if published.shape != (len(points), outputs):
         raise AffineDPError(
@@ -189,15 +179,7 @@ class _LikelihoodRatio:
 
 
 def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
-    """Return the likelihood ratio between the worst pair of neighbours.
-
-    Parameters
-    ----------
-    target : Target
-        What is attacked.
-    epsilon, delta : float
-        The claim, which decides the worst pair for Laplace noise.
-    """
+    """Return the likelihood ratio between the worst pair of neighbours."""
     mechanism = target.mechanism
     whitened = target.inverse @ target.query
     direction = None
@@ -259,18 +241,7 @@ class _Combination:
 
 
 def leak_attack(target: Target) -> Attack | None:
-    """Look for a combination without noise that still moves with the data, in a few releases.
-
-    Parameters
-    ----------
-    target : Target
-        What is attacked.
-
-    Returns
-    -------
-    Attack or None
-        None if there is no such combination (or too many outputs to search).
-    """
+    """Look for a combination without noise that still moves with the data, in a few releases."""
     mechanism = target.mechanism
     span, outputs = target.neighbours.span(), len(mechanism.output_names)
     if max(outputs, span.shape[1]) > MOST_OUTPUTS:

@@ -273,8 +273,8 @@ def say_forgotten(problem: Problem, data: Path | None) -> None:
     if data is None:
         return
     expect(data, "data")
+    from affinedp.discovery.forgotten import forgotten_equations
     from affinedp.files.data import read_table
-    from affinedp.relations.forgotten import forgotten_equations
 
     found = forgotten_equations(manifold_of(problem), read_table(data, long_numbers="text"))
     for equation in found:

@@ -11,15 +11,18 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, within_range
 from affinedp.designs.bounds import proof_of, with_least
+from affinedp.designs.gaussian_sum import least_over_sum
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import (
     NOTHING_TO_HIDE,
     Block,
     checked_weights,
+    floor_note,
     given_basis,
     split,
     with_floor,
 )
+from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import real_array
@@ -30,7 +33,6 @@ from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
 from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.verification import resolve_query
-from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +90,7 @@ def design_gaussian(
         (as a factor).  Network equations have 1 and are recognised.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
         depends on it.
 
     Returns
@@ -172,6 +174,13 @@ def least_gaussian(
     if imbalance is not None:
         imbalance = float(real_array(imbalance, "imbalance", 0))
     else:
+        over_sum = least_over_sum(adjacency, query, limit, weights, tol)
+        if over_sum is not None:
+            made = build(
+                adjacency, query, over_sum.basis, over_sum.root, "gaussian", names,
+                gap=over_sum.gap, notes=over_sum.notes,
+            )  # fmt: skip
+            return LeastGaussian(at_the_limit(made, limit), over_sum.dual)
         try:
             return _optimal(
                 adjacency, query, names, limit, list(split(adjacency, query, weights)), tol
@@ -232,14 +241,6 @@ def _optimal(
     )  # fmt: skip
     # a floor on the weights is not what the user's weights cost
     return LeastGaussian(mechanism, None if notes else proof_of(blocks, solved, limit))
-
-
-def floor_note(floor: float) -> str:
-    """Say that and why a floor was added to the weights."""
-    return (
-        f"the weights leave some combination of outputs free; a floor of {floor:.2g} on every "
-        "combination was added, without which no least noise exists"
-    )
 
 
 def assemble(blocks: list[Block], roots: list[FloatArray], outputs: int) -> tuple[Matrix, Matrix]:

@@ -17,6 +17,7 @@ from affinedp.designs.knorm_bodies import AXES, HULL, SEARCHED, Chosen, best_bod
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.large_sum import MOST_LISTED_SUM, large_sum
 from affinedp.designs.separate import NOTHING_TO_HIDE, checked_weights, split
+from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
@@ -27,7 +28,6 @@ from affinedp.neighbours.choose import adjacency_of
 from affinedp.neighbours.exact_moves import moves_are_whole
 from affinedp.promise.least_proof import LeastProof
 from affinedp.promise.verification import resolve_query
-from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def design_knorm(
         and without a look at Laplace noise.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
         depends on it.
 
     Returns

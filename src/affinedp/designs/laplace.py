@@ -25,6 +25,7 @@ from affinedp.designs.separate import (
     split,
     with_floor,
 )
+from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
@@ -33,7 +34,6 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
 from affinedp.progress import Progress
 from affinedp.promise.verification import resolve_query
-from affinedp.relations.forgotten import warn_of_forgotten
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -86,7 +86,7 @@ def design_laplace(
         For Algorithm 2: the paper's Λ̄, by default an orthonormal basis.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
         depends on it.
 
     Returns
@@ -220,7 +220,7 @@ def iid_noise(
         Other neighbours than those of Definition 4 with ``mu``.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
         depends on it.
 
     Returns

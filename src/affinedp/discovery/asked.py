@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.discovery.costs import Promise, Row
+from affinedp.discovery.exact_table import ExactTable
+from affinedp.discovery.relation import Relation, check
 from affinedp.domains.text import parse_equations
 from affinedp.errors import AffineDPError
-from affinedp.record import MechanismRecord
-from affinedp.relations.exact_table import ExactTable
-from affinedp.relations.relation import Relation, check
+from affinedp.strategies.dense import Dense
 
 # δ of a Gaussian design whose cost is asked for without one.
 USUAL_DELTA = 1e-6
@@ -87,8 +87,8 @@ def promise_of(
     mu = {name: float(one) for name, one in mu.items()} if isinstance(mu, Mapping) else float(mu)
     if design is not None:
         record = getattr(design, "mechanism", design)
-        if not isinstance(record, MechanismRecord):
-            raise AffineDPError(f"design must be a Mechanism, not {type(design).__name__}")
+        if not isinstance(getattr(record, "strategy", None), Dense):
+            raise AffineDPError(f"design must be a Mechanism of matrices, not {design!r:.60}")
         gaussian = record.law == "gaussian"
         delta = delta or (USUAL_DELTA if gaussian else 0.0)
         kept = record.guarantee.epsilon(delta)

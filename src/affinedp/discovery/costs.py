@@ -10,16 +10,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
-from affinedp.designs.laplace import iid_noise
+from affinedp.arrays import FloatArray, Norm
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import meaning
-from affinedp.laws.calibration import gaussian_sigma
+from affinedp.laws.base import Law
+from affinedp.laws.named import law_named
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.promise.verification import verify
-from affinedp.record import MechanismRecord
+from affinedp.strategies.base import rounded_up
+from affinedp.strategies.dense import Dense
 
 # One equation: coefficients by name, and the constant on their side.
 Row = tuple[Mapping[str, Fraction], Fraction]
@@ -52,7 +52,7 @@ class Promise:
         How far a number may move, one for all or by column (1 if not named).
     given : tuple of Row
         The equations that were taken into account.
-    design : MechanismRecord or None
+    design : Mechanism or None
         The design, if there is one.
     """
 
@@ -61,7 +61,7 @@ class Promise:
     delta: float
     mu: float | Mapping[str, float] = 1.0
     given: tuple[Row, ...] = ()
-    design: MechanismRecord | None = None
+    design: Any = None
 
     @property
     def words(self) -> str:
@@ -114,14 +114,8 @@ class Promise:
             mu = adjacency.mu
         else:
             note = "for the neighbours of Definition 4 with μ = 1"
-        kept = verify(
-            manifold,
-            self.design.noise_matrix,
-            law=self.design.law,
-            mu=mu,
-            query=self.design.dense.query,
-        )
-        return Cost(kept.epsilon(self.delta), note)
+        strategy = replace(self.design.strategy, domain=manifold)
+        return Cost(_kept(strategy, self.design.noise, mu, self.delta), note)
 
     def _cost_of_independent(self, rows: Sequence[Row]) -> Cost:
         names, related = self._related({name for row, _ in rows for name in row})
@@ -129,21 +123,15 @@ class Promise:
         manifold = _manifold([*related, *rows], names)
         if manifold.dim == 0 or len(manifold.public_entries) == len(names):
             return Cost(None, "nothing is left to protect: publish it as it is")
+        law = law_named(self.law)()
+        scale = mu / law.limit(self.epsilon, self.delta)
         if related:
-            meant = iid_noise(
-                _manifold(related, names),
-                law=self.law,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                mu=mu,
-            )
-            noise: Any = meant.noise_matrix
-        else:
-            scale = mu / self.epsilon
-            if self.law == "gaussian":
-                scale = np.array([float(gaussian_sigma(self.epsilon, self.delta, m)) for m in mu])
-            noise = np.diag(scale)
-        return Cost(verify(manifold, noise, law=self.law, mu=mu).epsilon(self.delta))
+            norm: Norm = 2 if self.law == "gaussian" else 1
+            meant = CircuitAdjacency(_manifold(related, names), mu)
+            farthest = meant.sensitivity(np.eye(len(names)), norm).upper
+            scale = np.full(len(names), farthest / law.limit(self.epsilon, self.delta))
+        strategy = Dense(manifold, np.eye(len(names)), np.diag(scale), tuple(names))
+        return Cost(_kept(strategy, law, mu, self.delta))
 
     def _related(self, names: set[str]) -> tuple[list[str], list[Row]]:
         """The given equations that touch these columns, also through others, and all columns."""
@@ -157,6 +145,14 @@ class Promise:
         if found and len(names) > MOST_ENTRIES:
             raise AffineDPError(f"given equations tie {len(names)} columns together: too many")
         return sorted(names), found
+
+
+def _kept(strategy: Dense, law: Law, mu: FloatArray, delta: float) -> float:
+    """The ε that noise keeps for the neighbours of Definition 4."""
+    found = strategy.largest(CircuitAdjacency(strategy.domain, mu), law)
+    if found.leak is not None:
+        return math.inf
+    return float(law.curve(rounded_up(found.upper), found.moves).epsilon(delta))
 
 
 def _rows_of(manifold: AffineManifold) -> list[Row]:

@@ -21,14 +21,14 @@ from affinedp.discovery.asked import (
 )
 from affinedp.discovery.costs import Cost, Promise
 from affinedp.discovery.equation import DiscoveredEquation, pattern_of, told
+from affinedp.discovery.exact_table import ExactTable, exact_table
 from affinedp.discovery.found import Discovery
+from affinedp.discovery.relation import Found
 from affinedp.discovery.row_relations import balances, items, repeated
 from affinedp.discovery.row_sums import MOST_ROWS, hierarchies, total_rows
 from affinedp.discovery.times import between_times, changes_of
-from affinedp.relations.exact_table import ExactTable, exact_table
-from affinedp.relations.relation import Found
-from affinedp.relations.within import search_within
-from affinedp.relations.writing import quoted, written_equation
+from affinedp.discovery.within import search_within
+from affinedp.discovery.writing import quoted, written_equation
 
 
 def discover(

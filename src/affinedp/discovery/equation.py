@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Literal
 
 from affinedp.discovery.costs import Cost
-from affinedp.relations.relation import Found, Relation
+from affinedp.discovery.relation import Found, Relation
 
 Kind = Literal["exact", "rounded", "mostly"]
 Scope = Literal["row", "earlier row", "rows"]

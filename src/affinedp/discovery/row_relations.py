@@ -13,17 +13,17 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.discovery.asked import Asked
+from affinedp.discovery.chance import collision_share, log10_by_size, log10_choices
+from affinedp.discovery.column_numbers import Numbers
 from affinedp.discovery.costs import cost_between_rows
 from affinedp.discovery.equation import DiscoveredEquation, told
+from affinedp.discovery.exact_relations import exact_relations
+from affinedp.discovery.exact_table import ExactTable, Labels
+from affinedp.discovery.relation import Found, Relation, Terms
 from affinedp.discovery.row_sums import sums
-from affinedp.relations.chance import collision_share, log10_by_size, log10_choices
-from affinedp.relations.exact import exact_relations
-from affinedp.relations.exact_table import ExactTable, Labels
-from affinedp.relations.numbers import Numbers
-from affinedp.relations.relation import Found, Relation, Terms
-from affinedp.relations.steady import least_surprises
-from affinedp.relations.within import search_within
-from affinedp.relations.writing import quoted, written_equation
+from affinedp.discovery.steady import least_surprises
+from affinedp.discovery.within import search_within
+from affinedp.discovery.writing import quoted, written_equation
 
 MOST_ROWS = 80
 FEWEST = 3
@@ -41,7 +41,7 @@ def row_relations(
 
     Examples
     --------
-    >>> from affinedp.relations.exact_table import exact_table
+    >>> from affinedp.discovery.exact_table import exact_table
     >>> table = exact_table({
     ...     "item": ["sales", "cost", "profit"],
     ...     "2021": [5123, 3907, 1216], "2022": [5480, 4021, 1459], "2023": [6001, 4415, 1586],
@@ -131,7 +131,7 @@ def mirrors(table: ExactTable, limit: float) -> Iterator[tuple[int, str, Labels,
 
     Examples
     --------
-    >>> from affinedp.relations.exact_table import exact_table
+    >>> from affinedp.discovery.exact_table import exact_table
     >>> table = exact_table({
     ...     "from": ["farm", "mill", "shop", "output"], "farm": [10, 250, 31, 311],
     ...     "mill": [140, 20, 73, 490], "shop": [161, 220, 35, 420], "use": [311, 490, 420, 0],

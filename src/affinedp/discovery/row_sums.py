@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.discovery.asked import Asked
+from affinedp.discovery.chance import collision_share, log10_by_size
+from affinedp.discovery.column_numbers import Numbers
 from affinedp.discovery.costs import MOST_COMPONENT, cost_of_sums
 from affinedp.discovery.equation import DiscoveredEquation, told
-from affinedp.relations.chance import collision_share, log10_by_size
-from affinedp.relations.exact_table import ExactTable, Labels
-from affinedp.relations.numbers import Numbers
-from affinedp.relations.relation import FITS, MOST_MISSES, Found, Relation, Terms, check
-from affinedp.relations.writing import quoted
+from affinedp.discovery.exact_table import ExactTable, Labels
+from affinedp.discovery.relation import FITS, MOST_MISSES, Found, Relation, Terms, check
+from affinedp.discovery.writing import quoted
 
 TOTAL_WORDS = frozenset({
     "total", "totals", "all", "sum", "overall", "aggregate", "subtotal", "subtotals",
@@ -146,7 +146,7 @@ def group_totals(
 
     Examples
     --------
-    >>> from affinedp.relations.exact_table import exact_table
+    >>> from affinedp.discovery.exact_table import exact_table
     >>> table = exact_table({
     ...     "state": ["A", "A", "A", "B", "B", "B"], "county": ["x", "y", "all", "z", "w", "all"],
     ...     "n": [120, 80, 200, 50, 70, 120],
@@ -253,7 +253,7 @@ def subtotals(table: ExactTable, limit: float, counted: Container[str]) -> list[
 
     Examples
     --------
-    >>> from affinedp.relations.exact_table import exact_table
+    >>> from affinedp.discovery.exact_table import exact_table
     >>> table = exact_table({
     ...     "a": [312, 95, 407, 58, 11, 69, 476], "b": [9, 80, 89, 44, 32, 76, 165],
     ... })

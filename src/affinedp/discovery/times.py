@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.discovery.asked import Asked
+from affinedp.discovery.column_numbers import Numbers
 from affinedp.discovery.costs import cost_over_rows
 from affinedp.discovery.equation import DiscoveredEquation, told
-from affinedp.relations.exact_table import ExactTable, Labels
-from affinedp.relations.nearly import COARSE
-from affinedp.relations.numbers import Numbers
-from affinedp.relations.relation import (
+from affinedp.discovery.exact_table import ExactTable, Labels
+from affinedp.discovery.nearly import COARSE
+from affinedp.discovery.relation import (
     MOST_MISSES,
     Found,
     Relation,
@@ -24,8 +24,8 @@ from affinedp.relations.relation import (
     inside,
     residual,
 )
-from affinedp.relations.within import BLOCK, search_within
-from affinedp.relations.writing import quoted, written_equation
+from affinedp.discovery.within import BLOCK, search_within
+from affinedp.discovery.writing import quoted, written_equation
 
 # A label that has at least this many rows of its own makes a run.
 SHORTEST_RUN = 2
@@ -53,7 +53,7 @@ def orders(
 
     Examples
     --------
-    >>> from affinedp.relations.exact_table import exact_table
+    >>> from affinedp.discovery.exact_table import exact_table
     >>> table = exact_table({"state": ["A", "A", "B", "B"], "n": [1, 2, 3, 4]})
     >>> found = orders(table, 1, None, np.arange(4))
     >>> [(one.words, one.now.tolist(), one.before.tolist()) for one in found]

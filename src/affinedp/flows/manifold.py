@@ -115,19 +115,7 @@ def build(
     declared: tuple[Hashable, ...] = (),
     public_entries: PublicEntries = "refuse",
 ) -> FlowManifold:
-    """Return the manifold of a network.
-
-    Parameters
-    ----------
-    network : FlowNetwork
-        Nodes, branches, and what is public about them.
-    laws : {"full", "balance"}
-        Node balance and line laws, or node balance alone.
-    declared : tuple
-        Labels of the nodes whose injection the caller declared public.
-    public_entries : {"refuse", "allow"}
-        What to do with entries that become public through those.
-    """
+    """Return the manifold of a network."""
     if laws not in ("full", "balance"):
         raise AffineDPError(f"laws must be 'full' or 'balance', not {laws!r}")
     manifold = _manifold(network, laws)

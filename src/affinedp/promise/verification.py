@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, is_sparse, within_range
+from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array, real_matrix
@@ -18,7 +19,6 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
 from affinedp.promise.guarantee import Guarantee
 from affinedp.promise.promise import promise
-from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.strategies.base import EPS
 from affinedp.strategies.dense import Dense
 from affinedp.strategies.whitening import ROUNDINGS
@@ -64,7 +64,7 @@ def verify(
         Other neighbours than those of Definition 4 with ``mu``.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
         depends on it.
 
     Returns

@@ -91,13 +91,7 @@ class Parts:
 
 
 def engine_of(data: Any) -> str | None:
-    """Return which engine keeps a table, or None; no engine is imported for that.
-
-    Parameters
-    ----------
-    data : object
-        Anything.
-    """
+    """Return which engine keeps a table, or None; no engine is imported for that."""
     if isinstance(data, Parts):
         return "parts"
     for kind in type(data).__mro__:
@@ -111,13 +105,6 @@ def in_parts(data: Any, into: str | os.PathLike[str] | None) -> bool:
     """Whether a table is released part by part.
 
     A lazy table of polars is read once, as a whole, unless a folder is given.
-
-    Parameters
-    ----------
-    data : object
-        A table.
-    into : str or Path or None
-        The folder that was given.
     """
     engine = engine_of(data)
     if engine is None and into is not None:
@@ -138,31 +125,7 @@ def publish_rows_in_parts(
     rows: Rows | None = None,
     sampler: Sampler = "bulk",
 ) -> Any:
-    """Publish a table part by part; see :meth:`affinedp.Mechanism.release`.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        What is published, with which noise.
-    prepared : Prepared
-        The public part of its releases.
-    data : Dask, Spark or lazy polars DataFrame, or Parts
-        The data.
-    into : str or Path
-        A new folder that all workers share.
-    ledger : Ledger, optional
-        Charged once, before any part is drawn.
-    label : str, optional
-        For the ledger.
-    rows : {"same", "different"}, optional
-        Whom the rows are about; needed with a ledger.
-    sampler : {"bulk", "opendp"}
-        Who draws.
-
-    Returns
-    -------
-    The published table, of the same engine, read from ``into``.
-    """
+    """Publish a table part by part; see :meth:`affinedp.Mechanism.release`."""
     checked_rows(rows)
 
     checked_ledger(ledger)
@@ -184,25 +147,7 @@ def publish_in_parts(
     paid: Callable[[int], AbstractContextManager[None]],
     sampler: Sampler = "bulk",
 ) -> Any:
-    """Check all parts, charge once, draw each part, and return the published table.
-
-    Parameters
-    ----------
-    work : RowsToPublish
-        What is published of some rows, and how.
-    data : Dask, Spark or lazy polars DataFrame, or Parts
-        The data.
-    into : str or Path
-        A new folder that all workers share.
-    paid : callable
-        Charges a ledger for so many rows, or refuses them, before what is drawn inside.
-    sampler : {"bulk", "opendp"}
-        OpenDP's is refused: it cannot draw the same noise again.
-
-    Returns
-    -------
-    The published table, of the same engine, read from ``into``; for :class:`Parts` the folder.
-    """
+    """Check all parts, charge once, draw each part, and return the published table."""
     if into is None:
         raise AffineDPError(
             "a table in parts is published where its parts are: give into=, a new folder that all "
@@ -261,15 +206,7 @@ def _refuse_unfit(engine: str, data: Any) -> None:
 
 
 def declared_types(engine: str, data: Any) -> Any:
-    """Return what an engine calls the types of columns, as Arrow does; None where nothing is said.
-
-    Parameters
-    ----------
-    engine : str
-        The one that has the data.
-    data : DataFrame or Parts
-        Only its types are looked at.
-    """
+    """Return the types of columns that an engine states, as Arrow says them; None without any."""
     if engine == "spark":
         import pyarrow
 
@@ -378,15 +315,7 @@ _RUNS = {"dask": _on_dask, "spark": _on_spark, "polars": _on_polars, "parts": _o
 
 
 def _refuse_unreadable(engine: str, folder: str | os.PathLike[str]) -> None:
-    """Refuse a folder that an engine would read as another one, or not at all.
-
-    Parameters
-    ----------
-    engine : str
-        The one that reads.
-    folder : str or Path
-        Where a release is to lie.
-    """
+    """Refuse a folder that an engine would read as another one, or not at all."""
     place = os.path.abspath(folder)
     signs = sorted(set(PATTERNS.get(engine, "")) & set(place))
     if signs:
@@ -397,17 +326,7 @@ def _refuse_unreadable(engine: str, folder: str | os.PathLike[str]) -> None:
 
 
 def _read_back(engine: str, data: Any, folder: Path) -> Any:
-    """Return what lies in a folder as a table of the engine, or the folder.
-
-    Parameters
-    ----------
-    engine : str
-        The one that had the data.
-    data : DataFrame or Parts
-        Its data.
-    folder : Path
-        Of a complete release.
-    """
+    """Return what lies in a folder as a table of the engine, or the folder."""
     files = [str(path) for path in sorted(folder.glob("part-*.parquet"))]
     try:
         if engine == "spark":

@@ -40,13 +40,7 @@ class PartFiles:
     for_spark: bool
 
     def types(self, frame: Any) -> str:
-        """Return the types of a part; what Parquet does not hold is refused.
-
-        Parameters
-        ----------
-        frame : pandas DataFrame
-            The labels that will be published, with zeros in place of numbers.
-        """
+        """Return the types of a part; what Parquet does not hold is refused."""
         import pyarrow
 
         if self.labels:
@@ -65,17 +59,7 @@ class PartFiles:
         return as_text(types_of(table))
 
     def write(self, frame: Any, schema: str | None, place: Path) -> None:
-        """Write a part.
-
-        Parameters
-        ----------
-        frame : pandas DataFrame
-            What is published.
-        schema : str or None
-            The types of all parts, if they were asked for.
-        place : Path
-            The file.
-        """
+        """Write a part."""
         table = self._arrow(frame)
         if schema is not None and table.schema != (wanted := from_text(schema)):
             # in a part without labels nothing but the schema says what they would be
@@ -163,15 +147,7 @@ def _is_time(kind: Any) -> bool:
 
 
 def refuse_mixed(name: Any, labels: Any) -> None:
-    """Refuse labels of kinds that Arrow makes one of without a word.
-
-    Parameters
-    ----------
-    name : object
-        Of the column.
-    labels : pandas Series or Index
-        Of any type.
-    """
+    """Refuse labels of kinds that Arrow makes one of without a word."""
     if getattr(labels.dtype, "kind", "O") != "O":
         return
     kinds = {type(label) for label in labels}
@@ -205,13 +181,6 @@ def common_types(schemas: Sequence[str], declared: Any = None) -> str:
     """Types that hold what all parts have: whole numbers may be other numbers elsewhere.
 
     The types of public labels follow from the labels of a part, but readers want one type.
-
-    Parameters
-    ----------
-    schemas : sequence of str
-        Of the parts.
-    declared : pyarrow Schema, optional
-        What the engine calls the columns: the type of those that have no labels at all.
     """
     import pyarrow
 

@@ -147,15 +147,7 @@ class ReleaseInParts:
     def checked(
         self, answers: Sequence[tuple[int, int, str, str]], declared: Any = None
     ) -> ReleaseInParts:
-        """Return the release with all parts checked: it has no others.
-
-        Parameters
-        ----------
-        answers : sequence
-            What :meth:`check` returned for each of them.
-        declared : pyarrow Schema, optional
-            What the engine calls the columns: the types of those without labels.
-        """
+        """Return the release with all parts checked: it has no others."""
         if [number for number, *_ in answers] != list(range(len(answers))):
             raise AffineDPError(
                 "parts are numbered 0, 1, …, each once and in this order; nothing was charged or "
@@ -167,15 +159,7 @@ class ReleaseInParts:
         return replace(self, digests=tuple(digest for *_, digest in answers), schema=schema)
 
     def part(self, number: int, frame: Any) -> str:
-        """Publish a part, with the same noise each time, and return the name of its file.
-
-        Parameters
-        ----------
-        number : int
-            Which part; every row belongs to one part.
-        frame : pandas DataFrame
-            Its rows, the same ones each time, in any order.
-        """
+        """Publish a part, with the same noise each time, and return the name of its file."""
         from pandas import RangeIndex
 
         known = self.digests or ()

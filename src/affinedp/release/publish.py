@@ -78,25 +78,7 @@ def publish(
     rows: Rows | None = None,
     drawer: Drawer | None = None,
 ) -> Any:
-    """Publish the query of ``x`` with the mechanism's noise; see :meth:`Mechanism.release`.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        What is published, with which noise.
-    prepared : Prepared
-        The public part of its releases.
-    x : array_like or pandas object
-        The data.
-    ledger : Ledger, optional
-        Charged before any noise is drawn.
-    label : str, optional
-        For the ledger.
-    rows : {"same", "different"}, optional
-        Whom the rows are about; needed for several rows and a ledger.
-    drawer : Drawer, optional
-        Who draws; affinedp's sampler with the system's randomness if left out.
-    """
+    """Publish the query of ``x`` with the mechanism's noise; see :meth:`Mechanism.release`."""
     drawer = drawer or OwnDrawer()
     checked_ledger(ledger)
     x = held(x)
@@ -145,15 +127,7 @@ class MechanismRows:
 
 
 def drawer_of(prepared: Prepared, sampler: str) -> Drawer:
-    """Return who draws; a sampler that does not know the noise is refused before any charge.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The public part of a release.
-    sampler : str
-        Its name.
-    """
+    """Return who draws; a sampler that does not know the noise is refused before any charge."""
     if checked_sampler(sampler) == "bulk":
         return OwnDrawer()
     unit = getattr(prepared, "unit", None)
@@ -176,14 +150,6 @@ def _count(x: Any) -> int:
 
 
 def read_data(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
-    """Return data as rows, and how to hand outputs back in the same form; refuse what is no data.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        Its domain is asked.
-    x : array_like or a table
-        One data set, or one per row.
-    """
+    """Return data as rows, and how to hand outputs back in its form; refuse what is no data."""
     data, wrap = mechanism.domain.read(x)
     return data, lambda y: wrap(y, mechanism.output_names)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 from typing import Any, overload
 
 from affinedp.budget.ledger import Ledger
+from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.reading import held
 from affinedp.laws.sampler import Sampler
-from affinedp.relations.forgotten import warn_of_forgotten
 from affinedp.release.engines import in_parts
 from affinedp.tables.description import TableDescription
 from affinedp.tables.design import design_for_targets, design_table
@@ -146,7 +146,7 @@ class TableRelease(TableDescription):
             of the columns are read, and how many rows there are where that matters.
         check_against : DataFrame, optional
             A private table: if it obeys equations within a row that were not given, a
-            :class:`~affinedp.relations.forgotten.ForgottenEquationWarning` says so.  Nothing
+            :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing
             else depends on it.
 
         Returns

@@ -417,20 +417,7 @@ class Agent:
 
 
 def read_state(state: str | os.PathLike[str], value: float | None = None) -> Agent:
-    """Return the agent of an existing state as it is; one that runs goes on.
-
-    Parameters
-    ----------
-    state : str or Path
-        Its file.
-    value : float, optional
-        Secret: refused if it is not the one that the state was drawn for.
-
-    Returns
-    -------
-    Agent
-        It tells everything, and does not advance.
-    """
+    """Return the agent of an existing state as it is; one that runs goes on."""
     run = Run.look(state, AGENT)
     agent = Agent.__new__(Agent)
     agent._name, agent._weights = run.settings["agent"], dict(run.memory["weights"])

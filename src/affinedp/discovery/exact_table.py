@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from affinedp.discovery.column_numbers import MISSING_WORDS, Numbers, read_numbers
+from affinedp.discovery.relation import Terms
 from affinedp.errors import AffineDPError
-from affinedp.relations.numbers import MISSING_WORDS, Numbers, read_numbers
-from affinedp.relations.relation import Terms
 
 # Beyond these a sample tells as much.
 MOST_ROWS = 50_000_000

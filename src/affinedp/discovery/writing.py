@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from affinedp.relations.relation import Relation
+from affinedp.discovery.relation import Relation
 
 
 def simplest(low: Fraction, high: Fraction) -> Fraction:

@@ -13,9 +13,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.exact.modular import PRIME, inverses, null_space
-from affinedp.relations.chance import log10_chance
-from affinedp.relations.exact import (
+from affinedp.discovery.chance import log10_chance
+from affinedp.discovery.exact_relations import (
     MARGIN,
     exact_relations,
     lift,
@@ -23,8 +22,9 @@ from affinedp.relations.exact import (
     span_of,
     vector_of,
 )
-from affinedp.relations.nearly import enough_rows, nearly_relations
-from affinedp.relations.relation import MOST_MISSES, Found, Relation, Terms, check, inside
+from affinedp.discovery.nearly import enough_rows, nearly_relations
+from affinedp.discovery.relation import MOST_MISSES, Found, Relation, Terms, check, inside
+from affinedp.exact.modular import PRIME, inverses, null_space
 
 # Columns that are looked at together.
 BLOCK = 600
@@ -70,7 +70,7 @@ def search_within(
 
     Examples
     --------
-    >>> from affinedp.relations.exact_table import exact_table
+    >>> from affinedp.discovery.exact_table import exact_table
     >>> rng = np.random.default_rng(0)
     >>> a, b = rng.integers(0, 100, (2, 40))
     >>> table = exact_table({"a": a, "b": b, "c": 3 * a - b, "d": np.full(40, 7)})

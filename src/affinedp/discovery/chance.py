@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from affinedp.discovery.column_numbers import Numbers
+from affinedp.discovery.relation import Found, Relation, Terms
+from affinedp.discovery.steady import log10_beyond_steady
 from affinedp.exact.modular import residues
-from affinedp.relations.numbers import Numbers
-from affinedp.relations.relation import Found, Relation, Terms
-from affinedp.relations.steady import log10_beyond_steady
 
 LOG10 = math.log(10.0)
 # A row that differs from all others makes a relation at most this much less likely (log10), and
@@ -40,8 +40,8 @@ def log10_chance(found: Found, terms: Terms, choices: float | None = None) -> fl
     --------
     Ten different numbers are the sum of two others in every row.
 
-    >>> from affinedp.relations.exact_table import exact_table
-    >>> from affinedp.relations.relation import check
+    >>> from affinedp.discovery.exact_table import exact_table
+    >>> from affinedp.discovery.relation import check
     >>> a, b = np.arange(10) ** 2, np.arange(10) ** 3 % 17
     >>> terms = exact_table({"a": a, "b": b, "c": a + b}).terms
     >>> one = Fraction(1)

@@ -28,16 +28,6 @@ def short_vectors(
 ) -> list[Residues]:
     """Return many short vectors of a space, the shortest first, at least a basis among them.
 
-    Parameters
-    ----------
-    basis : array, shape (d, n)
-        A basis of the space modulo the prime.
-    rng : Generator
-        For the random sets.
-    thorough : bool
-        Whether to go on although the basis gets no shorter: where most of the space is chance,
-        what is wanted is no shorter than the rest.
-
     Examples
     --------
     ``t = a + b + c`` and ``t = s + c`` come from ``s = a + b``, which is shorter.
@@ -75,15 +65,7 @@ def short_vectors(
 
 
 def shortest_basis(vectors: Iterable[Residues], size: int, rank: int) -> list[Residues]:
-    """Return independent vectors, the shortest first.
-
-    Parameters
-    ----------
-    vectors : iterable of arrays
-        Residues.
-    size, rank : int
-        Length of the vectors, and how many are independent.
-    """
+    """Return independent vectors, the shortest first."""
     span = Span(size)
     chosen: list[Residues] = []
     for vector in sorted(vectors, key=np.count_nonzero):

@@ -15,9 +15,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.relations.exact import MARGIN, span_of
-from affinedp.relations.numbers import Numbers
-from affinedp.relations.relation import (
+from affinedp.discovery.column_numbers import Numbers
+from affinedp.discovery.exact_relations import MARGIN, span_of
+from affinedp.discovery.relation import (
     FITS,
     MOST_MISSES,
     Found,
@@ -26,7 +26,7 @@ from affinedp.relations.relation import (
     bits,
     check,
 )
-from affinedp.relations.writing import simplest
+from affinedp.discovery.writing import simplest
 
 FloatArray = NDArray[np.float64]
 

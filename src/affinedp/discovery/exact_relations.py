@@ -9,6 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from affinedp.discovery.relation import (
+    MOST_MISSES,
+    SHOWN,
+    Found,
+    Relation,
+    Terms,
+    check,
+    residual,
+)
+from affinedp.discovery.sparse_relations import short_vectors
 from affinedp.exact.modular import (
     PRIME,
     Residues,
@@ -19,16 +29,6 @@ from affinedp.exact.modular import (
     rational,
     residues,
 )
-from affinedp.relations.relation import (
-    MOST_MISSES,
-    SHOWN,
-    Found,
-    Relation,
-    Terms,
-    check,
-    residual,
-)
-from affinedp.relations.sparse import short_vectors
 
 # Rows beyond the number of terms, so that no relation holds by chance.
 MARGIN = 20

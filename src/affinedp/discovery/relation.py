@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.relations.numbers import Numbers, Whole
+from affinedp.discovery.column_numbers import Numbers, Whole
 
 FITS = 2**62
 # Rows beyond rounding that are kept.

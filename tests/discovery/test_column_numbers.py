@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.relations.exact_table import exact_table
-from affinedp.relations.numbers import Numbers, read_numbers
+from affinedp.discovery.column_numbers import Numbers, read_numbers
+from affinedp.discovery.exact_table import exact_table
 
 
 def values(numbers: Numbers) -> list[Fraction]:

@@ -15,7 +15,7 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 
 if TYPE_CHECKING:
-    from affinedp.relations.relation import Relation
+    from affinedp.discovery.relation import Relation
 
 CHANCE = 1e-4
 SHOWN = 5
@@ -48,7 +48,7 @@ def forgotten_equations(manifold: AffineManifold, data: Any, seed: int = 0) -> t
     >>> forgotten_equations(M, {"a": a, "b": b, "total": a + b, "copy": b})
     ('copy = b',)
     """
-    from affinedp.relations.writing import quoted, written_equation
+    from affinedp.discovery.writing import quoted, written_equation
 
     relations, columns = _forgotten(manifold, data, seed)
     names = [quoted(name) for name in columns]
@@ -59,9 +59,9 @@ def _forgotten(
     manifold: AffineManifold, data: Any, seed: int
 ) -> tuple[list[Relation], tuple[str, ...]]:
     """The relations that data obeys and a manifold does not know, and their columns."""
-    from affinedp.relations.exact_table import exact_table
-    from affinedp.relations.relation import Relation
-    from affinedp.relations.within import search_within
+    from affinedp.discovery.exact_table import exact_table
+    from affinedp.discovery.relation import Relation
+    from affinedp.discovery.within import search_within
 
     named = isinstance(data, np.ndarray | list | tuple)
     table = exact_table(data, manifold.names if named else None)

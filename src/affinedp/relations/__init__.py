@@ -1,1 +1,0 @@
-"""The linear relations that data obeys: found in some rows, verified exactly in all of them."""
