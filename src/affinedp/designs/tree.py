@@ -209,10 +209,8 @@ def at_sensitivity(
     """
     tree: Any = people.domain
     power = 2 if law == "gaussian" else 1
-    one = sensitivity / people.size
-    inverse = (y * (one**power / heaviest_sum(tree, people.move == "circuits", y))) ** (
-        1 / power
-    ) * (1 - SPARE)
+    both, one = people.move == "circuits", sensitivity / people.size
+    inverse = (y * (one**power / heaviest_sum(tree, both, y))) ** (1 / power) * (1 - SPARE)
     # a root is rounded up when the promise is stated
     most = Fraction(sensitivity) * (1 - Fraction(power - 1, 1 << 50)) * (1 << GRID_BITS)
     while True:
