@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from affinedp.designs.margins import design_margins
 
 import affinedp as adp
 from affinedp.control import design_output_noise
 from affinedp.control.stationary.noise import StationaryMechanism
 from affinedp.control.trajectory.noise import TrajectoryMechanism
+from affinedp.designs.margins import design_margins
 from affinedp.designs.structured.saved import load_structured, save_structured
 from affinedp.designs.structured.trees import design_tree
 from affinedp.errors import AffineDPError

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from affinedp.tables.whole_tables import whole_tables
 from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
@@ -24,6 +23,7 @@ from affinedp.tables import (
     with_total_rows,
 )
 from affinedp.tables.places import places_of
+from affinedp.tables.whole_tables import whole_tables
 
 WARDS = pd.DataFrame(
     {"city": ["A", "A", "A", "B", "B"], "ward": ["1", "2", "3", "1", "2"]}

@@ -4,9 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from affinedp.designs.structured.margin_mechanism import MarginMechanism
-from affinedp.designs.margins import design_margins
-from affinedp.designs.places import design_tree_margins
 
 import affinedp as adp
 from affinedp.designs.structured.ordinary import ordinary_tree
@@ -25,12 +22,6 @@ def some():
         for law in ("gaussian", "laplace"):
             yield design_tree(PARENT, neighbours=neighbours, law=law, household=2, **PROMISE)
     yield design_tree(PARENT, public=[1], **PROMISE)
-    for neighbours in ("person", "replace", "swaps"):
-        yield design_margins([3, 2, 4], "<=2", neighbours=neighbours, law="gaussian", **PROMISE)
-        if neighbours != "swaps":
-            yield design_margins([3, 2, 4], "<=2", neighbours=neighbours, law="laplace", **PROMISE)
-    for neighbours in ("person", "replace"):
-        yield design_tree_margins(PARENT, [2, 3], neighbours=neighbours, **PROMISE)
 
 
 def test_what_is_saved_is_read_again(tmp_path):
@@ -58,7 +49,7 @@ def test_less_noise_than_stated_is_refused(tmp_path):
         path.write_text(json.dumps(document), encoding="utf-8")
         with pytest.raises(AffineDPError):
             load_structured(path)
-        key = "t" if isinstance(m, MarginMechanism) else "parent"
+        key = "parent"
         document[key]["data"] = document[key]["data"][::-1]
         path.write_text(json.dumps(document), encoding="utf-8")
         with pytest.raises(StorageError):
