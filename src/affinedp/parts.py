@@ -48,6 +48,12 @@ HOMES = {
     "counted margins": "affinedp.strategies.counted_margins",
     "product": "affinedp.strategies.product",
     "leaf cells": "affinedp.strategies.product",
+    "injections": "affinedp.flows.neighbours",
+    "moments": "affinedp.consensus.moments",
+    "noisy sums": "affinedp.consensus.moments",
+    "one agent": "affinedp.consensus.promise",
+    "one draw": "affinedp.consensus.promise",
+    "one record": "affinedp.consensus.moments",
 }
 
 PartType = TypeVar("PartType", bound="Part")

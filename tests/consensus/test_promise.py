@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 import affinedp as adp
 from affinedp.budget.ledger import Ledger
-from affinedp.consensus import PrivateConsensus
+from affinedp.consensus import PrivateConsensus, PrivatePushSum
 from affinedp.consensus.promise import divide_up
 from affinedp.errors import AffineDPError
 
@@ -123,9 +123,23 @@ def test_paper_values():
 def test_guarantee_of_the_worst_agent():
     made = PrivateConsensus(PATH, law="gaussian", epsilon=[0.1, 2.0, 1.0], delta=0.01)
     assert_allclose(made.guarantee.epsilon(0.01), 2.0, rtol=1e-9)
-    assert "agent 'b'" in str(made.guarantee)
+    assert made.mechanism.output_names == ("the message of agent 'b'",)
     assert_allclose(made.agent_guarantee("a").epsilon(0.01), 0.1, rtol=1e-9)
     assert "'a'" in made.agent_guarantee("a").neighbours
+
+
+@pytest.mark.parametrize("protocol", [PrivateConsensus, PrivatePushSum])
+@pytest.mark.parametrize("mu", [1.0, {"a": 1, "b": 0, "c": 2}])
+def test_the_mechanism_is_saved_and_loaded_like_any_other(tmp_path, protocol, mu):
+    ring = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a")])
+    graph = PATH if protocol is PrivateConsensus else ring
+    made = protocol(graph, law="gaussian", epsilon=1.0, delta=1e-6, mu=mu).mechanism
+    made.save(tmp_path / "m.json")
+    loaded = adp.Mechanism.load(tmp_path / "m.json")
+    assert loaded.fingerprint == made.fingerprint
+    assert str(loaded.guarantee) == str(made.guarantee)
+    assert loaded.expected_squared_errors[0] == made.strategy.sigma**2
+    assert loaded.release([3.0]).shape == (1,)
 
 
 def test_agents_without_protection():

@@ -90,6 +90,20 @@ def test_released_sums_have_the_stated_noise(tmp_path) -> None:
         learning.release(data, ledger=ledger)
 
 
+@pytest.mark.parametrize("neighbours", ["join", "replace"])
+def test_the_mechanism_is_saved_and_loaded_like_any_other(tmp_path, neighbours) -> None:
+    made_of = PrivateRegression(nx.path_graph(2), RANGES, 1.0, 1e-6, neighbours=neighbours)
+    made_of.mechanism.save(tmp_path / "m.json")
+    loaded = adp.Mechanism.load(tmp_path / "m.json")
+    assert loaded.fingerprint == made_of.mechanism.fingerprint
+    assert str(loaded.guarantee) == str(made_of.guarantee)
+    assert "one record" in str(loaded)
+    released = loaded.release(made(5, 0))
+    low, high = loaded.interval(released)
+    assert len(released) == 10
+    assert (high - low > made_of.sigma).all()
+
+
 def test_much_data_gives_the_coefficients() -> None:
     learning = PrivateRegression(nx.cycle_graph(4), RANGES, 1.0, 1e-6)
     parts = [made(100_000, seed) for seed in range(4)]

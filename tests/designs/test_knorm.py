@@ -179,9 +179,9 @@ def test_two_blocks_are_two_noises():
 
 def test_large_bodies_become_laplace_noise_and_say_so(monkeypatch):
     monkeypatch.setattr(hulls, "MOST_DIMENSIONS", 1)
-    mechanism = adp.design_knorm(margins(2, 3), epsilon=1.0)
+    mechanism = adp.design_knorm(margins(3, 3), epsilon=1.0)
     assert mechanism.law == "laplace"
-    assert "in place of K-norm: the body has 2 dimensions" in mechanism.notes[-1]
+    assert "in place of K-norm: the body has 4 dimensions" in mechanism.notes[-1]
 
 
 @pytest.mark.slow

@@ -26,8 +26,8 @@ def test_ill_conditioned_noise_does_not_hide_leaks():
     start = np.column_stack([np.ones(m), np.random.default_rng(0).standard_normal((m, m - 1))])
     Q = np.linalg.qr(start)[0][:, 1:]
     columns = [1e12 * Q[:, 0]] + [1e12 * Q[:, 0] + 5 * Q[:, i] for i in range(1, m - 1)]
-    with pytest.raises(AffineDPError, match="ill-conditioned"):
-        adp.verify(adp.AffineManifold(np.zeros((0, m))), np.column_stack(columns))
+    g = adp.verify(adp.AffineManifold(np.zeros((0, m))), np.column_stack(columns))
+    assert g.leak == pytest.approx(np.ones(m), abs=1e-3)  # the sum has no noise
 
 
 def test_hidden_near_dependence_of_exact_columns():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from affinedp.laws.laplace import Laplace
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.strategies.coordinates import Coordinates
+from affinedp.strategies.dense import Dense
 from affinedp.strategies.whitening import whiten
 
 if TYPE_CHECKING:
@@ -106,12 +108,21 @@ class Target:
                 "this mechanism promises nothing and releases nothing; give the release function "
                 "that is to be attacked"
             )
-        identity = sparse.csr_array(sparse.eye_array(mechanism.dense.query.shape[0]))
+        identity = sparse.csr_array(sparse.eye_array(len(mechanism.output_names)))
         if mechanism.noise.size is None:
-            inverse = whiten(mechanism.noise_matrix, identity).query
+            inverse = whiten(mechanism.strategy.loadings(), identity).query
         else:
             inverse = Coordinates.of(identity, mechanism.dense.noise, mechanism.noise).matrix
         return cls(mechanism, release or mechanism.release, neighbours, inverse)
+
+    @cached_property
+    def query(self) -> Matrix:
+        """What is published of data, before noise."""
+        strategy = self.mechanism.strategy
+        if isinstance(strategy, Dense):
+            return strategy.query
+        moves = np.eye(len(self.mechanism.domain.names))
+        return np.asarray(dense(strategy.loadings()) @ dense(strategy.measure(moves)))
 
     @property
     def start(self) -> FloatArray:
@@ -120,7 +131,7 @@ class Target:
 
     def releases(self, points: FloatArray) -> FloatArray:
         """Return one release of every row, checked."""
-        return releases(self.release, points, self.mechanism.dense.query.shape[0])
+        return releases(self.release, points, len(self.mechanism.output_names))
 
     def worst_direction(self, matrix: Matrix, norm: Norm) -> FloatArray:
         """Return the worst neighbour; where there are too many, the worst of a single basis."""
@@ -188,7 +199,7 @@ def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
         The claim, which decides the worst pair for Laplace noise.
     """
     mechanism = target.mechanism
-    whitened = target.inverse @ mechanism.dense.query
+    whitened = target.inverse @ target.query
     direction = None
     if isinstance(mechanism.noise, Laplace) and delta > 0:
         direction = _worst_for_laplace(target.neighbours, whitened, epsilon)
@@ -202,7 +213,7 @@ def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
     shift = dense(whitened @ direction).ravel()
     if not shift.any():
         raise AffineDPError("neighbours do not differ in the outputs: there is nothing to attack")
-    origin = dense(mechanism.dense.query @ target.start).ravel()
+    origin = dense(target.query @ target.start).ravel()
     score = _LikelihoodRatio(mechanism.noise, target.inverse, origin, shift)
     words = f"the likelihood ratio of {mechanism.noise.words} noise"
     return Attack(target.start, direction, score, words)
@@ -261,7 +272,7 @@ def leak_attack(target: Target) -> Attack | None:
         None if there is no such combination (or too many outputs to search).
     """
     mechanism = target.mechanism
-    span, outputs = target.neighbours.span(), mechanism.dense.query.shape[0]
+    span, outputs = target.neighbours.span(), len(mechanism.output_names)
     if max(outputs, span.shape[1]) > MOST_OUTPUTS:
         return None
     span = dense(span)
@@ -282,7 +293,7 @@ def leak_attack(target: Target) -> Attack | None:
     if found is None:
         return None
     leak, spread = found
-    direction = target.worst_direction(dense(leak[None] @ mechanism.dense.query), 1)
+    direction = target.worst_direction(dense(leak[None] @ target.query), 1)
     origin = float(leak @ still.mean(axis=0))
     move = float(leak @ target.releases((target.start + direction)[None])[0]) - origin
     if abs(move) <= LEAK_RATIO * spread:
@@ -340,25 +351,21 @@ class _LowBits:
         return np.asarray(patterns, dtype=np.int64)
 
 
-def low_bits(mechanism: Mechanism, start: FloatArray, end: FloatArray) -> Attack:
+def low_bits(target: Target, start: FloatArray, end: FloatArray) -> Attack:
     """Return the attack that sees only what rounding leaves in the last bits.
 
-    Parameters
-    ----------
-    mechanism : Mechanism
-        Its outputs obey ``y[free] = coefficients @ y[pivots]`` up to a public offset.
-    start, end : arrays, shape (n,)
-        The two neighbours.
+    Outputs obey ``y[free] = coefficients @ y[pivots]`` up to a public offset.
     """
     from affinedp.exact.canonical import eliminate_dense
 
-    image = dense(mechanism.dense.query @ mechanism.manifold.kernel)
+    mechanism = target.mechanism
+    image = dense(target.query @ mechanism.manifold.kernel)
     canonical = eliminate_dense(np.ascontiguousarray(image.T), 1e-10)
     score = _LowBits(
         canonical.pivots,
         canonical.free,
         dense(canonical.reduced).T,
-        dense(mechanism.dense.query @ mechanism.manifold.point).ravel(),
+        dense(target.query @ mechanism.manifold.point).ravel(),
         np.frexp(np.sqrt(mechanism.expected_squared_errors))[1].astype(np.intp),
     )
     words = "the last bits of the outputs and of what their equations leave"

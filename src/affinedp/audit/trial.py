@@ -228,11 +228,11 @@ def low_bits_attack(
         end = start + likelihood_attack(target, trial.stated, trial.delta).direction
     else:
         end = _on_manifold(mechanism, x1, "x1")
-    apart = dense(target.inverse @ (mechanism.dense.query @ (end - start)))
+    apart = dense(target.inverse @ (target.query @ (end - start)))
     distance = float(mechanism.noise.gauges(apart[:, None]).lower[0])
     if distance > mechanism.guarantee.sensitivity * (1 + 1e-6):
         raise AffineDPError("x0 and x1 are further apart than neighbours are")
-    return _run(target, low_bits(mechanism, start, end), trial)
+    return _run(target, low_bits(target, start, end), trial)
 
 
 def _on_manifold(mechanism: Mechanism, x: ArrayLike, name: str) -> FloatArray:

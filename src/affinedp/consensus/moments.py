@@ -11,16 +11,23 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, Matrix
+from affinedp.domains.base import Domain
+from affinedp.domains.reading import Wrap
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import is_number, real_array
+from affinedp.laws.base import Law
+from affinedp.laws.gaussian import Gaussian
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.strategies.base import Drawer, Largest, Prepared, Promised, Strategy
 
 GRID_BITS = 50
 # Rounding makes a shortened record longer than the norm by less than this share.
@@ -32,12 +39,24 @@ _LARGEST, _NARROWEST = 1e150, 1e-150
 # rounding grows with the number of columns, and stays below ROUNDING up to this many.
 LEAST_NORM = 2.0**-7
 MOST_COLUMNS = 2**10
+# The noise is larger than asked by this share, which pays for integers in place of reals.
+SHARE = Fraction(1, 2**30)
+LEAST_SCALE = 2**32
 
 
-@dataclass(frozen=True)
-class Moments:
-    """How records become sums."""
+@dataclass(frozen=True, eq=False)
+class Moments(Domain):
+    """Records, of which only sums are looked at.
 
+    Attributes
+    ----------
+    ranges : mapping of str to (float, float)
+        Public: between which values every column lies.
+    norm : float
+        Records are shortened to this length.
+    """
+
+    kind = "moments"
     ranges: Mapping[str, tuple[float, float]]
     norm: float
 
@@ -57,6 +76,16 @@ class Moments:
                 )
         if not LEAST_NORM <= self.norm <= 2**5:
             raise AffineDPError(f"norm must be between 1/128 and 32, not {self.norm!r}")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The sums: of which two columns they are."""
+        columns = ("1", *self.ranges)
+        return tuple(f"{columns[a]} · {columns[b]}" for a, b in self._pairs())
+
+    def read(self, x: Any) -> tuple[NDArray[Any], Wrap]:
+        """Return the sums of one agent's records in grid steps, and how results are handed back."""
+        return self.sums(x)[None], lambda y, names: y[0]
 
     @property
     def size(self) -> int:
@@ -127,6 +156,129 @@ class Moments:
         low, high = self.ranges[name]
         cut = np.clip(real_array(_cut_integers(given, low, high), f"column {name!r}", 1), low, high)
         return np.clip((2 * cut - low - high) / (high - low), -1.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class OneRecord(Adjacency):
+    """One record of one agent joins or leaves, or changes.
+
+    Attributes
+    ----------
+    domain : Moments
+        How records become sums.
+    change : bool
+        Whether a record changes: it is one that leaves and one that joins.
+    """
+
+    kind = "one record"
+    domain: Moments
+    change: bool = False
+
+    @property
+    def words(self) -> str:
+        """Who counts as a neighbour, in words."""
+        return f"one record of one agent {'changes' if self.change else 'joins or leaves'}"
+
+    @property
+    def unit(self) -> str:
+        """What moves: a record that changes is another unit for a ledger than one that joins."""
+        return f"{'the content of ' if self.change else ''}one record of one agent"
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySums(Strategy):
+    """All sums of an agent, each with noise of the same size.
+
+    Attributes
+    ----------
+    domain : Moments
+        How records become sums.
+    scale : int
+        The noise on every sum, in grid steps.
+    """
+
+    kind = "noisy sums"
+    domain: Moments
+    scale: int
+
+    def __post_init__(self) -> None:
+        if self.scale < LEAST_SCALE:
+            raise AffineDPError("there would be hardly any noise: choose a smaller ε or δ")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is published."""
+        return self.domain.names
+
+    @property
+    def coordinates(self) -> int:
+        """One for each sum."""
+        return self.domain.numbers
+
+    @property
+    def sigma(self) -> float:
+        """The noise on every sum, in units of the records."""
+        return math.ldexp(float(self.scale), -GRID_BITS)
+
+    def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
+        """Return sums in units of the noise."""
+        return moves / self.sigma
+
+    def largest(self, adjacency: Adjacency, law: Law) -> Largest:
+        """Return a bound on what one record adds."""
+        if type(adjacency) is not OneRecord or type(law) is not Gaussian:
+            raise AffineDPError("noise on sums of records is Gaussian, and hides one record")
+        upper = self.domain.sensitivity(adjacency.change) * (1 + SHARE) / self.scale
+        return Largest(
+            0.0, upper, False, "‖r rᵀ‖ = ‖r‖², at most the norm squared",
+            warnings=(
+                "ranges, norm, ridge and rounds must not be chosen by looking at records; that "
+                "every record is complete is public by assumption",
+            ),
+            because=" on the sums of one agent; all that is sent is post-processing of them",
+        )  # fmt: skip
+
+    def loadings(self, combinations: Matrix | None = None) -> Matrix:
+        """Return combinations of sums in units of η."""
+        rows = np.eye(self.coordinates) if combinations is None else combinations
+        return rows * self.sigma
+
+    def scaled(self, factor: float) -> NoisySums:
+        """Return the same with larger noise."""
+        return replace(self, scale=math.ceil(self.scale * Fraction(factor)))
+
+    def prepare(
+        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    ) -> Prepared:
+        """Return the public part of releases: sums are integers, whatever the records."""
+        return _Sums(law, self.scale, self.coordinates)
+
+
+@dataclass(frozen=True)
+class _Sums(Prepared):
+    """Integer sums with integer noise."""
+
+    law: Law
+    unit: int
+    size: int
+    factor: float = 1.0
+    bound: float | None = None
+
+    def steps(self, data: Any) -> NDArray[Any]:
+        """Return the sums in grid steps."""
+        return np.asarray(data.T)
+
+    def shared(self, data: Any) -> FloatArray:
+        """Return nothing: every sum has noise."""
+        return np.zeros(0)
+
+    def draw(self, count: int, drawer: Drawer) -> NDArray[Any]:
+        """Return noise in grid steps."""
+        return drawer.integers(self.law, self.unit, (self.size, count))
+
+    def reconstruct(self, noisy: NDArray[Any], shared: FloatArray) -> FloatArray:
+        """Return the sums in units of the records."""
+        return np.ldexp(noisy.T.astype(np.float64), -GRID_BITS)
 
 
 def _cut_integers(given: Any, low: float, high: float) -> Any:

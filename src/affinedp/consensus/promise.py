@@ -4,38 +4,213 @@ Agent i adds its one draw γ_i = σ_i η_i to every message.  Given the messages
 a sum of public numbers, so the equations of agent i tie its states to each other with coefficients
 ±1.  Their only circuit moves the whole trajectory by the same amount, at most μ_i, and one draw
 covers it: the sensitivity is μ_i/σ_i, whatever the running time, the weights or the other agents.
+So the promise about a whole run is that of a mechanism that releases one number once.
 """
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, Matrix
 from affinedp.consensus.network import Network, NetworkError, listed
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.laws.base import Law, Moves
 from affinedp.laws.calibration import gaussian_sigma
-from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve, NoPromise
-from affinedp.laws.named import LawName
-from affinedp.neighbours.adjacency import mu_words
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.laplace import Laplace
+from affinedp.laws.named import LawName, law_named
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.adjacency import LISTED, Adjacency, Columns
 from affinedp.parts import digest
 from affinedp.promise.asked import Asked
+from affinedp.promise.design import Design
 from affinedp.promise.guarantee import Guarantee
+from affinedp.strategies.base import Largest, Prepared, Promised, Strategy, rounded_up
+from affinedp.strategies.dense import Dense
 
 PerAgent = float | ArrayLike | Mapping[Any, float]
+Protocol = Literal["consensus", "push-sum"]
 
-# What moves between neighbours, whoever states the promise: the simulation, or the agent itself.
-AGENT_UNIT = "the value of one agent"
-KEEP_PRIVATE = (
-    "the promise covers messages only: a state or corrected read-out beside them reveals the noise"
-)
+VALUE = AffineManifold(np.zeros((0, 1)), names=["value"])
+# What the promise rests on besides the theorem of the law, and what a careful reader should know.
+BECAUSE: Mapping[str, str] = {
+    "consensus": " on x(t+1) = x(t) + u(t) (Theorem 4), for any running time",
+    "push-sum": " on y = x + γ; all that is sent is post-processing of y, for any time",
+}
+WARNINGS: Mapping[str, tuple[str, ...]] = {
+    "consensus": (
+        "the promise covers messages only: a state or corrected read-out beside them reveals the "
+        "noise",
+    ),
+    "push-sum": (
+        "which links exist, how parts are shared and which messages are lost must not depend on "
+        "private values or draws; masses must start at 1",
+        "a corrected read-out must stay with its agent: it reveals the draw",
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class OneAgent(Adjacency):
+    """The trajectory of one agent moves: its value, and all that follows from it (Definition 4).
+
+    Attributes
+    ----------
+    mu : float
+        How far.
+    agent : str or None
+        Whose; None for whichever agent it is.
+    among : tuple or None
+        Where μ differs, and the promise is to all: the least and the largest μ, and a digest of all
+        agents with theirs.
+    """
+
+    kind = "one agent"
+    mu: float
+    agent: str | None = None
+    among: tuple[float, float, str] | None = None
+
+    domain: ClassVar[AffineManifold] = VALUE  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mu < math.inf:
+            raise AffineDPError(f"mu must be finite and not negative, not {self.mu!r}")
+
+    @property
+    def words(self) -> str:
+        """Who counts as a neighbour, in words."""
+        whose = "one agent" if self.agent is None else f"agent {self.agent!r}"
+        how_far = f"μ = {self.mu:g}"
+        if self.among is not None:
+            how_far = f"its μ (from {self.among[0]:g} to {self.among[1]:g})"
+        return f"Definition 4: the trajectory of {whose} moves by at most {how_far}"
+
+    @property
+    def unit(self) -> str:
+        """What moves, whoever states the promise: the simulation, or the agent itself."""
+        return "the value of one agent"
+
+    def moves(self, limit: int = LISTED) -> Iterator[Columns]:
+        """Yield the one move."""
+        exact = {0: Fraction(self.mu)} if self.mu else {}
+        yield Columns(np.array([[self.mu]]), np.zeros((1, 1)), lambda k: exact)
+
+
+@dataclass(frozen=True, eq=False)
+class OneDraw(Strategy):
+    """One number with one draw, of which all that an agent sends is a function.
+
+    Attributes
+    ----------
+    sigma : float
+        σ of the draw; without noise there is no promise.
+    agent : str
+        Whose message it is.
+    protocol : {"consensus", "push-sum"}
+        What is made of it.
+    """
+
+    kind = "one draw"
+    sigma: float
+    agent: str = ""
+    protocol: Protocol = "consensus"
+
+    domain: ClassVar[AffineManifold] = VALUE  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sigma < math.inf:
+            raise AffineDPError(f"sigma must be finite and not negative, not {self.sigma!r}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is published."""
+        return (f"the message of agent {self.agent}" if self.agent else "value",)
+
+    @property
+    def coordinates(self) -> int:
+        """One."""
+        return 1
+
+    def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
+        """Return moves in units of σ."""
+        with np.errstate(over="ignore"):
+            return np.asarray(moves / self.sigma)
+
+    def largest(self, adjacency: Adjacency, law: Law) -> Largest:
+        """Return μ/σ, exactly."""
+        if type(adjacency) is not OneAgent or type(law) not in (Gaussian, Laplace):
+            return super().largest(adjacency, law)
+        said: dict[str, Any] = {"because": BECAUSE[self.protocol]}
+        mu, direction = Fraction(adjacency.mu), np.array([adjacency.mu])
+        if mu == 0:
+            return Largest(0.0, 0.0, True, "nothing moves", direction, **said)
+        if self.sigma == 0:
+            said["leak"] = np.ones(1)
+            return Largest(math.inf, math.inf, True, "sent without noise", direction, **said)
+        found = mu / Fraction(self.sigma)
+        whose = f"the one circuit of agent {self.agent}" if self.agent else "one circuit"
+        return Largest(
+            found, found, True, f"{whose}, closed form", direction,
+            warnings=WARNINGS[self.protocol], moves=Moves(np.full((1, 1), rounded_up(found))),
+            **said,
+        )  # fmt: skip
+
+    def loadings(self, combinations: Matrix | None = None) -> Matrix:
+        """Return combinations of the one output in units of η."""
+        rows = np.eye(1) if combinations is None else combinations
+        return np.asarray(rows * self.sigma)
+
+    def scaled(self, factor: float) -> OneDraw:
+        """Return the same with a larger draw."""
+        return replace(self, sigma=self.sigma * factor)
+
+    def prepare(
+        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    ) -> Prepared:
+        """Return the public part of releases: those of one number with independent noise."""
+        one = Dense(VALUE, np.eye(1), np.array([[self.sigma]]), self.names)
+        return one.prepare(adjacency, law, promised, bound)
+
+
+def agent_mechanism(
+    law: str,
+    mu: float,
+    sigma: float,
+    *,
+    asked: Asked | None = None,
+    adjacency: OneAgent | None = None,
+    agent: str = "",
+    protocol: Protocol = "consensus",
+) -> Mechanism:
+    """Return the mechanism that releases the value of one agent: all that its messages say."""
+    strategy = OneDraw(float(sigma), agent, protocol)
+    neighbours = adjacency or OneAgent(float(mu))
+    return Mechanism(neighbours, strategy, law_named(law)(), design=Design(asked=asked))
+
+
+def least_sigma(law: str, epsilon: FloatArray, delta: float, mu: FloatArray) -> FloatArray:
+    """Return the least σ for (ε, δ), rounded up; 0 where nothing moves."""
+    if law == "gaussian":
+        if not 0 < delta < 1:
+            raise AffineDPError(f"Gaussian noise needs delta between 0 and 1, not {delta!r}")
+        return np.asarray(gaussian_sigma(epsilon, float(delta), mu))
+    if delta:
+        raise AffineDPError("Laplace noise is designed for delta = 0: leave delta out")
+    found, moving = np.zeros(len(mu)), mu > 0
+    found[moving & (epsilon == 0)] = np.inf
+    moving &= epsilon > 0
+    found[moving] = divide_up(mu[moving], epsilon[moving])
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,22 +293,7 @@ def noise_for(
         return Noise(kind, _read_only(given), _read_only(steps), None, 0.0)
     assert epsilon is not None
     wanted = _not_negative(network, epsilon, "epsilon")
-    if kind == "gaussian":
-        if not 0 < delta < 1:
-            raise AffineDPError(f"Gaussian noise needs delta between 0 and 1, not {delta!r}")
-        designed = np.asarray(gaussian_sigma(wanted, float(delta), steps))
-    else:
-        if delta:
-            raise AffineDPError("Laplace noise is designed for delta = 0: leave delta out")
-        zero = (wanted == 0) & (steps > 0)
-        if zero.any():
-            agents = [network.names[int(i)] for i in np.flatnonzero(zero)]
-            raise NetworkError(
-                f"epsilon is 0 for {listed(agents)}: no Laplace noise keeps it", agents
-            )
-        designed = np.zeros(network.n)
-        moving = steps > 0
-        designed[moving] = divide_up(steps[moving], wanted[moving])
+    designed = least_sigma(kind, wanted, delta, steps)
     if not np.isfinite(designed).all():
         agents = [network.names[int(i)] for i in np.flatnonzero(~np.isfinite(designed))]
         raise NetworkError(f"epsilon is too small for {listed(agents)}: σ is infinite", agents)
@@ -145,6 +305,7 @@ class NoisyNetwork:
 
     network: Network
     noise: Noise
+    protocol: Protocol = "consensus"
 
     @property
     def n(self) -> int:
@@ -172,9 +333,24 @@ class NoisyNetwork:
         return self.noise.mu
 
     @cached_property
+    def mechanism(self) -> Mechanism:
+        """The release that all messages of an agent follow from: of the agent with least noise.
+
+        Its guarantee is what all that is sent promises to every agent, however long it runs.
+        """
+        mu, among = self.mu, None
+        place = int(np.argmax(self.noise.sensitivities()))
+        if np.any(mu != mu[0]):
+            # the same for any number of agents that are alike: who else takes part matters not
+            order = sorted(range(self.n), key=lambda i: repr(self.agents[i]))
+            names = "\n".join(repr(self.agents[i]) for i in order)
+            among = (float(mu.min()), float(mu.max()), digest(mu[order], names))
+        return self._mechanism(place, OneAgent(float(mu[place]), among=among))
+
+    @property
     def guarantee(self) -> Guarantee:
         """What all that is sent promises to every agent, however long it runs (Theorem 4)."""
-        return self._stated(guarantee_of(self.noise, self.network))
+        return self.mechanism.guarantee
 
     def agent_guarantee(self, agent: Hashable) -> Guarantee:
         """Return what all that is sent promises to one agent.
@@ -184,88 +360,18 @@ class NoisyNetwork:
         agent : hashable
             Its name.
         """
-        return self._stated(agent_guarantee_of(self.noise, self.network, agent))
+        place = self.network.position(agent)
+        whose = OneAgent(float(self.mu[place]), str(self.agents[place]))
+        return self._mechanism(place, whose).guarantee
 
-    def _stated(self, promise: Guarantee) -> Guarantee:
-        """The promise in the words of the protocol."""
-        return promise
-
-
-def guarantee_of(noise: Noise, network: Network) -> Guarantee:
-    """Return the promise to every agent: that of the agent with the least noise for its μ."""
-    mu = noise.mu
-    if np.all(mu == mu[0]):
-        # the same for any number of agents: who else takes part does not matter
-        key = digest("consensus: the trajectory of one agent", mu[:1])
-    else:
-        order = sorted(range(network.n), key=lambda i: repr(network.names[i]))
-        names = "\n".join(repr(network.names[i]) for i in order)
-        key = digest("consensus: the trajectory of one agent", mu[order], names)
-    words = f"Definition 4: the trajectory of one agent moves by at most {mu_words(mu)}"
-    found = _guarantee(noise, network, int(np.argmax(noise.sensitivities())), words, key)
-    wanted = noise.epsilon
-    if wanted is None or np.any(wanted != wanted[0]):
-        return found
-    return found.asked_for(Asked(float(wanted[0]), float(noise.delta)))
-
-
-def agent_guarantee_of(noise: Noise, network: Network, agent: Hashable) -> Guarantee:
-    """Return the promise to one agent."""
-    place = network.position(agent)
-    words, key = neighbours_of_agent(network.names[place], float(noise.mu[place]))
-    found = _guarantee(noise, network, place, words, key)
-    if noise.epsilon is None:
-        return found
-    return found.asked_for(Asked(float(noise.epsilon[place]), float(noise.delta)))
-
-
-def neighbours_of_agent(name: Hashable, mu: float) -> tuple[str, str]:
-    """Return what moves between neighbours in the promise to one agent, in words and as a key.
-
-    The simulation and the agent as a process say the same.
-
-    >>> neighbours_of_agent(3, 10.0)[0]
-    "Definition 4: the trajectory of agent '3' moves by at most μ = 10"
-    """
-    words = f"Definition 4: the trajectory of agent {str(name)!r} moves by at most μ = {mu:g}"
-    return words, digest("consensus: the trajectory of this agent", np.array([mu]), str(name))
-
-
-def agent_basis(law: LawName) -> str:
-    """Return what the promise about all messages of an agent rests on."""
-    theorem = "Theorem 1" if law == "gaussian" else "Theorem 2"
-    return f"Theorem 4 ({theorem} on x(t+1) = x(t) + u(t)), for any running time"
-
-
-def _guarantee(noise: Noise, network: Network, place: int, words: str, key: str) -> Guarantee:
-    """The promise along the trajectory of one agent."""
-    s = float(noise.sensitivities()[place])
-    name = network.names[place]
-    theorem = "Theorem 1" if noise.law == "gaussian" else "Theorem 2"
-    shared: dict[str, Any] = {"law": noise.law, "exact": True, "neighbours": words}
-    shared |= {"neighbours_key": key, "unit": AGENT_UNIT}
-    shared["output_names"] = (f"the message of agent {name!r}",)
-    if math.isinf(s):
-        return Guarantee(
-            sensitivity=s,
-            basis=f"{theorem}: agent {name!r} sends its state without noise",
-            curve=NoPromise(),
-            leak=np.ones(1),
-            **shared,
-        )
-    curve: Curve = (
-        GaussianCurve(s) if noise.law == "gaussian" else LaplaceCurve(s, np.full((1, 1), s))
-    )
-    return Guarantee(
-        sensitivity=s,
-        basis=agent_basis(noise.law),
-        curve=curve,
-        worst_direction=noise.mu[place : place + 1].copy(),
-        names=(f"every state of agent {name!r}",),
-        method="one circuit per agent, closed form",
-        warnings=(KEEP_PRIVATE,),
-        **shared,
-    )
+    def _mechanism(self, place: int, adjacency: OneAgent) -> Mechanism:
+        asked = None
+        if self.noise.epsilon is not None:
+            asked = Asked(float(self.noise.epsilon[place]), float(self.noise.delta))
+        return agent_mechanism(
+            self.law, adjacency.mu, self.sigma[place], asked=asked, adjacency=adjacency,
+            agent=repr(self.agents[place]), protocol=self.protocol,
+        )  # fmt: skip
 
 
 def divide_up(top: FloatArray, bottom: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ docs/explanation/push-sum.md gives the argument and what breaks it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
@@ -24,17 +24,11 @@ from affinedp.consensus.promise import NoisyNetwork, PerAgent, noise_for
 from affinedp.consensus.readouts import limit_factor, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
-from affinedp.promise.guarantee import Guarantee
 
 Readout = Literal["message", "corrected"]
 READOUTS: tuple[Readout, ...] = ("message", "corrected")
 MOST_NUMBERS = 5e7
 MOST_STEPS = 100_000
-NEEDS = (
-    "which links exist, how parts are shared and which messages are lost must not depend on "
-    "private values or draws; masses must start at 1"
-)
-KEEP_PRIVATE = "a corrected read-out must stay with its agent: it reveals the draw"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +112,8 @@ class PrivatePushSum(NoisyNetwork):
     3.5264, limit 3.5264
     """
 
+    protocol = "push-sum"
+
     def __init__(
         self,
         graph: Any,
@@ -135,14 +131,6 @@ class PrivatePushSum(NoisyNetwork):
 
     def __repr__(self) -> str:
         return f"PrivatePushSum(agents={self.n}, links={self.network.links_count})"
-
-    def _stated(self, promise: Guarantee) -> Guarantee:
-        theorem = "Theorem 1" if promise.law == "gaussian" else "Theorem 2"
-        return replace(
-            promise,
-            basis=f"{theorem} on y = x + γ; all that is sent is post-processing of y, for any time",
-            warnings=(NEEDS, KEEP_PRIVATE),
-        )
 
     def run(
         self,

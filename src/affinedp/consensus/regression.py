@@ -11,34 +11,28 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.ledger import Ledger, paying
-from affinedp.consensus.moments import GRID_BITS, Moments
+from affinedp.budget.ledger import Ledger
+from affinedp.consensus.moments import GRID_BITS, SHARE, Moments, NoisySums, OneRecord
 from affinedp.consensus.network import whole
 from affinedp.consensus.spectrum import check_convergence, spectrum_of
 from affinedp.consensus.weights import Weights, network_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.calibration import gaussian_sigma
-from affinedp.laws.curves import GaussianCurve
-from affinedp.laws.sampler import draw_integers
-from affinedp.parts import digest
+from affinedp.laws.gaussian import Gaussian
+from affinedp.mechanism import Mechanism
 from affinedp.promise.asked import Asked
+from affinedp.promise.design import Design
 from affinedp.promise.guarantee import Guarantee
 
-# The noise is larger than asked by this share, which pays for integers in place of reals.
-SHARE = Fraction(1, 2**30)
 AGREED = 1e-9
 MOST_ROUNDS = 100_000
-# A record that changes is one that leaves and one that joins: for a ledger another unit.
-UNITS = {"join": "one record of one agent", "replace": "the content of one record of one agent"}
-LEAST_SCALE = 2**32
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +125,16 @@ class PrivateRegression:
         if ridge is not None and not 0 <= ridge < math.inf:
             raise AffineDPError(f"ridge must be finite and not negative, not {ridge!r}")
         self.moments = Moments(kept, math.sqrt(len(kept) + 1) if norm is None else float(norm))
-        self._sensitivity = self.moments.sensitivity(neighbours == "replace")
+        farthest = self.moments.sensitivity(neighbours == "replace")
         sigma = Fraction(float(gaussian_sigma(epsilon, delta)))
-        self._asked = Asked(float(epsilon), float(delta))
-        #: The noise on every sum, in grid steps.
-        self.scale = math.ceil(sigma * self._sensitivity * (1 + SHARE))
-        if self.scale < LEAST_SCALE:
-            raise AffineDPError("there would be hardly any noise: choose a smaller ε or δ")
+        self._noise = NoisySums(self.moments, math.ceil(sigma * farthest * (1 + SHARE)))
+        #: The one release of every agent: its noisy sums.
+        self.mechanism = Mechanism(
+            OneRecord(self.moments, neighbours == "replace"),
+            self._noise,
+            Gaussian(),
+            design=Design(asked=Asked(float(epsilon), float(delta))),
+        )
         self._ridge = ridge
 
     @property
@@ -146,36 +143,19 @@ class PrivateRegression:
         return tuple(self.moments.ranges)[:-1]
 
     @property
+    def scale(self) -> int:
+        """The noise on every sum, in grid steps."""
+        return self._noise.scale
+
+    @property
     def sigma(self) -> float:
         """The noise of each agent on each sum, in units of the records."""
-        return math.ldexp(float(self.scale), -GRID_BITS)
+        return self._noise.sigma
 
-    @cached_property
+    @property
     def guarantee(self) -> Guarantee:
         """What all messages together promise to every record, however long they are averaged."""
-        exact = self._sensitivity * (1 + SHARE) / self.scale
-        bound = math.nextafter(float(exact), math.inf)
-        moves = "joins or leaves" if self.neighbours == "join" else "changes"
-        ranges = np.array(list(self.moments.ranges.values()))
-        names = "\n".join(self.moments.ranges)
-        found = Guarantee(
-            law="gaussian",
-            sensitivity=bound,
-            exact=False,
-            neighbours=f"one record of one agent {moves}",
-            basis="Theorem 1 on the sums of one agent; all that is sent is post-processing of them",
-            curve=GaussianCurve(bound),
-            method="‖r rᵀ‖ = ‖r‖², at most the norm squared",
-            warnings=(
-                "ranges, norm, ridge and rounds must not be chosen by looking at records; that "
-                "every record is complete is public by assumption",
-            ),
-            neighbours_key=digest(
-                f"regression {self.neighbours} {self.moments.norm}\n{names}", ranges
-            ),
-            unit=UNITS[self.neighbours],
-        )
-        return found.asked_for(self._asked)
+        return self.mechanism.guarantee
 
     def release(
         self, data: Any, *, ledger: Ledger | None = None, label: str | None = None
@@ -194,10 +174,7 @@ class PrivateRegression:
         label : str, optional
             For the ledger.
         """
-        sums = self.moments.sums(data)
-        key = f"{self.guarantee.neighbours_key}-{self.scale}"
-        with paying(ledger, self.guarantee, fingerprint=key, label=label):
-            return self._plain(sums + draw_integers("gaussian", self.scale, len(sums)))
+        return np.asarray(self.mechanism.release(data, ledger=ledger, label=label))
 
     def learn(self, released: Sequence[FloatArray], rounds: int | None = None) -> Learned:
         """Average released sums over the network, and solve at every agent.

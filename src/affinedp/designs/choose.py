@@ -16,7 +16,7 @@ from affinedp.designs.gaussian import least_gaussian
 from affinedp.designs.large_sum import MOST_LISTED_SUM
 from affinedp.designs.largest import least_largest
 from affinedp.designs.problem import Problem, checked_problem
-from affinedp.designs.pure import PureDesigns
+from affinedp.designs.pure import Effort, PureDesigns
 from affinedp.designs.separate import split
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
@@ -67,6 +67,7 @@ def design(
     adjacency: Adjacency | None = None,
     weights: ArrayLike | sparse.sparray | None = None,
     imbalance: float | None = None,
+    effort: Effort = "default",
     seed: int | np.random.Generator = 0,
     check_against: Any = None,
 ) -> Mechanism:
@@ -113,6 +114,9 @@ def design(
         What squared error costs, for ``objective="sum"``: one weight per output, or a matrix.
     imbalance : float, optional
         For moves that cannot be listed, as for :func:`design_gaussian`: only Gaussian noise then.
+    effort : {"quick", "default", "thorough"}
+        How long laws without a closed form are searched: Laplace strategies from one start, from
+        a few, or from as many as agree.  Ctrl-C ends a search and keeps the best law so far.
     seed : int or Generator
         For searches that start at random.
     check_against : DataFrame, mapping of columns, or array, optional
@@ -137,6 +141,8 @@ def design(
         float(real_array(epsilon, "epsilon", 0)), float(real_array(delta, "delta", 0)),
         releases, objective, integers, confined, imbalance,
     )  # fmt: skip
+    if effort not in ("quick", "default", "thorough"):
+        raise AffineDPError(f"effort must be 'quick', 'default' or 'thorough', not {effort!r}")
     if law not in ("auto", *LAWS):
         raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
     if (law == "gaussian" or imbalance is not None) and not problem.delta:
@@ -144,7 +150,7 @@ def design(
     if law in PURE and not problem.epsilon:
         raise AffineDPError(f"{LAW_NAMES[law]} noise needs ε > 0: take a Gaussian law")
     warn_of_forgotten(manifold, check_against)
-    return least_noise(problem, LAWS if law == "auto" else (law,), seed)
+    return least_noise(problem, LAWS if law == "auto" else (law,), seed, effort=effort)
 
 
 @dataclass(frozen=True)
@@ -182,7 +188,7 @@ def least_noise(
     seed: int | np.random.Generator = 0,
     *,
     practice: Sequence[tuple[str, Mechanism]] = (),
-    quick: bool = False,
+    effort: Effort = "default",
 ) -> Mechanism:
     """Return the noise of least error: of all these laws, and of given mechanisms.
 
@@ -198,8 +204,8 @@ def least_noise(
         For searches that start at random.
     practice : sequence of (str, Mechanism)
         Further mechanisms that keep the promise, by name: standard practice.
-    quick : bool
-        Whether Laplace strategies are searched from one start only: standard practice is close.
+    effort : {"quick", "default", "thorough"}
+        How long Laplace strategies are searched.
     """
     alone = len(laws) == 1 and not practice
     if not alone and not practice and (large := _large_sum(problem, seed)) is not None:
@@ -218,8 +224,8 @@ def least_noise(
         skipped = [Alternative(name, below, False, reason) for name in pure]
     else:
         made = PureDesigns(
-            problem, start.weights, seed, quick=quick, alone=alone,
-            searches_all=alone or quick or not designed,
+            problem, start.weights, seed, effort=effort, alone=alone,
+            searches_all=alone or effort != "default" or not designed,
         )  # fmt: skip
         skipped = made.add(pure, designed, below, alone)
     if not alone:

@@ -11,11 +11,13 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, within_range
 from affinedp.designs.bounds import proof_of, with_least
+from affinedp.designs.gaussian_sum import least_over_sum
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import (
     NOTHING_TO_HIDE,
     Block,
     checked_weights,
+    floor_note,
     given_basis,
     split,
     with_floor,
@@ -172,6 +174,13 @@ def least_gaussian(
     if imbalance is not None:
         imbalance = float(real_array(imbalance, "imbalance", 0))
     else:
+        over_sum = least_over_sum(adjacency, query, limit, weights, tol)
+        if over_sum is not None:
+            made = build(
+                adjacency, query, over_sum.basis, over_sum.root, "gaussian", names,
+                gap=over_sum.gap, notes=over_sum.notes,
+            )  # fmt: skip
+            return LeastGaussian(at_the_limit(made, limit), over_sum.dual)
         try:
             return _optimal(
                 adjacency, query, names, limit, list(split(adjacency, query, weights)), tol
@@ -232,14 +241,6 @@ def _optimal(
     )  # fmt: skip
     # a floor on the weights is not what the user's weights cost
     return LeastGaussian(mechanism, None if notes else proof_of(blocks, solved, limit))
-
-
-def floor_note(floor: float) -> str:
-    """Say that and why a floor was added to the weights."""
-    return (
-        f"the weights leave some combination of outputs free; a floor of {floor:.2g} on every "
-        "combination was added, without which no least noise exists"
-    )
 
 
 def assemble(blocks: list[Block], roots: list[FloatArray], outputs: int) -> tuple[Matrix, Matrix]:

@@ -19,6 +19,9 @@ from affinedp.neighbours.whole import whole_steps
 
 # Numbers in a kernel that is looked through for fractions.
 MOST_NUMBERS = 4e6
+# Short fractions have denominators up to this, and are convergents before this many.
+MOST_PARTS = 1_000
+CONVERGENTS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,18 +143,30 @@ def short_numbers(values: FloatArray) -> FloatArray:
         Computed numbers.
     """
     flat, place = np.unique(values, return_inverse=True)
-    size = float(np.abs(flat).max(initial=0.0))
-    found = np.array([_short_number(v, size) for v in flat.tolist()])
+    near = 1e-13 * float(np.abs(flat).max(initial=0.0))
+    found = _short_fractions(flat, near)
+    left = np.isnan(found)
+    decimal = np.array([float(f"{value:.10g}") for value in flat[left].tolist()])
+    found[left] = np.where(np.abs(decimal - flat[left]) <= near, decimal, flat[left])
     return np.asarray(found[place].reshape(values.shape)) + 0.0
 
 
-def _short_number(value: float, size: float) -> float:
-    for most in (12, 1_000):
-        near = float(Fraction(value).limit_denominator(most))
-        if abs(near - value) <= 1e-13 * size:
-            return near
-    near = float(f"{value:.10g}")
-    return near if abs(near - value) <= 1e-13 * size else value
+def _short_fractions(values: FloatArray, near: float) -> FloatArray:
+    """The first convergent of each number that is as near and has a short denominator, or NaN."""
+    found = np.full(len(values), np.nan)
+    numerator, before = np.floor(values), np.ones(len(values))
+    denominator, below = np.ones(len(values)), np.zeros(len(values))
+    rest = values - numerator
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of numbers that ended
+        for _ in range(CONVERGENTS):
+            share = numerator / denominator
+            hit = np.isnan(found) & (denominator <= MOST_PARTS) & (np.abs(share - values) <= near)
+            found[hit] = share[hit]
+            whole = np.floor(1 / rest)
+            rest = 1 / rest - whole
+            numerator, before = whole * numerator + before, numerator
+            denominator, below = whole * denominator + below, denominator
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +210,18 @@ class OneSum:
             In the first r, of which the last is a combination.
         """
         return np.pad(cost, ((0, 1), (0, 1)))
+
+    def treats_alike(self, cost: FloatArray) -> bool:
+        """Whether noise costs the same in all r + 1 entries: then no better body is known.
+
+        Parameters
+        ----------
+        cost : array, shape (r, r)
+            In the first r.
+        """
+        others = self.signs[:-1]
+        alike = (np.eye(len(others)) + np.outer(others, others)) * (cost[0, 0] / 2)
+        return bool(np.allclose(cost, alike, rtol=1e-9, atol=0.0))
 
 
 def as_one_sum(moves: FloatArray) -> OneSum | None:

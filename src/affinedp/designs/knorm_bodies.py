@@ -14,7 +14,7 @@ from affinedp.designs.knorm_blocks import Cell, as_one_sum
 from affinedp.designs.separate import Block
 from affinedp.exact.numbers import meaning
 from affinedp.laws.cones import LatticeCones
-from affinedp.laws.hull import TooLargeBodyError
+from affinedp.laws.hull import MOST_DIMENSIONS, TooLargeBodyError, check_dimensions
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.polytope import Polytope
 from affinedp.progress import Progress
@@ -22,8 +22,10 @@ from affinedp.record import MechanismRecord
 
 # Extra points of a body have so many digits of the moves' size.
 DIGITS = 4
-# Hulls of whole moves are listed in so many dimensions: they have 2^r facets and more.
-MOST_DIMENSIONS = 9
+# Moves beyond this number that are not whole are rounded, and stick out of their hull by so much.
+FEW_MOVES = 200
+STICKS_OUT = 1e-3
+DIRECTIONS = 2_000
 # Which body was chosen, in words.
 HULL = "the hull of the moves"
 SEARCHED = "a local optimum: a body found by search around the hull of the moves"
@@ -136,16 +138,16 @@ def _hull_or_better(
     if one_sum is not None:
         points = (one_sum.width * one_sum.signs)[:, None]
         exchanged = Chosen(cell.outputs, one_sum.spread(cell.basis), points, HULL)
-        if cell.moves.shape[1] > MOST_SEARCHED:
+        if cell.moves.shape[1] > MOST_SEARCHED or one_sum.treats_alike(cell.cost):
             noise = KNorm(points, limit, integers)
             return _Best(exchanged, float((one_sum.spread_cost(cell.cost) * noise.moment).sum()))
-    hull = _polytope(cell.moves)
-    best, error = hull, _error(hull, cell, limit, integers)
+    hull = _hull(cell.moves, integers)
+    best, error = hull, hull.error(cell, limit, integers)
     candidates = better_bodies(hull.vertices, cell.cost, known, starts, generator)
     for extra in candidates:
         rounded = _whole_shares(extra) if integers else _short(extra, hull.vertices)
-        body = _polytope(np.vstack([hull.vertices, rounded]))
-        own = _error(body, cell, limit, integers)
+        body = _Body.over(np.vstack([hull.vertices, rounded]), cell.moves)
+        own = body.error(cell, limit, integers)
         if own < error * (1 - 1e-9):
             best, error = body, own
     if best is hull and exchanged is not None:
@@ -154,11 +156,67 @@ def _hull_or_better(
     return _Best(Chosen(cell.outputs, cell.basis, best.vertices.T, words), error)
 
 
-def _error(body: Polytope, cell: Cell, limit: float, integers: bool) -> float:
-    """The cost of noise with this body at rate ε."""
-    if integers:
-        return float((LatticeCones(body).second_moment(limit) * cell.cost).sum())
-    return float((body.second_moment() * cell.cost).sum()) / limit**2
+@dataclass(frozen=True, eq=False)
+class _Body:
+    """A polytope, and the largest gauge of a move: 1, unless its points were rounded."""
+
+    polytope: Polytope
+    charge: float
+
+    @classmethod
+    def over(cls, points: FloatArray, moves: FloatArray) -> _Body:
+        """Return the hull of some points, charged for all moves."""
+        kept = np.unique(points[np.any(points != 0, axis=1)], axis=0)
+        polytope = Polytope([tuple(map(meaning, row)) for row in kept.tolist()])
+        gauges = polytope.gauges(moves.T, np.zeros(moves.T.shape))
+        return cls(polytope, float(gauges.upper.max()))
+
+    @property
+    def vertices(self) -> FloatArray:
+        """One of each pair, as rows."""
+        return self.polytope.vertices
+
+    def error(self, cell: Cell, limit: float, integers: bool) -> float:
+        """Return the cost of noise with this body that keeps ε."""
+        rate = limit / self.charge
+        if integers:
+            return float((LatticeCones(self.polytope).second_moment(rate) * cell.cost).sum())
+        return float((self.polytope.second_moment() * cell.cost).sum()) / rate**2
+
+
+def _hull(moves: FloatArray, integers: bool) -> _Body:
+    """The hull of the moves; of many long ones the hull of a few, rounded.
+
+    Few digits of the points that lie farthest in some direction are quick in exact arithmetic, and
+    what moves then stick out is charged.
+    """
+    size = moves.shape[1]
+    check_dimensions(size)  # before any number is read
+    if integers or len(moves) <= FEW_MOVES or np.all(moves == np.rint(moves)):
+        return _Body.over(moves, moves)
+    chosen = _farthest(moves)
+    for points in (_short(moves, moves), moves):
+        while True:
+            body = _Body.over(points[sorted(chosen)], moves)
+            gauges = body.polytope.gauges(moves.T, np.zeros(moves.T.shape)).upper
+            outside = set(np.flatnonzero(gauges > 1 + STICKS_OUT).tolist()) - chosen
+            if not outside:
+                break
+            chosen |= outside
+        if body.charge <= 1 + 2 * STICKS_OUT:  # else so few digits are too few for this body
+            break
+    return body
+
+
+def _farthest(moves: FloatArray) -> set[int]:
+    """Moves that lie farthest in some direction, and as many as span the space."""
+    from scipy.linalg import qr
+
+    round_ones = np.linalg.qr(moves / np.abs(moves).max(axis=0))[0]
+    size = round_ones.shape[1]
+    looked = np.random.default_rng(0).normal(size=(size, DIRECTIONS))
+    spanning = qr(round_ones.T, mode="r", pivoting=True)[1][:size]
+    return {*np.abs(round_ones @ looked).argmax(axis=0).tolist(), *spanning.tolist()}
 
 
 def _whole_shares(extra: FloatArray) -> FloatArray:
@@ -172,11 +230,6 @@ def _short(extra: FloatArray, vertices: FloatArray) -> FloatArray:
     size = np.abs(vertices).max(axis=0)
     unit = 10.0 ** (np.floor(np.log10(np.where(size > 0, size, 1.0))) - DIGITS)
     return np.asarray(np.vectorize(lambda v: float(f"{v:.12g}"))(np.rint(extra / unit) * unit))
-
-
-def _polytope(rows: FloatArray) -> Polytope:
-    kept = np.unique(rows[np.any(rows != 0, axis=1)], axis=0)
-    return Polytope([tuple(map(meaning, row)) for row in kept.tolist()])
 
 
 def _square_strategy(cell: Cell, laplace: MechanismRecord | None, limit: float) -> list[FloatArray]:

@@ -12,8 +12,8 @@ from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 
-# One sum of more entries has no list of its exchanges.
-MOST_LISTED_SUM = 500
+# One sum of more entries is designed in closed form, without a list of its exchanges.
+MOST_LISTED_SUM = 12
 
 
 def identity(size: int) -> Matrix:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
-from affinedp.designs.knorm import MOST_COMPARED, least_knorm
+from affinedp.designs.knorm import MOST_COMPARED, STARTS, least_knorm
 from affinedp.designs.laplace import along_the_moves, design_laplace
 from affinedp.designs.problem import Problem
-from affinedp.designs.separate import checked_weights, split
+from affinedp.designs.separate import checked_weights
 from affinedp.designs.staircase import NoStairsError, least_staircase
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.promise.least_possible import Alternative
 
 FEW_STARTS = 4
-FEW = "searched from few starts in so many dimensions; law='laplace' searches longer"
+FEW_BODIES = 2
+FEW = "searched from few starts; effort='thorough' searches longer"
+# How long searches that are not convex go on.
+Effort = Literal["quick", "default", "thorough"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +40,17 @@ class PureDesigns:
         For searches that start at random.
     searches_all : bool
         Whether Laplace strategies are searched in any number of dimensions.
-    quick : bool
-        Whether they are searched from one start only.
+    effort : {"quick", "default", "thorough"}
+        From how many starts: one, few, or as many as agree.
     alone : bool
-        Whether one law was asked for; otherwise many dimensions are searched from few starts.
+        Whether one law was asked for, which is searched from as many starts as agree.
     """
 
     problem: Problem
     weights: FloatArray | Matrix
     seed: int | np.random.Generator
     searches_all: bool = True
-    quick: bool = False
+    effort: Effort = "default"
     alone: bool = True
 
     @cached_property
@@ -63,23 +67,21 @@ class PureDesigns:
             raise AffineDPError(
                 f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
             )
-        few = self.quick or (not self.alone and self._largest_block > MOST_COMPARED)
+        many = self.effort == "default" and rank <= MOST_COMPARED
+        starts = None if self._full else FEW_STARTS if many else 1
         made = design_laplace(
             self.problem.adjacency.manifold, epsilon=self.problem.pure_epsilon,
             query=self.problem.query, adjacency=self.problem.adjacency, weights=self.weights,
-            seed=self.seed, starts=1 if self.quick else FEW_STARTS if few else None,
+            seed=self.seed, starts=starts,
         )  # fmt: skip
         names = self.problem.names  # which a query that is a matrix does not carry
-        notes = made.notes if self.quick or not few else (*made.notes, FEW)
+        notes = made.notes if self._full else (*made.notes, FEW)
         return made.with_names(names).with_design(notes=notes)
 
     @property
-    def _largest_block(self) -> int:
-        """Dimensions of the largest part that is designed by itself."""
-        problem = self.problem
-        weights = checked_weights(self.weights, problem.query.shape[0])
-        blocks = split(problem.adjacency, problem.query, weights)
-        return max((block.basis.shape[1] for block in blocks), default=0)
+    def _full(self) -> bool:
+        """Whether searches start as often as they have to to agree."""
+        return self.effort == "thorough" or (self.alone and self.effort == "default")
 
     def knorm(self) -> Mechanism:
         """Return K-norm noise."""
@@ -88,6 +90,7 @@ class PureDesigns:
         return least_knorm(
             problem.adjacency, problem.query, problem.names, problem.pure_epsilon, weights,
             lambda: self.laplace, integers=problem.integers, seed=self.seed,
+            starts=STARTS if self._full else FEW_BODIES if self.effort == "default" else 0,
         ).mechanism  # fmt: skip
 
     def staircase(self) -> Mechanism:
@@ -133,6 +136,11 @@ class PureDesigns:
                 if alone:
                     raise
                 continue
+            except KeyboardInterrupt:
+                if alone or not designed:
+                    raise
+                skipped.append(Alternative(name, below, False, "(not designed: interrupted)"))
+                break
             except AffineDPError as error:
                 if alone or (name == laws[-1] and not designed):
                     raise

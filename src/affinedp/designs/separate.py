@@ -171,6 +171,7 @@ def range_basis(image: FloatArray) -> FloatArray:
             f"{diagonal[rank] / diagonal[0]:.1e}). Rescale or drop nearly dependent outputs"
         )
     kept = orthogonal[:, :rank]
+    kept[~image.any(axis=1)] = 0.0  # an output that does not move has no dust either
     largest = kept[np.abs(kept).argmax(axis=0), np.arange(rank)]
     return np.asarray(kept * np.sign(largest))
 
@@ -210,3 +211,11 @@ def with_floor(weight: FloatArray, lengths: FloatArray | None = None) -> tuple[F
         return weight, 0.0
     floor = FLOOR * float(values[-1])
     return weight + floor * np.diag((unit / scale) ** 2), floor
+
+
+def floor_note(floor: float) -> str:
+    """Say that and why a floor was added to the weights."""
+    return (
+        f"the weights leave some combination of outputs free; a floor of {floor:.2g} on every "
+        "combination was added, without which no least noise exists"
+    )

@@ -203,16 +203,22 @@ def _fold(values: Residues) -> None:
     values -= (values >= PRIME) * np.int64(PRIME)
 
 
-def product(left: Residues, right: Residues) -> Residues:
-    """Return a matrix product of at most 2^15 terms modulo PRIME, in halves without overflow.
+def product(left: Any, right: Residues, prime: int = PRIME) -> Residues:
+    """Return a matrix product of at most 2^15 terms modulo a prime, in halves without overflow.
+
+    The left matrix may be sparse.
 
     Examples
     --------
     >>> product(np.array([PRIME - 1]), np.array([[5]])).tolist()
     [2147483642]
     """
-    high, low = left >> 16, left & 0xFFFF
-    return np.asarray(((high @ right % PRIME) * 65536 + low @ right) % PRIME)
+    if is_sparse(left):
+        high, low = left.copy(), left.copy()
+        high.data, low.data = left.data >> 16, left.data & 0xFFFF
+    else:
+        high, low = left >> 16, left & 0xFFFF
+    return np.asarray(((high @ right % prime) * 65536 + low @ right) % prime)
 
 
 def null_space(matrix: Residues, prime: int = PRIME) -> Residues:

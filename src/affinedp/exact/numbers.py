@@ -31,6 +31,8 @@ NOT_KEPT = "has more digits than double precision holds"
 WAY_OUT = "round it, or choose a larger unit"
 # A double m·2^e with an odd m below this is exactly that.
 SHORT_BINARY = 2**32
+# Beyond this, whole numbers are no sign that a number was written down by somebody.
+LARGEST_MEANT = 1e12
 # Decimals that a double stands for: people write up to 12 digits, and 15 always come back.
 WRITTEN_DIGITS, KEPT_DIGITS = 12, 15
 # Fractions that a double stands for.  No decimal of 12 digits has the same nearest double as
@@ -51,8 +53,7 @@ FEW_DECIMALS = 4
 def _short(value: float) -> Fraction | None:
     """The short binary number, decimal or fraction that a finite double stands for, if any."""
     exact = Fraction(value)
-    odd = exact.numerator // (exact.numerator & -exact.numerator) if value else 0
-    if exact.denominator == 1 or abs(odd) < SHORT_BINARY:
+    if exact.denominator == 1 or abs(_odd(exact)) < SHORT_BINARY:
         return exact
     text = f"{value:.{WRITTEN_DIGITS}g}"
     if float(text) == value:
@@ -99,6 +100,30 @@ def short_numbers(values: Iterable[float]) -> list[Fraction] | None:
             return None
         found.append(short)
     return found
+
+
+def meant_numbers(values: FloatArray) -> bool:
+    """Whether somebody wrote all these numbers down: short ones, whatever the units.
+
+    A large double is whole by itself; one that is meant has few digits, or few bits.
+
+    Examples
+    --------
+    >>> meant_numbers(np.array([0.1, 2.0**80])), meant_numbers(np.array([2**0.5 * 2**80]))
+    (True, False)
+    """
+    met = np.unique(values).tolist()
+    return short_numbers(met) is not None and all(
+        abs(value) < LARGEST_MEANT
+        or abs(_odd(Fraction(value))) < SHORT_BINARY
+        or float(f"{value:.{WRITTEN_DIGITS}g}") == value
+        for value in met
+    )
+
+
+def _odd(whole: Fraction) -> int:
+    """The numerator without its powers of two."""
+    return whole.numerator // (whole.numerator & -whole.numerator) if whole else 0
 
 
 def nonzeros(matrix: Matrix) -> tuple[IntArray, IntArray, FloatArray]:

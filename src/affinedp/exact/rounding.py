@@ -142,7 +142,8 @@ def careful_product(left: Matrix, right: Matrix) -> Matrix:
     """
     found = left @ right
     size = abs(left) @ abs(right)
-    if _is_whole(left) and _is_whole(right) and float(size.max(initial=0.0)) < WHOLE:
+    largest = (size.data if is_sparse(size) else size).max(initial=0.0)
+    if _is_whole(left) and _is_whole(right) and float(largest) < WHOLE:
         return found
     if is_sparse(size):
         return _sparse_again(left, right, found, size)

@@ -7,20 +7,24 @@ and nothing is joggled.  Simplices of one geometric facet share the same primiti
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.rational import Vector, adjugate, independent
 
 MOST_SIMPLICES = 200_000
 MOST_DIMENSIONS = 9
-# Points fewer than this are added as they come, without asking qhull which are on the outside.
+# Points fewer than this are added as they come, without a look at which are on the outside.
 FEW_POINTS = 64
+DIRECTIONS = 2_000
+# Whole numbers below this are computed in 64 bits, sums of a few products included.
+SAFE = 2.0**61
 EPS = float(np.finfo(float).eps)
 
 
@@ -60,10 +64,7 @@ def symmetric_hull(moves: Sequence[Vector], limit: int = MOST_SIMPLICES) -> Face
     """
     chosen = _one_of_each_pair(moves)
     size = len(chosen[0]) if chosen else 0
-    if size > MOST_DIMENSIONS:  # first of all: in so many dimensions qhull takes hours
-        raise TooLargeBodyError(
-            f"the body has {size} dimensions, more than {MOST_DIMENSIONS}: its facets are too many"
-        )
+    check_dimensions(size)
     found = _build(_outside_first(chosen), limit)
     meeting: dict[int, set[tuple[Vector, int]]] = {}
     for simplex, plane in zip(found.simplices, found.planes):
@@ -79,6 +80,14 @@ def symmetric_hull(moves: Sequence[Vector], limit: int = MOST_SIMPLICES) -> Face
     return _build(_one_of_each_pair([found.points[place] for place in vertices]), limit)
 
 
+def check_dimensions(size: int) -> None:
+    """Refuse a body in so many dimensions that its facets are too many."""
+    if size > MOST_DIMENSIONS:
+        raise TooLargeBodyError(
+            f"the body has {size} dimensions, more than {MOST_DIMENSIONS}: its facets are too many"
+        )
+
+
 def _one_of_each_pair(moves: Sequence[Vector]) -> list[Vector]:
     """Different moves up to sign, the longest first."""
     found: dict[Vector, None] = {}
@@ -90,54 +99,20 @@ def _one_of_each_pair(moves: Sequence[Vector]) -> list[Vector]:
 
 
 def _outside_first(points: list[Vector]) -> list[Vector]:
-    """Points that qhull takes for vertices first; a guess that only saves time."""
-    from scipy.spatial import ConvexHull, QhullError
-
-    if len(points) < FEW_POINTS or len(points[0]) < 2:
+    """Points that lie farthest in some direction first: they are vertices, which saves time."""
+    if len(points) < FEW_POINTS:
         return points
-    largest = max(abs(c) for point in points for c in point)
-    near = np.array([[c / largest for c in point] for point in points])
-    try:
-        vertices = set(ConvexHull(np.vstack([near, -near])).vertices.tolist())
-    except QhullError:
-        return points
-    count = len(points)
-    outside = [i for i in range(count) if i in vertices or i + count in vertices]
-    rest = sorted(set(range(count)) - set(outside))
-    return [points[i] for i in outside + rest]
+    near = _relative(points)
+    looked = np.random.default_rng(0).normal(size=(DIRECTIONS, near.shape[1]))
+    far = {int(np.abs(near @ direction).argmax()) for direction in looked}
+    rest = [i for i in range(len(points)) if i not in far]
+    return [points[i] for i in sorted(far) + rest]
 
 
-class _Surface:
-    """Simplices with their planes, and which of them share a ridge."""
-
-    def __init__(self, limit: int) -> None:
-        self.facets: dict[int, tuple[frozenset[int], Vector, int]] = {}
-        self._ridges: dict[frozenset[int], set[int]] = {}
-        self._next, self._limit = 0, limit
-
-    def add(self, places: frozenset[int], normal: Sequence[int], offset: int) -> None:
-        content = math.gcd(offset, *normal)
-        plane = tuple(c // content for c in normal), offset // content
-        self.facets[self._next] = (places, *plane)
-        for place in places:
-            self._ridges.setdefault(places - {place}, set()).add(self._next)
-        self._next += 1
-        if len(self.facets) > self._limit:
-            raise TooLargeBodyError(f"the body has more than {self._limit:,} simplices")
-
-    def remove(self, key: int) -> None:
-        places = self.facets.pop(key)[0]
-        for place in places:
-            sharing = self._ridges[places - {place}]
-            sharing.discard(key)
-            if not sharing:
-                del self._ridges[places - {place}]
-
-    def beyond(self, key: int, place: int) -> tuple[frozenset[int], int]:
-        """The ridge opposite to a vertex, and the simplex on its other side."""
-        ridge = self.facets[key][0] - {place}
-        (other,) = self._ridges[ridge] - {key}
-        return ridge, other
+def _relative(points: Sequence[Vector]) -> FloatArray:
+    """Whole points in units of their largest number."""
+    largest = max(abs(c) for point in points for c in point) or 1
+    return np.array([[c / largest for c in point] for point in points])
 
 
 def _build(points: list[Vector], limit: int) -> Facets:
@@ -146,79 +121,145 @@ def _build(points: list[Vector], limit: int) -> Facets:
     start = independent(points, size)
     if size == 0 or len(start) < size:
         raise AffineDPError("the moves do not span the space of the noise")
-    order = [points[i] for i in start] + [p for i, p in enumerate(points) if i not in set(start)]
+    first = set(start)
+    order = [points[i] for i in start] + [p for i, p in enumerate(points) if i not in first]
     both = [v for point in order for v in (point, tuple(-c for c in point))]
-    surface = _cross_polytope(order[:size], limit)
-    for place in _those_outside(surface, both, 2 * size):
-        _insert(surface, place, both[place])
-    facets = surface.facets.values()
-    return Facets(both, [tuple(sorted(f[0])) for f in facets], [(f[1], f[2]) for f in facets])
-
-
-def _cross_polytope(axes: list[Vector], limit: int) -> _Surface:
-    size = len(axes)
-    determinant, adjoint = adjugate(axes)
-    unit = abs(determinant)
-    dual = [[row[i] * (1 if determinant > 0 else -1) for row in adjoint] for i in range(size)]
-    surface = _Surface(limit)
-    for signs in itertools.product((0, 1), repeat=size):
-        places = frozenset(2 * i + s for i, s in enumerate(signs))
-        normal = [sum((1 - 2 * s) * dual[i][j] for i, s in enumerate(signs)) for j in range(size)]
-        surface.add(places, normal, unit)
-    return surface
-
-
-def _those_outside(surface: _Surface, points: list[Vector], first: int) -> list[int]:
-    """Points that may lie outside the body so far, by floats with a bound on their error.
-
-    The body only grows, so a point that is inside stays inside.
-    """
-    if len(points) - first < FEW_POINTS:
-        return list(range(first, len(points)))
-    inside = np.zeros(len(points), dtype=bool)
-    inside[:first] = True
-    for place in range(first, len(points)):
-        # look again at powers of two: most of the points are inside by then
-        if (place - first) & (place - first - 1) == 0:
-            rows = slice(place, None)
-            largest = max(abs(c) for point in points for c in point) or 1
-            near = np.array([[c / largest for c in point] for point in points[rows]])
-            inside[rows] |= _certainly_inside(surface, near, largest)
+    surface = _Surface(order[:size], limit)
+    near = _relative(both)
+    largest = max(abs(c) for point in both for c in point)
+    inside = np.zeros(len(both), dtype=bool)
+    for place in range(2 * size, len(both)):
+        count = place - 2 * size
+        # look again at powers of two: the body only grows, and most points are inside by then
+        if surface.is_long and count & (count - 1) == 0:
+            inside[place:] |= surface.certainly_has(near[place:], largest)
         if not inside[place]:
-            _insert(surface, place, points[place])
-    return []
+            surface.insert(place, both[place])
+    return surface.facets(both)
 
 
-def _certainly_inside(surface: _Surface, near: FloatArray, unit: int) -> FloatArray:
-    normals = np.array([[c * unit / d for c in h] for _, h, d in surface.facets.values()])
-    inside = np.ones(len(near), dtype=bool)
-    slack = 8 * (near.shape[1] + 4) * EPS
-    for start in range(0, len(near), 4096):
-        part = near[start : start + 4096].T
-        values = normals @ part + slack * (np.abs(normals) @ np.abs(part))
-        inside[start : start + 4096] = (values < 1).all(axis=0)
-    return inside
+class _Surface:
+    """Simplices with their planes and neighbours: whole numbers of 64 bits, longer ones if needed.
+
+    Parameters
+    ----------
+    axes : list of vectors
+        As many independent points as dimensions: the body begins as hull(± axes).
+    limit : int
+        Simplices at most.
+    """
+
+    def __init__(self, axes: list[Vector], limit: int) -> None:
+        size = len(axes)
+        determinant, adjoint = adjugate(axes)
+        sign = 1 if determinant > 0 else -1
+        dual = np.array([[row[i] * sign for row in adjoint] for i in range(size)], dtype=object)
+        signs = np.array(list(itertools.product((0, 1), repeat=size)))
+        self._corners: IntArray = 2 * np.arange(size) + signs
+        self._normals, self._offsets = _primitive(
+            (1 - 2 * signs).astype(object) @ dual,
+            np.full(len(signs), abs(determinant), dtype=object),
+        )
+        flipped = 1 << np.arange(size)[::-1]  # the neighbour opposite to a corner has its negative
+        self._beside: IntArray = np.arange(len(signs))[:, None] ^ flipped
+        self._limit = limit
+        if _size(self._normals, self._offsets) < SAFE:
+            self._normals = self._normals.astype(np.int64)
+            self._offsets = self._offsets.astype(np.int64)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether planes have numbers beyond 64 bits, so that floats are much faster."""
+        return self._normals.dtype == object
+
+    def insert(self, place: int, point: Vector) -> None:
+        """Replace the simplices that a point sees by those that it spans with their horizon."""
+        height = self._heights(point)
+        sees = height > 0
+        if not sees.any():
+            return
+        seen = np.flatnonzero(sees)
+        row, corner = np.nonzero(~sees[self._beside[seen]])
+        near, far = seen[row], self._beside[seen[row], corner]  # on both sides of the horizon
+        above, below = height[near], -height[far]
+        if _size(above, below) * _size(self._normals, self._offsets) >= SAFE / 4:
+            self._widen()
+            above, below = above.astype(object), below.astype(object)
+        normals, offsets = _primitive(
+            above[:, None] * self._normals[far] + below[:, None] * self._normals[near],
+            above * self._offsets[far] + below * self._offsets[near],
+        )
+        kept = np.flatnonzero(~sees)
+        if len(kept) + len(near) > self._limit:
+            raise TooLargeBodyError(f"the body has more than {self._limit:,} simplices")
+        number = np.full(len(sees), -1)
+        number[kept] = np.arange(len(kept))
+        new = len(kept) + np.arange(len(near))
+        corners = self._corners[near].copy()
+        corners[np.arange(len(near)), corner] = place
+        slot = np.argmax(self._beside[far] == near[:, None], axis=1)
+        old = number[self._beside]
+        old[far, slot] = new
+        self._beside = np.vstack([old[kept], _fan(corners, corner, new, number[far])])
+        self._corners = np.vstack([self._corners[kept], corners])
+        self._normals = np.concatenate([self._normals[kept], normals])
+        self._offsets = np.concatenate([self._offsets[kept], offsets])
+
+    def _heights(self, point: Vector) -> NDArray[Any]:
+        """How far a point is beyond every plane, exactly."""
+        largest = max(abs(c) for c in point)
+        size = len(point) * float(largest) + 1.0
+        if not self.is_long and size * _size(self._normals, self._offsets) >= SAFE:
+            self._widen()
+        return np.asarray(
+            self._normals @ np.array(point, dtype=self._normals.dtype) - self._offsets
+        )
+
+    def _widen(self) -> None:
+        self._normals = self._normals.astype(object)
+        self._offsets = self._offsets.astype(object)
+
+    def certainly_has(self, near: FloatArray, unit: int) -> NDArray[np.bool_]:
+        """Whether points, in a unit, are inside, by floats with a bound on their error."""
+        planes = set(self._planes())
+        normals = np.array([[c * unit / d for c in h] for h, d in planes])
+        inside = np.ones(len(near), dtype=bool)
+        slack = 8 * (near.shape[1] + 4) * EPS
+        for start in range(0, len(near), 4096):
+            part = near[start : start + 4096].T
+            values = normals @ part + slack * (np.abs(normals) @ np.abs(part))
+            inside[start : start + 4096] = (values < 1).all(axis=0)
+        return inside
+
+    def facets(self, points: list[Vector]) -> Facets:
+        """Return what was found, as plain numbers."""
+        simplices = [tuple(s) for s in np.sort(self._corners).tolist()]
+        return Facets(points, simplices, self._planes())
+
+    def _planes(self) -> list[tuple[Vector, int]]:
+        return [(tuple(h), d) for h, d in zip(self._normals.tolist(), self._offsets.tolist())]
 
 
-def _insert(surface: _Surface, place: int, point: Vector) -> None:
-    """Replace the simplices that the point sees by those that it spans with their horizon."""
-    sees = {}
-    for key, (_, normal, offset) in surface.facets.items():
-        height = sum(map(int.__mul__, normal, point)) - offset
-        if height > 0:
-            sees[key] = height
-    new = []
-    for key, height in sees.items():
-        places, normal, offset = surface.facets[key]
-        for other_place in places:
-            ridge, other = surface.beyond(key, other_place)
-            if other in sees:
-                continue
-            _, other_normal, other_offset = surface.facets[other]
-            depth = other_offset - sum(map(int.__mul__, other_normal, point))
-            plane = [height * b + depth * a for a, b in zip(normal, other_normal)]
-            new.append((ridge | {place}, plane, height * other_offset + depth * offset))
-    for key in sees:
-        surface.remove(key)
-    for simplex in new:
-        surface.add(*simplex)
+def _fan(corners: IntArray, corner: IntArray, new: IntArray, far: IntArray) -> IntArray:
+    """Neighbours of the simplices around one new point: across the horizon, and each other."""
+    beside = np.full_like(corners, -1)
+    beside[np.arange(len(corners)), corner] = far
+    row, slot = np.nonzero(beside < 0)
+    ridge = corners[row]
+    ridge[np.arange(len(row)), slot] = -1
+    order = np.lexsort(np.sort(ridge).T)  # the two simplices that share a ridge are side by side
+    one, other = order[0::2], order[1::2]
+    beside[row[one], slot[one]] = new[row[other]]
+    beside[row[other], slot[other]] = new[row[one]]
+    return beside
+
+
+def _size(*arrays: NDArray[Any]) -> float:
+    """The largest size of a number."""
+    return max(float(np.abs(array).max(initial=0)) for array in arrays)
+
+
+def _primitive(normals: NDArray[Any], offsets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Planes without common factors."""
+    content = np.gcd(np.gcd.reduce(normals, axis=1), offsets)
+    return normals // content[:, None], offsets // content

@@ -15,7 +15,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
-from affinedp.exact.rational import Vector, adjugate, common_denominator
+from affinedp.exact.rational import Vector, common_denominator
 from affinedp.laws.base import Gauges
 from affinedp.laws.hull import EPS, Facets, symmetric_hull
 
@@ -121,16 +121,11 @@ class Polytope:
     # ------------------------------------------------------------------ the law on R^r
 
     @cached_property
-    def determinants(self) -> list[int]:
-        """|det| of every simplex, in units of the whole points."""
-        points = self.facets.points
-        return [abs(adjugate([points[i] for i in s])[0]) for s in self.facets.simplices]
-
-    @cached_property
     def shares(self) -> FloatArray:
-        """The probabilities of the cones."""
-        total = sum(self.determinants)
-        return np.array([d / total for d in self.determinants])
+        """The probabilities of the cones, up to rounding: samplers have their own, exact."""
+        size = np.abs(self.corners).max(axis=(0, 1))  # units change all determinants alike
+        determinants = np.abs(np.linalg.det(self.corners / size))
+        return np.asarray(determinants / determinants.sum())
 
     @cached_property
     def corners(self) -> FloatArray:

@@ -34,6 +34,8 @@ Vector = Mapping[int, Fraction]
 # Moves that are listed unless more are asked for, and where a class has no quicker way.
 LISTED = 200_000
 MOST_LISTED = 10_000_000
+# Moves of which the span is found in exact arithmetic.
+MOST_SPANNED = 20_000
 # What a class says about its moves in another way than by listing them.
 ABOUT_MOVES = (
     "words", "unit", "measured", "exact_sensitivity", "sensitivity_by_entry", "are_neighbours",
@@ -385,14 +387,14 @@ class Adjacency(Part):
         They are decided on the numbers that were given, so that rank and zero are certain; where
         those miss the equations by a rounding, their free entries count.
         """
-        moves = self._exact_moves()
+        moves = self._exact_moves(MOST_SPANNED)
         if isinstance(self.domain, AffineManifold):
             moves = [self.domain.exactly_along(move) for move in moves]
         return moves
 
-    def _exact_moves(self) -> list[Vector]:
+    def _exact_moves(self, limit: int = MOST_LISTED) -> list[Vector]:
         found: list[Vector] = []
-        for columns in self.moves(MOST_LISTED):
+        for columns in self.moves(limit):
             for k in range(columns.values.shape[1]):
                 move = columns.exact(k)
                 if move is None:

@@ -27,8 +27,9 @@ from affinedp.neighbours.circuits.ask import WAYS_OUT
 from affinedp.parts import frozen
 from affinedp.promise.domination import domination_factor, top_sum
 from affinedp.strategies.base import Largest, Proof, Strategy
+from affinedp.strategies.coverage import Span, bare_combination, noise_range
 from affinedp.strategies.dense import Dense
-from affinedp.strategies.whitening import find_leak, output_units, whiten
+from affinedp.strategies.whitening import output_units, whiten
 
 ROUNDING = 1e-10
 # Bases whose circuits are asked whether an imbalance is possible.
@@ -79,7 +80,8 @@ class UnlistedCircuits(Proof):
         query = strategy.query
         unit = output_units(query, adjacency)
         whitened = whiten(unit @ strategy.noise, unit @ query)
-        if find_leak(whitened, unit @ query, adjacency) is not None:
+        bare = noise_range(strategy, law)
+        if bare_combination(bare, query, Span.of(adjacency), strategy.error) is not None:
             raise AffineDPError(
                 "the noise does not cover what the query reveals; rescale the outputs"
             )

@@ -12,14 +12,17 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, connected_parts, dense
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import meaning
-from affinedp.exact.rational import inverse
+from affinedp.exact.numbers import given_rows, meaning, meant_numbers
+from affinedp.exact.rational import Echelon, inverse
 from affinedp.laws.base import Law
 from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.norms import as_float
 
 Piece = tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]
 
+# Numbers of points that are still eliminated in rational arithmetic.
+MOST_EXACT = 2_000
 DEPENDENT = "the vectors that span the noise are dependent"
 
 
@@ -216,6 +219,8 @@ def points_on_outputs(points: Matrix) -> tuple[Matrix, Matrix]:
     from scipy.linalg import qr
 
     whole = dense(points)
+    if whole.size <= MOST_EXACT and meant_numbers(whole):
+        return _exactly_on_outputs(whole)
     size = np.abs(whole).max(axis=1)
     unit = np.where(size > 0, size, 1.0)[:, None]
     _, triangle, order = qr((whole / unit).T, mode="economic", pivoting=True)
@@ -224,7 +229,28 @@ def points_on_outputs(points: Matrix) -> tuple[Matrix, Matrix]:
     places = np.sort(order[:rank])
     chosen = whole[places]
     basis = np.linalg.lstsq((chosen / unit[places]).T, (whole / unit).T, rcond=None)[0].T
-    basis = basis * unit / unit[places].T
     basis[np.abs(basis) < 1e-13 * np.abs(basis).max()] = 0.0
+    basis = basis * unit / unit[places].T
     basis[places] = np.eye(rank)
     return basis, chosen
+
+
+def _exactly_on_outputs(points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The same for numbers that were given: which outputs depend on others is no rounding."""
+    width = points.shape[1]
+    space, places = Echelon(width), []
+    combinations = []
+    for i, row in enumerate(given_rows(points)):
+        rest = space.rest({**row, width + i: 1})
+        if min(rest) < width:
+            space.add({**row, width + i: 1})
+            places.append(i)
+        else:
+            unit = rest.pop(width + i)
+            combinations.append((i, {j - width: Fraction(-c, unit) for j, c in rest.items()}))
+    basis = np.zeros((len(points), len(places)))
+    basis[places] = np.eye(len(places))
+    for i, combination in combinations:
+        for j, value in combination.items():
+            basis[i, places.index(j)] = as_float(value)
+    return basis, points[places]

@@ -24,14 +24,13 @@ from affinedp.neighbours.exact_moves import exact_move, whole_part
 from affinedp.neighbours.whole import whole_steps
 from affinedp.strategies.base import EPS, MOST_EXACT, MOST_LISTED, Largest, rounded_up
 from affinedp.strategies.coordinates import Coordinates
+from affinedp.strategies.coverage import NOT_COVERED, Span, bare_combination, noise_range
 from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.one_sum import exchange_gauge
-from affinedp.strategies.whitening import combination_without_noise
 
 MOST_WHOLE_MOVES = 200_000
 # Whole moves under sums of so many entries are listed.
 FEW_ENTRIES = 100
-NOT_COVERED = "the noise does not cover the range of the query"
 
 Exact = Callable[[Mapping[int, Fraction]], list[Fraction]]
 
@@ -53,7 +52,7 @@ def largest_of_gauge(strategy: Matrices, adjacency: Adjacency, law: Law) -> Larg
         exchange = exchange_gauge(adjacency, query, basis, law.points)
         if exchange is not None:  # noise on everything that the sum leaves open
             return _exchanged(adjacency, exchange, law)
-    leak = combination_without_noise(adjacency, strategy.range(law), query)
+    leak = bare_combination(noise_range(strategy, law), query, Span.of(adjacency))
     if leak is not None:
         return Largest(math.inf, math.inf, True, "", because=f": {NOT_COVERED}", leak=leak)
     coordinates = Coordinates.of(query, basis, law)

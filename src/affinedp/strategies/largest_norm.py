@@ -6,21 +6,20 @@ import math
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix
+from affinedp.arrays import FloatArray
 from affinedp.errors import TooManyCircuitsError
 from affinedp.laws.base import Law, Moves
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity
-from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.norms import column_norms
 from affinedp.strategies.base import EPS, Largest
+from affinedp.strategies.coverage import NOT_COVERED, Span, bare_combination, noise_range
 from affinedp.strategies.exact_whitening import exact_whitening
 from affinedp.strategies.matrices import Matrices
-from affinedp.strategies.whitening import Whitened, find_leak, normalised, output_units, whiten
+from affinedp.strategies.whitening import Whitened, output_units, whiten
 
 # Up to this many directions the curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000
 MOST_SIGN_VECTORS = 1e6
-NOT_COVERED = "the noise does not cover the range of the query"
 PROJECTED = " on all the noise that is drawn; its projection promises at least that"
 
 
@@ -38,21 +37,16 @@ def largest_of_norm(strategy: Matrices, adjacency: Adjacency, law: Law) -> Large
     """
     assert law.norm is not None
     query, noise = strategy.query, strategy.noise
-    unit = output_units(query, adjacency)
-    whitened = whiten(unit @ noise, unit @ query)
-    leak = find_leak(whitened, unit @ query, adjacency)
-    exact = exact_whitening(strategy.domain, noise, query) if strategy.error == 0.0 else None
-    everyone = type(adjacency) is CircuitAdjacency and bool(np.all(adjacency.mu > 0))
-    if exact is not None and exact.bare is not None:
-        bare: FloatArray | None = exact.bare
-        if not everyone:
-            bare = exact.bare_along(adjacency.manifold, adjacency.span())
-        if bare is not None:
-            leak = bare @ _inverse(unit)
+    bare = noise_range(strategy, law)
+    leak = bare_combination(bare, query, Span.of(adjacency), strategy.error)
     if leak is not None:
-        shown = normalised(leak @ unit)
-        return Largest(math.inf, math.inf, True, "", because=f": {NOT_COVERED}", leak=shown)
-    rational = exact.query if exact is not None and exact.bare is None else None
+        return Largest(math.inf, math.inf, True, "", because=f": {NOT_COVERED}", leak=leak)
+    rational = exact_whitening(strategy.domain, noise, query) if strategy.error == 0.0 else None
+    if rational is not None:
+        whitened = Whitened(rational.floats(strategy.domain.n), EPS, True)
+    else:
+        unit = output_units(query, adjacency)
+        whitened = whiten(unit @ noise, unit @ query)
     decided = adjacency.exact_sensitivity(rational, law.norm) if rational is not None else None
     if decided is not None:
         found, upper = decided, decided.upper
@@ -83,12 +77,6 @@ def _widened(
     return lower, found.upper * (1 + relative) + spread
 
 
-def _inverse(diagonal: Matrix) -> Matrix:
-    import scipy.sparse as sparse
-
-    return sparse.csr_array(sparse.diags_array(1 / diagonal.diagonal()))
-
-
 def _shifts(adjacency: Adjacency, whitened: Whitened, upper: float) -> FloatArray | None:
     """|Λ⁺F v| for every direction, where there are few enough to list."""
     try:
@@ -97,9 +85,11 @@ def _shifts(adjacency: Adjacency, whitened: Whitened, upper: float) -> FloatArra
         return None
     if directions.shape[1] * 2.0 ** min(whitened.query.shape[0], 12) > MOST_SIGN_VECTORS:
         return None
-    shifts = np.abs(np.asarray(whitened.query @ directions)).T
+    terms = np.asarray(abs(whitened.query) @ np.abs(directions))
+    off = (whitened.error + 4 * EPS * len(directions)) * terms
+    shifts = (np.abs(np.asarray(whitened.query @ directions)) + off).T
     # listed directions are less accurate than the worst one, which was evaluated again
     largest = float(shifts.sum(axis=1).max(initial=0.0))
     if largest > 0:
-        shifts = shifts * max(1 + whitened.error + 4 * EPS * len(directions), upper / largest)
+        shifts = shifts * max(1.0, upper / largest)
     return np.unique(np.sort(shifts, axis=1), axis=0)

@@ -23,13 +23,25 @@ def is_one_sum(adjacency: Adjacency, query: Matrix) -> bool:
     query : matrix, shape (m, n)
         F.
     """
+    return is_exchange(adjacency) and is_identity(query, adjacency.manifold.n)
+
+
+def is_exchange(adjacency: Adjacency) -> bool:
+    """Whether there is one equation with coefficients ±c, and all entries move alike.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbours.
+    """
+    if type(adjacency) is not CircuitAdjacency:
+        return False
     manifold = adjacency.manifold
-    if type(adjacency) is not CircuitAdjacency or manifold.D.shape[0] != 1 or manifold.n < 3:
+    if manifold.D.shape[0] != 1 or manifold.n < 3:
         return False
     size = np.abs(dense(manifold.D)).ravel()
-    if np.any(size != size[0]) or np.any(adjacency.mu != adjacency.mu[0]) or not adjacency.mu[0]:
-        return False
-    return is_identity(query, manifold.n)
+    alike = np.all(size == size[0]) and np.all(adjacency.mu == adjacency.mu[0])
+    return bool(alike and adjacency.mu[0])
 
 
 def is_identity(matrix: Matrix, size: int) -> bool:

@@ -24,9 +24,9 @@ from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import reduce_exactly
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.strategies.coverage import Span, bare_combination, noise_range
 from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.one_sum import exchange_gauge
-from affinedp.strategies.whitening import covers, output_units, whiten
 
 # Numbers that are still eliminated in rational arithmetic.
 MOST_EXACT = 2_000_000
@@ -89,7 +89,7 @@ def shared_part(strategy: Matrices, adjacency: Adjacency, law: Law) -> SharedPar
     strategy : Matrices
         F and Λ.
     adjacency : Adjacency
-        The neighbours; the exact span of their differences is that of ``adjacency.span()``.
+        The neighbours.
     law : Law
         Of the noise.
     """
@@ -97,22 +97,18 @@ def shared_part(strategy: Matrices, adjacency: Adjacency, law: Law) -> SharedPar
     points = getattr(law, "points", None)
     if points is not None and exchange_gauge(adjacency, query, strategy.noise, points):
         return None  # noise under the one equation there is, on everything else
-    noise = strategy.range(law)
-    kernel = adjacency.manifold.kernel
-    unit = output_units(query, adjacency)
-    if covers(whiten(unit @ noise, unit @ query), dense(unit @ query @ kernel)):
+    everything = Span.along(adjacency.manifold)
+    if bare_combination(noise_range(strategy, law), query, everything, strategy.error) is None:
         return None
     free = adjacency.manifold.canonical.free
-    differences = dense(adjacency.span()[free])
-    if differences.size > MOST_EXACT:
+    place_of = {int(entry): place for place, entry in enumerate(free)}
+    vectors = adjacency.exact_span()
+    if len(free) * float(len(vectors)) > MOST_EXACT:
         raise AffineDPError(
             "the neighbours differ in a part of the manifold only, which is too large to be told "
             "from the rest in exact arithmetic. Give an adjacency that moves every entry"
         )
-    rows = [
-        {int(j): meaning(float(column[j])) for j in np.flatnonzero(column)}
-        for column in differences.T
-    ]
+    rows = [{place_of[j]: c for j, c in vector.items() if j in place_of} for vector in vectors]
     reduced = reduce_exactly([row for row in rows if row])
     hidden = np.array(sorted(place for place, _ in reduced), dtype=np.intp)
     others: dict[int, Row] = {j: {} for j in range(len(free)) if j not in set(hidden.tolist())}

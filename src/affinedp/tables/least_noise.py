@@ -128,7 +128,7 @@ def table_noise(
             else:
                 laws.append(law)
     try:
-        found = least_noise(problem, laws, practice=practice, quick=True)
+        found = least_noise(problem, laws, practice=practice, effort="quick")
     except TooManyCircuitsError:
         raise _too_many(layout, manifold, description.laws[0]) from None
     own = Compared(_name(found), found.law, problem.error(found))

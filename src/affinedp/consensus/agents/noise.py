@@ -11,12 +11,14 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from affinedp.consensus.promise import OneAgent, agent_mechanism, least_sigma
 from affinedp.errors import AffineDPError
-
-if TYPE_CHECKING:
-    from affinedp.mechanism import Mechanism
+from affinedp.mechanism import Mechanism
+from affinedp.promise.asked import Asked
 
 DEFAULTS: Mapping[str, Any] = {"law": "gaussian", "mu": 1.0}
 
@@ -78,56 +80,32 @@ class AgentNoise:
     @property
     def scale(self) -> float:
         """σ: the draw is σ times N(0, 1), or L(0, 1), which has variance 2."""
-        return float(self.mechanism().noise_matrix.sum())
+        if self.sigma is None:
+            if self.epsilon is None:
+                raise AffineDPError("say which noise: epsilon (and delta), or sigma")
+            record = self.record()
+            epsilon, mu = np.array([self.epsilon]), np.array([record["mu"]])
+            found = float(least_sigma(record["law"], epsilon, self.delta or 0.0, mu)[0])
+            if not math.isfinite(found):
+                raise AffineDPError("epsilon is too small: the noise would be infinite")
+            return found
+        if self.epsilon is not None or self.delta is not None:
+            raise AffineDPError("epsilon and delta follow from sigma: leave them out")
+        return self.sigma
 
     def mechanism(self, agent: str | None = None) -> Mechanism:
-        """Return the mechanism that releases one value.
-
-        On one number without equations, independent noise is the least (Theorems 1 and 2).
+        """Return the mechanism that releases one value; its promise is that of the protocol.
 
         Parameters
         ----------
         agent : str, optional
-            Whose value it is.  Then the promise is stated as that of the protocol about all
-            messages of this agent (Theorem 4), of which this release is the whole content.
+            Whose value it is; whichever agent's by default.
         """
-        from dataclasses import replace
-
-        from affinedp.consensus.promise import agent_basis, neighbours_of_agent
-
-        made = self._release()
-        if agent is None:
-            return made
-        words, key = neighbours_of_agent(agent, self.record()["mu"])
-        basis = agent_basis("laplace" if made.guarantee.law == "laplace" else "gaussian")
-        promise = replace(made.guarantee, neighbours=words, neighbours_key=key, basis=basis)
-        made.__dict__["guarantee"] = promise  # the same, said of the protocol
-        return made
-
-    def _release(self) -> Mechanism:
-        import numpy as np
-
-        from affinedp.consensus.promise import AGENT_UNIT
-        from affinedp.designs.laplace import iid_noise
-        from affinedp.domains.manifold import AffineManifold
-        from affinedp.mechanism import build
-        from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-        from affinedp.promise.verification import resolve_query
-
         record = self.record()
-        manifold = AffineManifold(np.zeros((0, 1)), names=["value"])
-        adjacency = CircuitAdjacency(manifold, record["mu"], unit=AGENT_UNIT)
-        if self.sigma is None:
-            if self.epsilon is None:
-                raise AffineDPError("say which noise: epsilon (and delta), or sigma")
-            return iid_noise(
-                manifold,
-                law=record["law"],
-                epsilon=self.epsilon,
-                delta=self.delta or 0.0,
-                adjacency=adjacency,
-            )
-        if self.epsilon is not None or self.delta is not None:
-            raise AffineDPError("epsilon and delta follow from sigma: leave them out")
-        query, names = resolve_query(manifold, None)
-        return build(adjacency, query, query, query * self.sigma, record["law"], names)
+        asked = None
+        if self.epsilon is not None:
+            asked = Asked(self.epsilon, self.delta or 0.0)
+        whose = OneAgent(record["mu"], agent)
+        return agent_mechanism(
+            record["law"], record["mu"], self.scale, asked=asked, adjacency=whose, agent=agent or ""
+        )

@@ -30,8 +30,8 @@ from affinedp.control.trajectory.promise import (
 )
 from affinedp.control.trajectory.record import root_of_body
 from affinedp.control.trajectory.too_long import longest_that_works, too_long
-from affinedp.designs.gaussian import floor_note, largest_sensitivity
-from affinedp.designs.separate import with_floor
+from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.designs.separate import floor_note, with_floor
 from affinedp.domains.dynamics import ENDLESS, Dynamics, dynamics_of
 from affinedp.domains.powers import HorizonTooLongError
 from affinedp.errors import AffineDPError

@@ -1,0 +1,149 @@
+"""Designs that need no list of moves, and searches that end early."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial import ConvexHull
+
+import affinedp as adp
+from affinedp.designs import gaussian_sum, pure
+from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.designs.knorm_blocks import short_numbers
+from affinedp.designs.least_trace import least_trace
+from affinedp.laws.hull import symmetric_hull
+from affinedp.laws.polytope import Polytope
+
+LIMIT = largest_sensitivity(1.0, 1e-6)
+
+
+def one_sum(n):
+    return adp.AffineManifold(np.where(np.arange(n) % 3 == 0, -2.0, 2.0)[None])
+
+
+# ---------------------------------------------------------------------- Gaussian noise over one sum
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_few_rows_over_one_sum_cost_what_all_pairs_need(rows):
+    """Against the least trace over the list of all exchanges."""
+    n = 40
+    M, rng = one_sum(n), np.random.default_rng(rows)
+    F = rng.normal(size=(rows, n)) * 10.0 ** rng.integers(-3, 4, size=(rows, 1))
+    weights = rng.uniform(0.5, 2, rows)
+    m = adp.design_gaussian(M, epsilon=1, delta=1e-6, query=F, weights=weights, mu=3)
+    signs = np.sign(M.D.toarray()[0] if hasattr(M.D, "toarray") else M.D[0])
+    columns = (F * signs).T * 3
+    pairs = np.array([columns[i] - columns[j] for i, j in itertools.combinations(range(n), 2)])
+    unit = np.abs(pairs).max(axis=0)
+    wanted = least_trace(pairs / unit / LIMIT, np.diag(weights * unit**2))
+    assert (m.expected_squared_errors @ weights) == pytest.approx(wanted.value, rel=1e-6)
+    assert m.guarantee.holds(1, 1e-6)
+    assert m.gap < 1e-6
+    assert m.lower_bound <= m.expected_squared_errors @ weights
+
+
+def test_all_entries_of_one_sum_have_equal_noise():
+    """In closed form: 2 (n - 1) μ² / s²; the list of all exchanges gives the same."""
+    n = 31
+    assert n > gaussian_sum.FEWEST_ENTRIES
+    for m, rel in [
+        (adp.design_gaussian(one_sum(n), epsilon=1, delta=1e-6), 1e-8),
+        (adp.design_gaussian(one_sum(n), epsilon=1, delta=1e-6, weights=np.eye(n)), 1e-8),
+    ]:
+        assert m.expected_squared_error == pytest.approx(2 * (n - 1) / LIMIT**2, rel=rel)
+        np.testing.assert_allclose(m.expected_squared_errors, m.expected_squared_error / n)
+        assert m.guarantee.sensitivity <= LIMIT
+
+
+def test_one_sum_is_designed_at_any_size():
+    """No cliff: K-norm noise in closed form, 4 (n - 1) (2 n - 1) / (n + 1)."""
+    for n in (13, 60, 200, 499, 501, 2_000):
+        m = adp.design(one_sum(n), epsilon=1)
+        assert m.law == "knorm"
+        assert m.expected_squared_error == pytest.approx(4 * (n - 1) * (2 * n - 1) / (n + 1))
+
+
+# ---------------------------------------------------------------------- hulls
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 4), st.integers(0, 10**6), st.sampled_from([1, 10**9, 10**30]))
+def test_hulls_are_those_of_qhull(size, seed, unit):
+    rng = np.random.default_rng(seed)
+    points = rng.integers(-5, 6, size=(size + 6, size))
+    if np.linalg.matrix_rank(points) < size:
+        return
+    exact = [tuple(int(c) * unit for c in point) for point in points.tolist()]
+    found = symmetric_hull(exact)
+    volume = ConvexHull(np.vstack([points, -points])).volume
+    corners = np.array([[c / unit for c in p] for p in found.points])[np.array(found.simplices)]
+    simplices = np.abs(np.linalg.det(corners)).sum() / np.prod(np.arange(1, size + 1))
+    assert simplices == pytest.approx(volume, rel=1e-9)
+    for normal, offset in found.planes:  # every point is inside, exactly
+        assert max(sum(a * b for a, b in zip(normal, p)) for p in found.points) == offset
+    for simplex, (normal, offset) in zip(found.simplices, found.planes):
+        for place in simplex:
+            assert sum(a * b for a, b in zip(normal, found.points[place])) == offset
+
+
+def test_moments_do_not_depend_on_units():
+    square = Polytope([(Fraction(1), Fraction(0)), (Fraction(0), Fraction(1))])
+    thin = Polytope([(Fraction(1), Fraction(0)), (Fraction(0), Fraction(1, 10**40))])
+    scale = np.array([1, 1e-40])
+    np.testing.assert_allclose(
+        thin.second_moment(), square.second_moment() * np.outer(scale, scale), rtol=1e-12
+    )
+
+
+def test_many_long_moves_are_rounded_and_charged():
+    """The noise of the rounded body is close to that of the hull, and its promise exact."""
+    rng = np.random.default_rng(5)
+    M = adp.AffineManifold(rng.integers(-9, 10, size=(5, 11)))
+    m = adp.design_knorm(M, epsilon=1.0, starts=0)
+    assert m.law == "knorm"
+    assert m.guarantee.exact
+    assert 1 - 1e-9 <= m.guarantee.epsilon() <= 1.0
+    moves = adp.CircuitAdjacency(M).directions()
+    assert len(moves.T) > 200
+    sample = m.sample(200_000, seed=1)
+    assert (sample**2).sum(axis=1).mean() == pytest.approx(m.expected_squared_error, rel=0.02)
+
+
+# ---------------------------------------------------------------------- short numbers, effort
+
+
+@given(st.integers(-999, 999), st.integers(1, 1000), st.floats(-1, 1))
+def test_short_fractions_are_found_again(numerator, denominator, off):
+    value = numerator / denominator
+    given_number = np.array([value * (1 + 1e-14 * off), 1000.0])
+    assert short_numbers(given_number)[0] == value
+
+
+def test_effort_is_one_of_three_words():
+    with pytest.raises(adp.AffineDPError, match="effort must be 'quick', 'default' or 'thorough'"):
+        adp.design(one_sum(3), epsilon=1, effort="fast")
+
+
+def test_every_effort_keeps_the_promise():
+    M = adp.AffineManifold.from_equations(["a + b = c", "c + d = e"])
+    found = [adp.design(M, epsilon=1, effort=effort) for effort in ("quick", "default", "thorough")]
+    errors = [m.expected_squared_error for m in found]
+    assert errors == sorted(errors, reverse=True) or max(errors) <= min(errors) * (1 + 1e-9)
+    assert all(m.guarantee.epsilon() <= 1 for m in found)
+
+
+def test_an_interrupted_search_keeps_the_best_so_far(monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pure.PureDesigns, "laplace", property(interrupted))
+    M = adp.AffineManifold.from_equations(["a + b = c", "c + d = e"])
+    m = adp.design(M, epsilon=1, delta=1e-6)
+    assert m.law == "gaussian"
+    assert any("interrupted" in one.reason for one in m.alternatives)
+    with pytest.raises(KeyboardInterrupt):  # there is nothing to keep
+        adp.design(M, epsilon=1, law="laplace")
