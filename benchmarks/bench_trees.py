@@ -10,7 +10,6 @@ import sys
 import time
 
 import numpy as np
-
 from affinedp.designs.structured.trees import design_tree
 
 SIZES = {"328k": [1, 51, 3143, 85_000, 240_000], "1M": [1, 51, 3143, 85_000, 1_000_000]}

@@ -7,11 +7,8 @@ from .designs.laplace import design_laplace as design_laplace
 from .designs.laplace import iid_noise as iid_noise
 from .designs.margins import design_margins as design_margins
 from .designs.places import design_tree_margins as design_tree_margins
-from .designs.structured.saved import load_structured as load_structured
-from .designs.structured.saved import save_structured as save_structured
-from .designs.structured.tree_mechanism import TreeMechanism as TreeMechanism
-from .designs.structured.trees import design_tree as design_tree
-from .designs.structured.trees import design_tree_for_targets as design_tree_for_targets
+from .designs.tree import design_tree as design_tree
+from .designs.tree import design_tree_for_targets as design_tree_for_targets
 from .discovery.discover import discover as discover
 from .domains.crossed import counts_of_records as counts_of_records
 from .domains.manifold import AffineManifold as AffineManifold

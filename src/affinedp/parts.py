@@ -41,6 +41,12 @@ HOMES = {
     "people": "affinedp.neighbours.people",
     "totals": "affinedp.domains.totals",
     "tree": "affinedp.strategies.tree",
+    "injections": "affinedp.flows.neighbours",
+    "moments": "affinedp.consensus.moments",
+    "noisy sums": "affinedp.consensus.moments",
+    "one agent": "affinedp.consensus.promise",
+    "one draw": "affinedp.consensus.promise",
+    "one record": "affinedp.consensus.moments",
     "crossed": "affinedp.domains.crossed",
     "placed": "affinedp.domains.placed",
     "geometrics": "affinedp.laws.geometrics",
@@ -48,12 +54,6 @@ HOMES = {
     "counted margins": "affinedp.strategies.counted_margins",
     "product": "affinedp.strategies.product",
     "leaf cells": "affinedp.strategies.product",
-    "injections": "affinedp.flows.neighbours",
-    "moments": "affinedp.consensus.moments",
-    "noisy sums": "affinedp.consensus.moments",
-    "one agent": "affinedp.consensus.promise",
-    "one draw": "affinedp.consensus.promise",
-    "one record": "affinedp.consensus.moments",
 }
 
 PartType = TypeVar("PartType", bound="Part")

@@ -11,7 +11,7 @@ import dense
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.margins import design_margins
 from affinedp.designs.places import design_tree_margins
-from affinedp.designs.structured.trees import design_tree
+from affinedp.designs.tree import design_tree
 from affinedp.errors import AffineDPError
 from affinedp.laws.reach_whole import whole_reach
 

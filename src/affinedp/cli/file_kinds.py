@@ -15,7 +15,7 @@ from affinedp.errors import AffineDPError
 from affinedp.files.visible import visible
 
 Kind = Literal[
-    "problem", "table description", "mechanism", "noise of a loop", "structured noise", "loop",
+    "problem", "table description", "mechanism", "noise of a loop", "loop",
     "network", "ledger", "data", "",
 ]  # fmt: skip
 
@@ -26,7 +26,6 @@ FORMATS: dict[str, Kind] = {
     "affinedp mechanism 2": "mechanism",
     "affinedp trajectory mechanism": "noise of a loop",
     "affinedp stationary mechanism": "noise of a loop",
-    "affinedp structured mechanism": "structured noise",
 }
 # What only one kind of file that people write has at its top.
 OWN_KEYS: dict[str, Kind] = {
@@ -48,7 +47,6 @@ USES: dict[Kind, str] = {
     "-o OUTPUT publishes with it",
     "noise of a loop": "affinedp report {file} says what it promises, and affinedp control gateway "
     "--mechanism {file} sends with it",
-    "structured noise": "load_structured reads it in Python",
     "loop": "affinedp control design {file} -o noise.json designs its noise",
     "network": "affinedp consensus launch {file} tries it out",
     "ledger": "affinedp ledger show {file} says what is in it",
@@ -123,7 +121,7 @@ def _many_files(folder: Path) -> str:
 
 
 def _article(kind: Kind) -> str:
-    return kind if kind in ("data", "noise of a loop", "structured noise") else f"a {kind}"
+    return kind if kind in ("data", "noise of a loop") else f"a {kind}"
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def report(
     """
     from affinedp.files.writing import write_text
 
-    expect(mechanism, "mechanism", "noise of a loop", "structured noise")
+    expect(mechanism, "mechanism", "noise of a loop")
     loaded = load_any(mechanism, reverify=not trust)
     if html is None:
         return Answer(mechanism_as_json(loaded), loaded.report)
@@ -106,7 +106,6 @@ def load_any(path: Path, reverify: bool = True) -> Any:
     """Return the mechanism in a file, of whatever kind it is."""
     from affinedp.files.mechanisms import (
         STATIONARY_FORMAT,
-        STRUCTURED_FORMAT,
         TRAJECTORY_FORMAT,
         format_of,
     )
@@ -120,10 +119,6 @@ def load_any(path: Path, reverify: bool = True) -> Any:
         from affinedp.control.stationary.noise import StationaryMechanism
 
         return StationaryMechanism.load(path, reverify=reverify)
-    if form == STRUCTURED_FORMAT:
-        from affinedp.designs.structured.saved import load_structured
-
-        return load_structured(path)  # always verified
     from affinedp.mechanism import Mechanism
 
     return Mechanism.load(path, reverify=reverify)

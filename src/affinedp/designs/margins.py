@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.least_margins import Goal, least_blocks
-from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
-from affinedp.designs.structured.integer_noise import check_grid
+from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
 from affinedp.designs.whole_margins import least_whole, measurable, scaled_rates
 from affinedp.domains.crossed import (
     Crossed,
@@ -137,7 +136,7 @@ def design_margins(
     found: list[tuple[str, Mechanism]] = []
     if law != "laplace" and delta > 0:
         drawn = sum(math.prod(n - 1 for n in domain.shape(B)) for B in blocks.tolist())
-        check_grid("gaussian", epsilon, delta, count * people.size * drawn)
+        check_grid(epsilon, delta, count * people.size * drawn)
         found.append((DESIGNED, _gaussian(ask, gaussian_share(epsilon, delta, count))))
     if law != "gaussian" and neighbours != "swaps":
         found.extend(_laplace(ask, pure_share(epsilon, count)))

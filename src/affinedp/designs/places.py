@@ -19,16 +19,15 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.least_margins import least_blocks
-from affinedp.designs.margins import scaled_to
-from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
-from affinedp.designs.structured.integer_noise import check_grid
-from affinedp.designs.structured.least_tree import (
+from affinedp.designs.least_tree import (
     LEAST_WEIGHT,
+    heaviest_sum,
     least_precisions,
     level_precisions,
 )
-from affinedp.designs.structured.tree_bound import lower_bound
-from affinedp.designs.structured.tree_promise import changed_numbers, squared_sensitivity
+from affinedp.designs.margins import scaled_to
+from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
+from affinedp.designs.tree_bound import lower_bound
 from affinedp.domains import tree_passes as passes
 from affinedp.domains.crossed import Crossed, Sets, blocks_of, cells_of, margin_sets, members
 from affinedp.domains.placed import Placed
@@ -135,7 +134,7 @@ def design_tree_margins(
         found.append(_laplace(ask, pure_share(epsilon, count)))
     if law != "laplace" and delta > 0:
         try:
-            check_grid("gaussian", epsilon, delta, count * _changed(ask))
+            check_grid(epsilon, delta, count * _changed(ask))
             found.append(_gaussian(ask, gaussian_share(epsilon, delta, count)))
         except AffineDPError:
             if not found:
@@ -197,7 +196,7 @@ class _Question:
 def _changed(ask: _Question) -> int:
     """How many noisy numbers two neighbours can change."""
     moved = ask.people.size * (2 if ask.domain.fixed else 1)
-    return moved * changed_numbers(ask.tree, "person") * math.prod(ask.sizes)
+    return moved * (int(ask.tree.depth.max()) + 1) * math.prod(ask.sizes)
 
 
 def _gaussian(ask: _Question, limit: float) -> Mechanism:
@@ -234,14 +233,14 @@ def _laplace(ask: _Question, epsilon: float) -> Mechanism:
 
 def _tree_part(tree: Totals, cost: FloatArray) -> tuple[FloatArray, float]:
     """Precisions of nodes for one person who joins, sensitivity 1, and their gap."""
-    y, _ = least_precisions(tree, cost, "person")
-    levels = level_precisions(tree, cost, lambda one: squared_sensitivity(tree, "person", one))
+    y, _ = least_precisions(tree, cost, False)
+    levels = level_precisions(tree, cost)
     values = []
     for one in (y, levels):
-        unit = squared_sensitivity(tree, "person", one)
+        unit = heaviest_sum(tree, False, one)
         values.append(float(cost @ passes.variances(*tree.arrays, one)) * unit)
     floor = np.maximum(cost, LEAST_WEIGHT * cost.mean())
-    bound = lower_bound(tree, cost, "person", y, floor)
+    bound = lower_bound(tree, cost, False, y, floor)
     best = y if values[0] <= values[1] else levels
     # every node keeps some noise of its own, so that no precision is zero
     best = np.maximum(best, best.max() * 1e-9)

@@ -24,7 +24,6 @@ from affinedp.promise.guarantee import Guarantee
 FORMAT = "affinedp mechanism 2"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
 STATIONARY_FORMAT = "affinedp stationary mechanism"
-STRUCTURED_FORMAT = "affinedp structured mechanism"
 VERSION = 1
 # A guarantee that is computed again differs by rounding only.
 AGREEMENT = 1e-9
@@ -108,7 +107,6 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
         other = {
             TRAJECTORY_FORMAT: "TrajectoryMechanism.load",
             STATIONARY_FORMAT: "StationaryMechanism.load",
-            STRUCTURED_FORMAT: "load_structured",
             FORMAT: "Mechanism.load",
         }
         reader = other.get(str(document.get("format")))

@@ -20,7 +20,6 @@ MOST_VALUES = 5_000_000
 OTHER_READERS = {
     "affinedp trajectory mechanism": "TrajectoryMechanism.load",
     "affinedp stationary mechanism": "StationaryMechanism.load",
-    "affinedp structured mechanism": "load_structured",
 }
 
 Kind = TypeVar("Kind", bound=Part)

@@ -23,6 +23,7 @@ LAWS = {
     "laplace": "Laplace",
     "knorm": "K-norm",
     "staircase": "Staircase",
+    "geometric": "Geometric",
 }
 
 
