@@ -77,14 +77,14 @@ def _places() -> dict:
     start = time.process_time()
     out = m.release(counts)
     released = time.process_time() - start
-    error = out.margin((0, 1, 2))[level == 3] - counts
+    error = out[0, 1, 2][level == 3] - counts
     return {
         "design": designed,
         "release": released,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
         "gap": m.gap,
         "error": math.sqrt((error**2).mean()),
-        "theory": math.sqrt(m.variances((0, 1, 2))[level == 3].mean()),
+        "theory": math.sqrt(m.strategy.node_variances(m.noise, (0, 1, 2))[level == 3].mean()),
     }
 
 

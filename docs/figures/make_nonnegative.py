@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
-
 from affinedp.designs.structured.trees import design_tree
+from matplotlib.figure import Figure
 
 RELEASES = 200
 BINS = ((0, 0), (1, 2), (3, 9), (10, 29), (30, 10**9))

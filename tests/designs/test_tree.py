@@ -1,14 +1,13 @@
 """Trees against dense matrices: promises by brute force, variances, bounds, releases."""
 
-import importlib.util
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import dense
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.tree import design_tree, design_tree_for_targets
 from affinedp.designs.tree_bound import PoorDesignError
@@ -17,10 +16,6 @@ from affinedp.errors import AffineDPError, IdentifiableEntriesError
 from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.tables.whole import rounding_reach, whole
-
-_spec = importlib.util.spec_from_file_location("dense", Path(__file__).parent / "dense.py")
-dense = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(dense)
 
 US = [-1, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 6, 7, 7]
 KINDS = ("person", "replace", "circuits")
