@@ -19,7 +19,7 @@ from affinedp.tables.margin_description import DesignedMargins
 from affinedp.tables.margin_report import margin_report
 from affinedp.tables.published_numbers import published_numbers
 from affinedp.tables.refusals import TableError
-from affinedp.tables.whole_margins import whole_margin
+from affinedp.tables.whole_numbers import whole_margin
 
 
 @dataclass(frozen=True, eq=False)
