@@ -19,7 +19,7 @@ from affinedp.laws.sampler.words import Key
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
 from affinedp.parts import StorageError
-from affinedp.promise.promise import promise
+from affinedp.privacy.promise import promise
 from affinedp.release.publish import OwnDrawer
 from affinedp.strategies.base import largest_listed
 from affinedp.strategies.margins import Margins

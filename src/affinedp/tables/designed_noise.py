@@ -13,7 +13,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, dense
 from affinedp.intervals import checked_level
 from affinedp.mechanism import Mechanism
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.tree import Tree
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout

@@ -12,7 +12,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.intervals import checked_level, whole_ends
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.strategies.margin_tables import MarginTables
 from affinedp.tables.margin_description import DesignedMargins
