@@ -1,12 +1,14 @@
 """Trees against dense matrices: promises by brute force, variances, bounds, releases."""
 
 import math
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import affinedp as adp
 import dense
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.tree import design_tree, design_tree_for_targets
@@ -14,6 +16,11 @@ from affinedp.designs.tree_bound import PoorDesignError
 from affinedp.domains import tree_passes as passes
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
 from affinedp.laws.calibration import gaussian_sensitivity
+from affinedp.laws.laplace import Geometric
+from affinedp.neighbours.adjacency import Columns
+from affinedp.neighbours.people import People
+from affinedp.promise.design import Design
+from affinedp.strategies.base import largest_listed
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.tables.whole import rounding_reach, whole
 
@@ -309,3 +316,61 @@ def test_a_number_whose_siblings_hold_nearly_all_the_noise_is_still_noisy():
         cost, gains = passes.cost_and_gains(family, leaf, known, y, np.ones(3))
         assert cost == pytest.approx(2 / (1 + tiny), rel=1e-12)
         assert gains[1:] == pytest.approx([2 / (1 + tiny) ** 2] * 2, rel=1e-12)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs(People):
+    """Two cells at once: more than the heaviest path of one person says."""
+
+    kind = "test.pairs"
+    words = "two people"
+
+    def moves(self, limit=10**6):
+        for columns in super().moves(limit):
+            first = columns.values
+            yield Columns.given(np.hstack([first, first[:, :1] + first[:, 1:]]))
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_the_fast_way_is_that_of_the_list_and_for_people_alone(neighbours, law, tmp_path):
+    for public in ([], [1]):
+        m = design(US, public, neighbours=neighbours, law=law, household=2)
+        listed = largest_listed(m.strategy, m.adjacency, m.noise)
+        assert listed.lower <= m.guarantee.sensitivity * (1 + 1e-12)
+        assert m.guarantee.sensitivity == pytest.approx(listed.upper, rel=1e-9)
+        more = replace(m, adjacency=Pairs(m.domain, neighbours, 2), design=Design())
+        assert more.guarantee.sensitivity > m.guarantee.sensitivity * 1.01
+        m.save(tmp_path / "m.json")
+        again = adp.Mechanism.load(tmp_path / "m.json")
+        assert again.fingerprint == m.fingerprint
+        assert again.guarantee.asked == m.guarantee.asked
+
+
+def test_steps_move_as_coordinates_do():
+    """steps(x + v) − steps(x) is 2^bits measure(v), and outputs are made by the loadings."""
+    for _, parent, public in cases(6, n=12, seed=2):
+        for law in ("gaussian", "laplace"):
+            m = usable(parent, public, law=law)
+            if m is None:
+                continue
+            plan, moves = m.prepared(), m.adjacency.directions()
+            zero = m.domain.read(np.zeros(len(parent), int))[0]
+            for move in moves.T:
+                data = m.domain.read(move.astype(int))[0]
+                steps = np.asarray(plan.steps(data)) - np.asarray(plan.steps(zero))
+                wanted = np.ldexp(m.strategy.measure(move[:, None]), m.strategy.bits)
+                np.testing.assert_allclose(steps.astype(float), wanted, rtol=1e-15)
+                assert np.array_equal(plan.shared(data), plan.shared(zero))
+                out = plan.reconstruct(
+                    plan.steps(data) + np.zeros(wanted.shape, int), plan.shared(data)
+                )
+                np.testing.assert_allclose(out[0], move, atol=1e-9)
+            noise = m.strategy.spread(np.eye(m.strategy.coordinates)).T
+            np.testing.assert_allclose(noise, m.strategy.loadings(), atol=1e-12 * abs(noise).max())
+
+
+def test_whole_noise_needs_whole_coordinates():
+    m = design(US, law="gaussian")
+    with pytest.raises(AffineDPError, match="bits = 0"):
+        _ = adp.Mechanism(m.adjacency, m.strategy, Geometric(1.0)).guarantee
