@@ -60,7 +60,7 @@ test-cluster: $(VENV)/cluster.stamp
 		tests/release/test_parts.py tests/tables/test_in_parts.py tests/tables/test_engine_counts.py
 
 # the rooms that every promise rests on, without the tests that take a second or more
-FAST := -m "not slow" $(wildcard $(addprefix tests/,exact domains neighbours laws bodies promise privacy \
+FAST := -m "not slow" $(wildcard $(addprefix tests/,exact domains neighbours laws privacy \
 	strategies release stream budget files show cli test_package.py test_rooms.py))
 
 fast: check

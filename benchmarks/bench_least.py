@@ -16,8 +16,8 @@ from affinedp.designs.metric_bound import least_metric_error
 from affinedp.designs.separate import checked_weights, split
 from affinedp.exact.numbers import meaning
 from affinedp.laws.polytope import Polytope
-from affinedp.promise.least_error import least_sum_of_three, least_variance
-from affinedp.promise.verification import resolve_query
+from affinedp.privacy.least_error import least_sum_of_three, least_variance
+from affinedp.privacy.verification import resolve_query
 from affinedp.record import weighted_error
 
 EPSILON, DELTA = 1.0, 1e-6

@@ -10,7 +10,7 @@ import textwrap
 
 from affinedp.budget.ledger import Ledger
 from affinedp.laws.curves import GaussianCurve, LaplaceCurve
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 
 CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}
 # In memory where there is such a place: most tests need not wait for the disk.
@@ -67,7 +67,7 @@ def run(code, *arguments, timeout=120):
 PREAMBLE = """
 import os, random, signal, sys, threading, time
 from affinedp.laws.curves import LaplaceCurve
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerError, OtherUnitError
 
 def guarantee(sensitivity, key="k", unit="one entry"):

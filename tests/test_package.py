@@ -84,7 +84,7 @@ def test_public_names():
 
 
 def test_submodules_do_not_hide_functions():
-    code = "import affinedp.designs, affinedp.promise, affinedp as a; a.verify.__call__"
+    code = "import affinedp.designs, affinedp.privacy, affinedp as a; a.verify.__call__"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -25,10 +25,10 @@ from .neighbours.circuit_adjacency import CircuitAdjacency as CircuitAdjacency
 from .neighbours.definition import NeighbourAnswer as NeighbourAnswer
 from .neighbours.free_sets import FreeSetAdjacency as FreeSetAdjacency
 from .neighbours.given_directions import DirectionAdjacency as DirectionAdjacency
-from .promise.guarantee import Guarantee as Guarantee
-from .promise.guarantee import compose as compose
-from .promise.pair import verify_pair as verify_pair
-from .promise.verification import verify as verify
+from .privacy.guarantee import Guarantee as Guarantee
+from .privacy.guarantee import compose as compose
+from .privacy.pair import verify_pair as verify_pair
+from .privacy.verification import verify as verify
 from .release.engines import Parts as Parts
 from .stream.in_steps import ReleaseInSteps as ReleaseInSteps
 

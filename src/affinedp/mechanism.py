@@ -20,9 +20,9 @@ from affinedp.laws.named import law_named
 from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
-from affinedp.promise.design import Design
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.promise import promised_about
+from affinedp.privacy.design import Design
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.promise import promised_about
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement
@@ -371,7 +371,7 @@ def build(
     rate, whole
         Of a law that is bound to its coordinates.
     **design
-        Fields of :class:`~affinedp.promise.design.Design`.
+        Fields of :class:`~affinedp.privacy.design.Design`.
     """
     noise = law_named(law).of_root(root, rate, whole)
     own_root = root if noise.size is None else None

@@ -17,11 +17,11 @@ from affinedp.exact.numbers import real_array
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part, digest
-from affinedp.promise.asked import Asked
-from affinedp.promise.design import Design
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.least_possible import Alternative, LeastPossible, Objective
-from affinedp.promise.promise import promise
+from affinedp.privacy.asked import Asked
+from affinedp.privacy.design import Design
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.least_possible import Alternative, LeastPossible, Objective
+from affinedp.privacy.promise import promise
 from affinedp.strategies.base import Prepared, Promised, Proof, Strategy
 from affinedp.strategies.dense import Dense
 from affinedp.strategies.matrices import MOST_NUMBERS
@@ -98,7 +98,7 @@ class MechanismRecord(Part):
         Parameters
         ----------
         **changes
-            Fields of :class:`~affinedp.promise.design.Design`.
+            Fields of :class:`~affinedp.privacy.design.Design`.
         """
         made = replace(self, design=replace(self.design, **changes))
         if "asked" not in changes and "guarantee" in self.__dict__:

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
 from affinedp.cli.consensus import read_neighbours, read_value
-from affinedp.consensus.agents.agent import Agent
-from affinedp.consensus.agents.message import AgentMessage
-from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agent import Agent
+from affinedp.consensus.agent_noise import AgentNoise
+from affinedp.consensus.message import AgentMessage
 from affinedp.consensus.network_file import read_network
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import encode

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from affinedp.cli.app import app
 from affinedp.consensus import PrivateConsensus, write_network
-from affinedp.consensus.agents.agent import read_state
-from affinedp.consensus.agents.message import AgentMessage
+from affinedp.consensus.agent import read_state
+from affinedp.consensus.message import AgentMessage
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import encode
 from affinedp.mqtt.broker import Broker

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.consensus.agents.message import checked_name, checked_weights, next_message
+from affinedp.consensus.message import checked_name, checked_weights, next_message
 from affinedp.errors import AffineDPError
 
 

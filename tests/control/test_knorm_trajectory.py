@@ -14,7 +14,7 @@ from affinedp.control import (
     independent_output_noise,
     once_then_predict,
 )
-from affinedp.promise.least_error import least_variance
+from affinedp.privacy.least_error import least_variance
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 

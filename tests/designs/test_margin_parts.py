@@ -19,11 +19,12 @@ from affinedp.laws.sampler.words import Key
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
 from affinedp.parts import StorageError
-from affinedp.promise.promise import promise
+from affinedp.privacy.promise import promise
 from affinedp.release.publish import OwnDrawer
 from affinedp.strategies.base import largest_listed
 from affinedp.strategies.margins import Margins
 from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.tables import whole
 
 PARENT = np.array([3, 3, 4, 6, 6, 4, -1])  # leaves 0, 1, 2, 5; the root is node 6
 SIZES = [3, 2, 2]
@@ -135,6 +136,18 @@ def test_reports_say_what_is_promised(mechanism):
     text = str(mechanism[1])
     assert "margin of 0" in text
     assert "household" in text or "pairs exchange" in text
+
+
+def test_whole_numbers_add_up(mechanism):
+    kind, m = mechanism
+    out = m.release(data(kind))
+    found = whole(m, out, nonnegative=True)
+    for chosen in out:
+        assert found[chosen].shape == out[chosen].shape
+        assert found[chosen].dtype == np.int64
+        assert found[chosen].min() >= 0
+        if kind == "places":
+            assert (found[chosen][3] == found[chosen][0] + found[chosen][1]).all()
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from affinedp.neighbours.people import People
 from affinedp.promise.design import Design
 from affinedp.strategies.base import largest_listed
 from affinedp.strategies.rounded_plan import GRID_BITS
-from affinedp.tables.whole import rounding_reach, whole
+from affinedp.tables.whole_numbers import rounding_reach, whole
 
 US = [-1, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 6, 7, 7]
 KINDS = ("person", "replace", "circuits")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from affinedp.consensus.agents.agent import Agent
-from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agent import Agent
+from affinedp.consensus.agent_noise import AgentNoise
 from fuzz.effort import QUICK, alarm, examples, only_long
 from fuzz.exact import is_double
 from fuzz.noise import seeded

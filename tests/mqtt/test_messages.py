@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.consensus.agents.message import AgentMessage
+from affinedp.consensus.message import AgentMessage
 from affinedp.mqtt import agent_messages
 from affinedp.mqtt.loop_messages import decode, encode
 from affinedp.mqtt.messages import LARGEST_PAYLOAD, Dropped, MessageError, printable

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from affinedp.consensus.agents.agent import Agent
-from affinedp.consensus.agents.keys import Keys, write_keys
-from affinedp.consensus.agents.message import AgentMessage, next_message
-from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agent import Agent
+from affinedp.consensus.agent_noise import AgentNoise
+from affinedp.consensus.keys import Keys, write_keys
+from affinedp.consensus.message import AgentMessage, next_message
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import Seals, encode
 from affinedp.mqtt.agent_process import Meeting, run_agent

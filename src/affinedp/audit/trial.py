@@ -32,9 +32,9 @@ from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.promise import promised_about
 from affinedp.progress import Progress
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.promise import promised_about
 from affinedp.show.page import printable
 
 # At this δ some 100 000 runs say most about Gaussian noise.

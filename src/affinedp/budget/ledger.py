@@ -45,7 +45,7 @@ from affinedp.budget.postgres import (
 )
 from affinedp.budget.sqlite import FileStore, create_file
 from affinedp.errors import AffineDPError
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 
 Rows = Literal["same", "different"]
 

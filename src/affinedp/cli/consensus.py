@@ -24,8 +24,8 @@ from affinedp.mqtt.broker import Broker
 from affinedp.progress import Progress
 
 if TYPE_CHECKING:
-    from affinedp.consensus.agents.agent import Agent
-    from affinedp.consensus.agents.noise import AgentNoise
+    from affinedp.consensus.agent import Agent
+    from affinedp.consensus.agent_noise import AgentNoise
     from affinedp.consensus.network_file import NetworkFile
 
 logger = logging.getLogger(__name__)
@@ -84,9 +84,9 @@ def agent(
         --epsilon 1 --delta 0.01 --rounds 100
     """
     from affinedp.budget.ledger import Ledger
-    from affinedp.consensus.agents.agent import Agent
-    from affinedp.consensus.agents.keys import Keys
-    from affinedp.consensus.agents.noise import AgentNoise
+    from affinedp.consensus.agent import Agent
+    from affinedp.consensus.agent_noise import AgentNoise
+    from affinedp.consensus.keys import Keys
     from affinedp.mqtt.agent_process import Meeting, run_agent
     from affinedp.mqtt.connection import Connection
 
@@ -169,7 +169,7 @@ def readout(
     --------
     affinedp consensus readout --state 3.db --agents 6
     """
-    from affinedp.consensus.agents.agent import read_state
+    from affinedp.consensus.agent import read_state
 
     with read_state(state) as opened:
         typer.echo(
@@ -199,7 +199,7 @@ def keys(
     --------
     affinedp consensus keys ring.toml --folder keys
     """
-    from affinedp.consensus.agents.keys import write_keys
+    from affinedp.consensus.keys import write_keys
 
     found = read_network_of(network)
     home = folder_for_owner(folder)

@@ -81,7 +81,7 @@ def design_loop(
     from affinedp.control.loop.loop_file import UNSAID
     from affinedp.control.stationary.design import design_input_noise
     from affinedp.control.stationary.output_noise import design_output_noise
-    from affinedp.promise.guarantee import keeping
+    from affinedp.privacy.guarantee import keeping
 
     if read.neighbours is None:
         raise AffineDPError(UNSAID)

@@ -14,7 +14,7 @@ import typer
 from affinedp.files.visible import visible
 
 if TYPE_CHECKING:
-    from affinedp.promise.guarantee import Guarantee
+    from affinedp.privacy.guarantee import Guarantee
 
 LEAST_WIDTH = 40  # columns of a table for people, however few a terminal claims to have
 

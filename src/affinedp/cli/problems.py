@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from affinedp.files.problem import Problem
     from affinedp.mechanism import Mechanism
     from affinedp.neighbours.adjacency import Adjacency
-    from affinedp.promise.guarantee import Guarantee
+    from affinedp.privacy.guarantee import Guarantee
 
 # What noise is designed for unless something else is said.
 PLAN: Mapping[str, Any] = MappingProxyType(
@@ -177,8 +177,8 @@ def adjacency_of(problem: Problem, manifold: AffineManifold) -> Adjacency:
 
 def verify_problem(problem: Problem) -> Guarantee:
     """Verify the noise that a problem describes."""
-    from affinedp.promise.verification import resolve_query
-    from affinedp.promise.verification import verify as verify_noise
+    from affinedp.privacy.verification import resolve_query
+    from affinedp.privacy.verification import verify as verify_noise
 
     if problem.law is None:
         raise AffineDPError(

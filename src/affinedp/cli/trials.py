@@ -307,7 +307,7 @@ def _until_it_listens(
 
 def _reached(home: Path, found: NetworkFile) -> list[tuple[int, int]]:
     """Run and round of every agent that has a state; refused while it runs, or for other values."""
-    from affinedp.consensus.agents.agent import read_state
+    from affinedp.consensus.agent import read_state
 
     reached = []
     for name in found.consensus.process_names:
@@ -352,7 +352,7 @@ def _remove(values: Mapping[str, Path], home: Path) -> None:
 
 
 def _make_keys(found: NetworkFile, home: Path) -> None:
-    from affinedp.consensus.agents.keys import write_keys
+    from affinedp.consensus.keys import write_keys
 
     if not all((home / f"{name}.keys").exists() for name in found.consensus.process_names):
         write_keys(home, links_of(found))
@@ -376,7 +376,7 @@ def _watch(
 
 def _seen(home: Path, names: Sequence[str]) -> Answer:
     """What was drawn for, and the last messages, which are public: as the states say."""
-    from affinedp.consensus.agents.agent import read_state
+    from affinedp.consensus.agent import read_state
 
     agents = [read_state(home / f"{name}.db") for name in names]
     drawn = [one.noise.record() for one in agents]

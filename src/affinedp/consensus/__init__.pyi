@@ -1,7 +1,7 @@
-from .agents.agent import Agent as Agent
-from .agents.keys import Keys as Keys
-from .agents.noise import AgentNoise as AgentNoise
+from .agent import Agent as Agent
+from .agent_noise import AgentNoise as AgentNoise
 from .error_curves import ErrorCurve as ErrorCurve
+from .keys import Keys as Keys
 from .network import NetworkError as NetworkError
 from .network_file import NetworkFile as NetworkFile
 from .network_file import read_network as read_network

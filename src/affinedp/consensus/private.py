@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus import bounds, error_curves
-from affinedp.consensus.agents.agent import Agent
-from affinedp.consensus.agents.message import checked_name
-from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agent import Agent
+from affinedp.consensus.agent_noise import AgentNoise
+from affinedp.consensus.message import checked_name
 from affinedp.consensus.network import NetworkError, listed, whole
 from affinedp.consensus.promise import NoisyNetwork, PerAgent, noise_for
 from affinedp.consensus.readouts import limit_factor, noise_share

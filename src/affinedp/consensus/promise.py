@@ -32,9 +32,9 @@ from affinedp.laws.named import LawName, law_named
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import LISTED, Adjacency, Columns
 from affinedp.parts import digest
-from affinedp.promise.asked import Asked
-from affinedp.promise.design import Design
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.asked import Asked
+from affinedp.privacy.design import Design
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.base import Largest, Prepared, Promised, Strategy, rounded_up
 from affinedp.strategies.dense import Dense
 

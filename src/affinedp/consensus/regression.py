@@ -27,9 +27,9 @@ from affinedp.exact.numbers import real_array
 from affinedp.laws.calibration import gaussian_sigma
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
-from affinedp.promise.asked import Asked
-from affinedp.promise.design import Design
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.asked import Asked
+from affinedp.privacy.design import Design
+from affinedp.privacy.guarantee import Guarantee
 
 AGREED = 1e-9
 MOST_ROUNDS = 100_000

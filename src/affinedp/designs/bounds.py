@@ -12,9 +12,9 @@ from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import Block, with_floor
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.exact_moves import weight_of_three
-from affinedp.promise.least_error import Data
-from affinedp.promise.least_possible import LeastPossible, Objective
-from affinedp.promise.least_proof import LeastProof
+from affinedp.privacy.least_error import Data
+from affinedp.privacy.least_possible import LeastPossible, Objective
+from affinedp.privacy.least_proof import LeastProof
 from affinedp.record import MechanismRecord, error_under
 
 Kind = TypeVar("Kind", bound=MechanismRecord)
@@ -100,7 +100,7 @@ def with_least(
     epsilon, delta : float
         The promise of one release.
     data, objective, confined
-        As for :class:`~affinedp.promise.least_possible.LeastPossible`.
+        As for :class:`~affinedp.privacy.least_possible.LeastPossible`.
     """
     if proof is None:
         return mechanism

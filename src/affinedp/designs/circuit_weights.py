@@ -40,7 +40,7 @@ from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.exact.rounding import UNIT_ROUNDOFF, gamma
-from affinedp.promise.domination import (
+from affinedp.privacy.domination import (
     NORM_ROUNDING,
     balanced_kernel,
     inverse_root,

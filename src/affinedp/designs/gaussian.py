@@ -30,9 +30,9 @@ from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
+from affinedp.privacy.least_proof import LeastProof
+from affinedp.privacy.verification import resolve_query
 from affinedp.progress import Progress
-from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.verification import resolve_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

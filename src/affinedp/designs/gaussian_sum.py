@@ -13,8 +13,8 @@ from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import floor_note, range_basis, with_floor
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.privacy.least_proof import LeastProof
 from affinedp.progress import Progress
-from affinedp.promise.least_proof import LeastProof
 from affinedp.strategies.one_sum import dual_of_sum, is_exchange, is_identity
 
 # Beyond these sizes matrices of all entries, or of all pairs, take too long.

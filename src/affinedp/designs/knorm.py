@@ -26,8 +26,8 @@ from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
 from affinedp.neighbours.exact_moves import moves_are_whole
-from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.verification import resolve_query
+from affinedp.privacy.least_proof import LeastProof
+from affinedp.privacy.verification import resolve_query
 from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 
 if TYPE_CHECKING:

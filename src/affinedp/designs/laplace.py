@@ -32,8 +32,8 @@ from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
+from affinedp.privacy.verification import resolve_query
 from affinedp.progress import Progress
-from affinedp.promise.verification import resolve_query
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse

@@ -19,8 +19,8 @@ from affinedp.designs.separate import NOTHING_TO_HIDE, Block
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import build
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.privacy.least_proof import LeastProof
 from affinedp.progress import Progress
-from affinedp.promise.least_proof import LeastProof
 
 ROUNDS = 120
 STEP = 0.7

@@ -31,8 +31,8 @@ from affinedp.laws.geometrics import Geometrics
 from affinedp.laws.laplace import Geometric, geometric_variance
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
-from affinedp.promise.design import Design
-from affinedp.promise.least_possible import Alternative
+from affinedp.privacy.design import Design
+from affinedp.privacy.least_possible import Alternative
 from affinedp.strategies.counted_margins import CountedMargins, spreads
 from affinedp.strategies.margin_blocks import (
     LEAST,

@@ -27,8 +27,8 @@ from affinedp.laws.hull import TooLargeBodyError
 from affinedp.laws.polytope import Polytope
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
-from affinedp.promise.least_error import least_metric_variance
-from affinedp.promise.verification import resolve_query
+from affinedp.privacy.least_error import least_metric_variance
+from affinedp.privacy.verification import resolve_query
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse

@@ -37,8 +37,8 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
-from affinedp.promise.design import Design
-from affinedp.promise.least_possible import Alternative
+from affinedp.privacy.design import Design
+from affinedp.privacy.least_possible import Alternative
 from affinedp.strategies.margin_blocks import check_attributes, variance_shares
 from affinedp.strategies.margins import chosen_margins
 from affinedp.strategies.product import LeafCells, OfPlaces, Product

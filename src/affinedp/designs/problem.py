@@ -13,8 +13,8 @@ from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.separate import checked_weights
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.promise.least_error import Data
-from affinedp.promise.least_possible import Objective
+from affinedp.privacy.least_error import Data
+from affinedp.privacy.least_possible import Objective
 from affinedp.record import MechanismRecord, error_under
 from affinedp.strategies.rounded_plan import GRID_BITS
 

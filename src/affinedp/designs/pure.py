@@ -17,7 +17,7 @@ from affinedp.designs.separate import checked_weights
 from affinedp.designs.staircase import NoStairsError, least_staircase
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.promise.least_possible import Alternative
+from affinedp.privacy.least_possible import Alternative
 
 FEW_STARTS = 4
 FEW_BODIES = 2

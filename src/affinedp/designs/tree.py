@@ -30,8 +30,8 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Laplace, geometric_variance
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
-from affinedp.promise.design import Design
-from affinedp.promise.least_possible import Alternative
+from affinedp.privacy.design import Design
+from affinedp.privacy.least_possible import Alternative
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.strategies.tree import Tree, heaviest_move
 

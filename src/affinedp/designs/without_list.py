@@ -1,6 +1,6 @@
 """Gaussian design for neighbours that cannot be listed, with a certified bound.
 
-The best weights are searched for here; :mod:`affinedp.promise.without_list` proves what they
+The best weights are searched for here; :mod:`affinedp.privacy.without_list` proves what they
 promise.
 """
 
@@ -20,10 +20,10 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.privacy.least_proof import LeastProof
+from affinedp.privacy.promise import promise
+from affinedp.privacy.without_list import UnlistedCircuits, UnlistedPart, unlisted_parts
 from affinedp.progress import Progress
-from affinedp.promise.least_proof import LeastProof
-from affinedp.promise.promise import promise
-from affinedp.promise.without_list import UnlistedCircuits, UnlistedPart, unlisted_parts
 from affinedp.strategies.dense import Dense
 
 # Beyond this many noises the lower bound for comparison would take minutes.

@@ -80,14 +80,26 @@ class Crossed(Counts):
         return self.public > 0
 
     def cells(self, limit: int) -> Cells:
-        """Return all cells of a small table; every person is counted in one of them."""
+        """Return all cells of a small table; every person is counted in one of them.
+
+        Parameters
+        ----------
+        limit : int
+            How many.
+        """
         if self.size > limit or self.public > 1:
             raise AffineDPError(f"the {self.size:,} cells of the table are not listed")
         inside = np.zeros(self.size, np.int64)
         return Cells(np.eye(self.size), inside, np.full(self.size, not self.fixed_people))
 
     def shape(self, A: int) -> tuple[int, ...]:
-        """Return the sides of a margin, given as bits."""
+        """Return the sides of a margin.
+
+        Parameters
+        ----------
+        A : int
+            Its attributes, as bits.
+        """
         return tuple(self.sizes[j] for j in members(A))
 
     def read(self, x: Any) -> tuple[tuple[Counted], Wrap]:

@@ -66,7 +66,13 @@ class Placed(Counts):
         return self.fixed
 
     def cells(self, limit: int) -> Cells:
-        """Return all cells of all leaves of a small tree."""
+        """Return all cells of all leaves of a small tree.
+
+        Parameters
+        ----------
+        limit : int
+            How many.
+        """
         if self.size > limit:
             raise AffineDPError(f"the {self.size:,} cells of all places are not listed")
         inside = np.zeros(self.size, np.int64)

@@ -18,8 +18,8 @@ from affinedp.files.saved import parsed
 from affinedp.files.saved import refusals as refusals
 from affinedp.files.values import shown
 from affinedp.parts import StorageError as StorageError
-from affinedp.promise.asked import Asked
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.asked import Asked
+from affinedp.privacy.guarantee import Guarantee
 
 FORMAT = "affinedp mechanism 2"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"

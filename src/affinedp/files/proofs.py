@@ -11,8 +11,8 @@ import numpy as np
 from affinedp.arrays import Matrix, is_sparse
 from affinedp.neighbours.exact_moves import moves_are_whole, weight_of_three
 from affinedp.parts import StorageError
-from affinedp.promise.least_possible import LeastPossible
-from affinedp.promise.least_proof import LeastProof, proven_value
+from affinedp.privacy.least_possible import LeastPossible
+from affinedp.privacy.least_proof import LeastProof, proven_value
 from affinedp.record import MechanismRecord, error_under
 from affinedp.strategies.dense import Dense
 

@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from affinedp.consensus.agents.keys import Keys
-from affinedp.consensus.agents.message import AgentMessage
+from affinedp.consensus.keys import Keys
+from affinedp.consensus.message import AgentMessage
 from affinedp.mqtt.messages import MessageError, read_count, read_number, read_object, write_object
 
 SESSION_BYTES = 16

@@ -20,10 +20,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from affinedp.consensus.agents.agent import Agent, Heard
-from affinedp.consensus.agents.keys import Keys
-from affinedp.consensus.agents.message import AgentMessage
-from affinedp.consensus.agents.refusals import FREE, AsymmetryError, DifferentRunError
+from affinedp.consensus.agent import Agent, Heard
+from affinedp.consensus.keys import Keys
+from affinedp.consensus.message import FREE, AgentError, AgentMessage
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import Seals, decode, encode
 from affinedp.mqtt.broker import Broker, check_topic
@@ -76,7 +75,7 @@ def run_agent(
     Then the agent stays until all neighbours are there too, which may still need its messages, or
     until they are silent for ``linger`` seconds; time without a broker does not count.  With keys
     it drops what the neighbours did not seal with them.  If going on makes no sense
-    (:class:`~affinedp.consensus.agents.refusals.AgentError`), the draw is kept.
+    (:class:`~affinedp.consensus.message.AgentError`), the draw is kept.
     """
     if rounds is not None and rounds < 0:
         raise AffineDPError(f"rounds must be at least 0, not {rounds}")
@@ -201,8 +200,9 @@ class _Talk:
             return
         try:
             kind = self._taken(message)
-        except (AsymmetryError, DifferentRunError):
-            self._say_to(message.agent)  # so that the other one ends with a reason, too
+        except AgentError as error:
+            if error.why != "contradiction":
+                self._say_to(message.agent)  # so that the other one ends with a reason, too
             raise
         if kind == "own":
             return
@@ -256,9 +256,10 @@ class _Talk:
                 "without end" if number is None else f"{number} rounds"
                 for number in (self._rounds, message.rounds)
             )
-            raise DifferentRunError(
+            raise AgentError(
                 f"agent {message.agent!r} goes {theirs}, this one {ours}: they would wait for each "
                 f"other for ever. Give both the same --rounds. {FREE}",
                 message.agent,
+                "run",
             )
         return self._agent.hear(message)

@@ -7,7 +7,7 @@ import numpy as np
 from affinedp.domains.manifold import AffineManifold
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.paper.claims import Claim, verdict_of
-from affinedp.promise.verification import verify
+from affinedp.privacy.verification import verify
 
 
 def claims() -> list[Claim]:

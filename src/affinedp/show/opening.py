@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, Decimal
 import numpy as np
 
 from affinedp.errors import AffineDPError
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 
 FROM_WHOM = (
     "everyone who sees all that is published, has any computer, and knows everything else: the "

@@ -10,7 +10,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.promise.guarantee import SHOWN_DELTAS, Guarantee
+from affinedp.privacy.guarantee import SHOWN_DELTAS, Guarantee
 from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline
 from affinedp.show.page import printable

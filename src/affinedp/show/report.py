@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.outputs import MOST_OUTPUTS
-from affinedp.promise.least_possible import Alternative
+from affinedp.privacy.least_possible import Alternative
 from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline
 from affinedp.show.opening import headline, paragraph

@@ -18,7 +18,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.errors import AffineDPError
-from affinedp.exact.dyadic import RationalRow
+from affinedp.exact.dyadic import RationalRow, nearest_steps
 from affinedp.exact.lattice import whole_solution
 from affinedp.exact.rational import BigIntegers
 from affinedp.laws.base import Law
@@ -143,10 +143,14 @@ class ExactPlan(DensePlan):
 
     def _read(self, values: FloatArray, places: IntArray) -> BigIntegers:
         """Entries of x as steps of the coordinates that they are."""
-        near = np.rint(np.ldexp(values, -self.exponents[places][:, None]))
-        long = np.abs(near) >= 2.0**62
+        exponents = np.broadcast_to(self.exponents[places][:, None], values.shape)
+        near = np.rint(np.ldexp(values, -exponents))
+        # doubles beyond are farther apart than steps: their decimals are read exactly
+        long = np.abs(near) >= 2.0**53
         whole: BigIntegers = np.where(long, 0.0, near).astype(np.int64).astype(object)
-        whole[long] = [int(value) for value in near[long].tolist()]
+        for exponent in np.unique(exponents[long]).tolist():
+            these = long & (exponents == exponent)
+            whole[these] = nearest_steps(values[these], exponent)
         start = self._whole_start
         return whole if start is None else np.asarray(whole - start[:, None])
 

@@ -99,6 +99,10 @@ class OfMargins(Strategy):
 
     # -------------------------------------------------------------- outputs
 
+    def shape(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the sides of the table of a margin at one place."""
+        return tuple(self.domain.sizes[j] for j in chosen)
+
     def flat(self, y: Any) -> FloatArray:
         """Return all margins of a release in one row."""
         if not isinstance(y, Mapping):

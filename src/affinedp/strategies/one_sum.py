@@ -73,7 +73,7 @@ def exchange_gauge(
     adjacency : Adjacency
         The neighbours.
     query, basis, root : matrices
-        F, and the noise, as for :func:`affinedp.promise.knorm.knorm_promise`.
+        F, and the noise, as for :func:`affinedp.privacy.knorm.knorm_promise`.
     """
     size = adjacency.manifold.n
     if root.shape != (size, 1) or not is_identity(basis, size):

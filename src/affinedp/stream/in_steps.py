@@ -19,7 +19,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import exact_number, meaning, real_array
 from affinedp.laws.sampler import draw_integers
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.record import MechanismRecord, checked_bound
 from affinedp.stream.follow import followings
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError

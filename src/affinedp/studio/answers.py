@@ -17,8 +17,8 @@ from affinedp.designs.laplace import iid_noise
 from affinedp.errors import AffineDPError
 from affinedp.laws.calibration import gaussian_sensitivity, gaussian_sigma
 from affinedp.mechanism import Mechanism, build
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.progress import Progress
-from affinedp.promise.guarantee import Guarantee
 from affinedp.record import MechanismRecord
 from affinedp.studio.problem import Known, drawing_of, known_of, levels_of, reach_of
 from affinedp.studio.question import Question, Wish

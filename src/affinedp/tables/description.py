@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import is_number, real_array
 from affinedp.laws.named import LawName
 
 Rows = Literal["separate", "composed", "together"]
@@ -95,6 +95,8 @@ class TableDescription:
     # ------------------------------------------------------------------ what is refused at once
 
     def _check_promise(self) -> None:
+        for size in self.mu.values() if isinstance(self.mu, Mapping) else (self.mu,):
+            real_array(size, "mu", 0)
         epsilon = number(self.epsilon, "epsilon")
         delta = number(self.delta, "delta")
         if not 0 <= epsilon < math.inf or not 0 <= delta < 1:
@@ -206,7 +208,7 @@ def counted_less_often(at_most: int | None) -> str:
 
 def number(value: Any, name: str) -> float:
     """Return a number as a float, or refuse it by name."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
+    if not is_number(value) or math.isnan(value):
         raise AffineDPError(f"{name} must be a number, not {value!r}")
     return float(value)
 

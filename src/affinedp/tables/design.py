@@ -12,8 +12,8 @@ from affinedp.designs.tree import tree_noise_for_targets
 from affinedp.designs.tree_bound import PoorDesignError
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
-from affinedp.promise.asked import Asked
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.asked import Asked
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.layout import Layout, layout_of

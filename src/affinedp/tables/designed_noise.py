@@ -13,7 +13,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, dense
 from affinedp.intervals import checked_level
 from affinedp.mechanism import Mechanism
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.tree import Tree
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
@@ -21,7 +21,7 @@ from affinedp.tables.multiples import Multiples
 from affinedp.tables.never_worse import Compared
 from affinedp.tables.promise import charge_words, whole_words
 from affinedp.tables.tree_tables import tree_reach
-from affinedp.tables.whole import rounding_reach
+from affinedp.tables.whole_numbers import rounding_reach
 
 # Rounding to a whole number at random adds at most this to a variance, where nothing is above it.
 WHOLE = 0.25

@@ -15,7 +15,7 @@ import numpy as np
 
 from affinedp.budget.ledger import Ledger, checked_ledger
 from affinedp.laws.sampler import Sampler
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.release.engines import engine_of, publish_in_parts
 from affinedp.show.page import Report
 from affinedp.tables.description import TableDescription

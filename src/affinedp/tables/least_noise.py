@@ -21,7 +21,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.exact_moves import moves_are_whole
 from affinedp.neighbours.joint import JointAdjacency
-from affinedp.promise.verification import resolve_query
+from affinedp.privacy.verification import resolve_query
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.level_weights import symmetric_noise

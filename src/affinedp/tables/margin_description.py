@@ -15,7 +15,7 @@ from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.margins import OfMargins
 from affinedp.strategies.product import OfPlaces
 from affinedp.tables.description import choice, counted_less_often, number

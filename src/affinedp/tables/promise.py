@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.mechanism import Mechanism
-from affinedp.promise.guarantee import Guarantee, compose
+from affinedp.privacy.guarantee import Guarantee, compose
 from affinedp.tables.broken_totals import replaced_entries
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout

@@ -16,7 +16,7 @@ from affinedp.tables.reading import read_points
 from affinedp.tables.refusals import TableError
 from affinedp.tables.table_rows import Published, TableRows, by_column, same_layout, shown
 from affinedp.tables.tree_tables import tree_counts
-from affinedp.tables.whole import whole
+from affinedp.tables.whole_numbers import whole
 
 
 def ready_table(

@@ -12,14 +12,14 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.intervals import checked_level, whole_ends
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.strategies.margin_tables import MarginTables
 from affinedp.tables.margin_description import DesignedMargins
 from affinedp.tables.margin_report import margin_report
 from affinedp.tables.published_numbers import published_numbers
 from affinedp.tables.refusals import TableError
-from affinedp.tables.whole_margins import whole_margin
+from affinedp.tables.whole_numbers import whole_margin
 
 
 @dataclass(frozen=True, eq=False)

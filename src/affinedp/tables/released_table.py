@@ -9,7 +9,7 @@ from typing import Any
 
 from affinedp.arrays import FloatArray
 from affinedp.intervals import checked_level
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.tables.designed_noise import DesignedNoise
 from affinedp.tables.level_summary import all_at_once, level_summary

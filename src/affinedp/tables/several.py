@@ -13,8 +13,8 @@ from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
 from affinedp.laws.named import LawName
-from affinedp.promise.asked import Asked
-from affinedp.promise.guarantee import Guarantee, compose
+from affinedp.privacy.asked import Asked
+from affinedp.privacy.guarantee import Guarantee, compose
 from affinedp.tables.description import TableDescription
 from affinedp.tables.publishing import refuse_unsaid_rows
 from affinedp.tables.refusals import TableError

@@ -17,7 +17,7 @@ from affinedp.domains.dynamics import Dynamics
 from affinedp.domains.powers import growth_exponent
 from affinedp.errors import AffineDPError
 from affinedp.files.proofs import AGREEMENT
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.rounded_plan import GRID_BITS
 
 # Without a declared error, 2e/τ over all steps and outputs adds up to twice this share of s.

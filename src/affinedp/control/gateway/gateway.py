@@ -36,7 +36,7 @@ from affinedp.control.sensors.sensor import (
 )
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler.single import SingleNoise, hashed_bytes
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.causal import rounded
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError

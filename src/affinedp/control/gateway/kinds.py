@@ -35,7 +35,7 @@ from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.causal import Path
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.strategies.trajectory import one_draw_system

@@ -31,8 +31,8 @@ from affinedp.control.trajectory.choose import Distances
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
+from affinedp.privacy.guarantee import keeping
 from affinedp.progress import Progress
-from affinedp.promise.guarantee import keeping
 
 # Poles this close to the unit circle count as on it.
 ON_THE_CIRCLE = 1e-9

@@ -18,7 +18,7 @@ from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.domains.dynamics import checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
-from affinedp.promise.guarantee import keeping
+from affinedp.privacy.guarantee import keeping
 
 
 @overload

@@ -22,7 +22,7 @@ from affinedp.control.stationary.inputs import PrivateInputs
 from affinedp.control.trajectory.promise import observability_bound
 from affinedp.domains.dynamics import Dynamics
 from affinedp.laws.curves import GaussianCurve
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 
 # Where white noise is coloured: on the way to the outputs, or before it passes the plant.
 Place: TypeAlias = Literal["output", "input"]

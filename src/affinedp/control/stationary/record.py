@@ -15,7 +15,7 @@ from affinedp.control.stationary.inputs import PrivateInputs
 from affinedp.control.stationary.promise import Place, noise_filter
 from affinedp.domains.dynamics import ENDLESS
 from affinedp.errors import AffineDPError
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.matrices import MOST_NUMBERS
 
 

@@ -38,8 +38,8 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.laws.named import LawName
+from affinedp.privacy.guarantee import Guarantee, keeping
 from affinedp.progress import Progress
-from affinedp.promise.guarantee import Guarantee, keeping
 
 __all__ = [
     "Dynamics",

@@ -22,8 +22,8 @@ from affinedp.domains.dynamics import Dynamics, dynamics_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.named import LawName
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import verify
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.verification import verify
 
 # A covariance that is less symmetric than this is a mistake.
 ASYMMETRY = 1e-9

@@ -13,7 +13,7 @@ from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.promise import needed_coordinates
 from affinedp.designs.separate import with_floor
 from affinedp.errors import AffineDPError
-from affinedp.promise.least_possible import LeastPossible
+from affinedp.privacy.least_possible import LeastPossible
 
 # How exact the bound is.
 GAP = 1e-6

@@ -24,7 +24,7 @@ from affinedp.laws.curves import Curve, GaussianCurve, LaplaceCurve
 from affinedp.laws.named import LawName
 from affinedp.laws.polytope import polytope_of
 from affinedp.neighbours.adjacency import Sensitivity
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 
 # What rounding may add to the sensitivity, relatively, before the noise counts as unusable.
 MOST_ROUNDING = 1e-3

@@ -19,8 +19,8 @@ from affinedp.domains.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.named import LawName
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.least_possible import LeastPossible
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.least_possible import LeastPossible
 from affinedp.strategies.matrices import MOST_NUMBERS
 
 # Over longer horizons squared errors are summed by doubling, and single times by powers.

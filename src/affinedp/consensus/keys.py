@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from affinedp.consensus.agents.message import checked_name
+from affinedp.consensus.message import checked_name
 from affinedp.errors import AffineDPError
 
 KEY_BYTES = 32

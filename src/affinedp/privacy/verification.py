@@ -17,8 +17,8 @@ from affinedp.laws.base import Law
 from affinedp.laws.named import law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.choose import adjacency_of
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.promise import promise
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.promise import promise
 from affinedp.strategies.base import EPS
 from affinedp.strategies.dense import Dense
 from affinedp.strategies.whitening import ROUNDINGS

@@ -2,7 +2,7 @@
 
 The bound: averaged over translations of the data, the error of any mechanism has a second moment
 ``M ⪰ V n_k n_kᵀ`` for every move n_k, because each combination of its outputs is a mechanism for
-one number, whose error is at least V (:mod:`affinedp.promise.least_error`).  Least weighted trace
+one number, whose error is at least V (:mod:`affinedp.privacy.least_error`).  Least weighted trace
 under that is the Gaussian design problem, and its dual value at sensitivity 1 times V is the bound.
 """
 
@@ -16,8 +16,8 @@ from typing import Literal
 from affinedp.arrays import Matrix
 from affinedp.errors import AffineDPError
 from affinedp.parts import Part
-from affinedp.promise.least_error import Data, least_sum_of_three, least_variance
-from affinedp.promise.least_proof import LeastProof
+from affinedp.privacy.least_error import Data, least_sum_of_three, least_variance
+from affinedp.privacy.least_proof import LeastProof
 
 Objective = Literal["sum", "largest"]
 # What rounding of the error may hide.

@@ -47,7 +47,7 @@ def top_sum(weights: ArrayLike, most: SupportsIndex) -> float:
 
     Examples
     --------
-    >>> from affinedp.promise.domination import top_sum
+    >>> from affinedp.privacy.domination import top_sum
     >>> top_sum([0.5, 0.125, 0.25], 2) >= 0.75
     True
     """
@@ -92,7 +92,7 @@ def domination_factor(kernel: ArrayLike, weights: ArrayLike, whitened: ArrayLike
     Examples
     --------
     >>> import numpy as np
-    >>> from affinedp.promise.domination import domination_factor
+    >>> from affinedp.privacy.domination import domination_factor
     >>> kernel = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
     >>> round(domination_factor(kernel, [0.5, 0.5, 0.5], np.eye(3)), 6)
     2.0

@@ -5,12 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from affinedp.consensus.agents.refusals import FREE
 from affinedp.errors import AffineDPError
+
+Why = Literal["contradiction", "weight", "run"]
 
 LONGEST_NAME = 64
 LARGEST_RUN = (1 << 53) - 1  # the largest whole number that every JSON parser keeps
+
+
+FREE = "The draw is kept, and to begin again with it (rerun) costs nothing"
+
+
+class AgentError(AffineDPError):
+    """What another agent does makes it impossible to go on.
+
+    Attributes
+    ----------
+    agent : str
+        Which one.
+    why : {"contradiction", "weight", "run"}
+        It sends two values for one round or is where it cannot be; uses another weight for the
+        link; has begun again or goes another number of rounds.
+    """
+
+    def __init__(self, message: str, agent: str, why: Why) -> None:
+        self.agent, self.why = agent, why
+        super().__init__(message)
 
 
 @dataclass(frozen=True)

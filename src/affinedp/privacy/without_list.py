@@ -25,7 +25,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.circuits.ask import WAYS_OUT
 from affinedp.parts import frozen
-from affinedp.promise.domination import domination_factor, top_sum
+from affinedp.privacy.domination import domination_factor, top_sum
 from affinedp.strategies.base import Largest, Proof, Strategy
 from affinedp.strategies.coverage import Span, bare_combination, noise_range
 from affinedp.strategies.dense import Dense

@@ -13,8 +13,8 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning, real_array
 from affinedp.laws.named import LawName
 from affinedp.neighbours.given_directions import DirectionAdjacency
-from affinedp.promise.guarantee import Guarantee
-from affinedp.promise.verification import verify
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.verification import verify
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from affinedp.errors import AffineDPError
-from affinedp.promise.least_error import (
+from affinedp.privacy.least_error import (
     least_metric_variance,
     least_sum_of_three,
     least_variance,

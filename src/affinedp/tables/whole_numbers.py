@@ -17,6 +17,8 @@ from affinedp.domains import tree_passes as passes
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
+from affinedp.strategies.margins import OfMargins
+from affinedp.strategies.product import OfPlaces, Product
 from affinedp.strategies.tree import Tree, public_below
 
 Integers = NDArray[np.int64]
@@ -33,16 +35,17 @@ def whole(mechanism: Mechanism, y: Any, *, nonnegative: bool = False) -> Any:
     Parameters
     ----------
     mechanism : Mechanism
-        Noise on a tree of totals.
-    y : array
+        Noise on a tree of totals, or on margins, also in many places.
+    y : array, or mapping
         What it released.
     nonnegative : bool
         Whether nothing below 0 comes out; cells are then biased, small ones upwards.
 
     Returns
     -------
-    array of int
-        In the order of ``y``; :func:`rounding_reach` says how far from it.
+    array of int, or mapping from margins to arrays
+        In the form of ``y``; for trees :func:`rounding_reach` says how far from it.  Every margin
+        adds up by itself and over places; margins agree with each other before rounding only.
 
     Examples
     --------
@@ -53,6 +56,14 @@ def whole(mechanism: Mechanism, y: Any, *, nonnegative: bool = False) -> Any:
     True
     """
     strategy = mechanism.strategy
+    if isinstance(strategy, OfMargins | OfPlaces):
+        rows = {chosen: (-1, math.prod(strategy.shape(chosen))) for chosen in strategy.margins}
+        return {
+            chosen: whole_margin(
+                strategy, np.reshape(y[chosen], rows[chosen]), nonnegative
+            ).reshape(np.shape(y[chosen]))
+            for chosen in strategy.margins
+        }
     if not isinstance(strategy, Tree):
         raise AffineDPError(f"{mechanism.domain.words} are not made whole here: round them")
     tree = strategy.domain
@@ -81,6 +92,13 @@ def rounding_reach(mechanism: Mechanism) -> float:
     ----------
     mechanism : Mechanism
         Noise on a tree of totals; numbers may be negative.
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> m = adp.design_tree([-1, 0, 0], epsilon=1.0, delta=1e-6, law="gaussian")
+    >>> 1 <= rounding_reach(m) <= 2
+    True
     """
     strategy = mechanism.strategy
     if mechanism.noise.whole or not isinstance(strategy, Tree):
@@ -95,6 +113,42 @@ def rounding_reach(mechanism: Mechanism) -> float:
         return 1.0
     r = float((s[chosen] / S[tree.parent[chosen]]).max())
     return min(1.0 / max(1.0 - r, 1e-12), float(tree.depth.max() + 1))
+
+
+def whole_margin(
+    strategy: OfMargins | OfPlaces, estimates: FloatArray, nonnegative: bool
+) -> Integers:
+    """Return whole numbers near the estimates of one margin; every cell adds up over places.
+
+    The table of the root is rounded first, so that it adds up to its total, and then every
+    cell is split among the children of a node, from the top down.
+
+    Parameters
+    ----------
+    strategy : OfMargins or OfPlaces
+        What was measured.
+    estimates : array, shape (nodes, cells)
+        In the given order; one row if there are no places.
+    nonnegative : bool
+        Whether nothing below 0 comes out.
+    """
+    if isinstance(strategy, OfMargins):
+        tree, y = Totals.of([-1]), np.ones(1)
+    else:
+        tree = strategy.tree
+        y = strategy.y if isinstance(strategy, Product) else tree.leaf.astype(float)
+    seen = np.asarray(tree.inside(estimates), dtype=float)
+    generator = np.random.default_rng()  # public coins, not those of the noise
+    total = float(seen[0].sum())
+    nearest = round(total)
+    # a public total is whole up to rounding, and stays as it is
+    top = nearest if abs(total - nearest) < 1e-6 else math.floor(total + generator.random())
+    coins = generator.random((tree.n + 1, seen.shape[1]))
+    totals = np.zeros(seen.shape, np.int64)
+    top = max(top, 0) if nonnegative else top
+    split(top, seen[0].copy(), np.ones(seen.shape[1]), coins[0, 0], nonnegative, totals[0])
+    found = whole_tables(tree, y, seen, totals, coins, nonnegative)
+    return np.asarray(tree.outside(found), dtype=np.int64)
 
 
 def whole_tables(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from affinedp.parts import Part
-from affinedp.promise.asked import Asked
-from affinedp.promise.least_possible import Alternative, LeastPossible
+from affinedp.privacy.asked import Asked
+from affinedp.privacy.least_possible import Alternative, LeastPossible
 
 
 @dataclass(frozen=True, eq=False)

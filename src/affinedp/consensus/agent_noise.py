@@ -1,7 +1,7 @@
 """The noise of one agent: what is asked for, and the mechanism that releases its value once.
 
 Every message of an agent after the first is a function of published messages (see
-:mod:`affinedp.consensus.agents.agent`), so the promise about the whole run is that of one release
+:mod:`affinedp.consensus.agent`), so the promise about the whole run is that of one release
 of one number.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from affinedp.consensus.promise import OneAgent, agent_mechanism, least_sigma
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.promise.asked import Asked
+from affinedp.privacy.asked import Asked
 
 DEFAULTS: Mapping[str, Any] = {"law": "gaussian", "mu": 1.0}
 

@@ -14,7 +14,7 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, DifferentNeighboursError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
-from affinedp.promise.asked import Asked
+from affinedp.privacy.asked import Asked
 
 SHOWN_TERMS = 8
 # An ε that is exceeded by less than this share is kept, unless the caller is stricter.
@@ -194,7 +194,7 @@ class Guarantee:
         Examples
         --------
         >>> import affinedp as adp
-        >>> from affinedp.promise.asked import Asked
+        >>> from affinedp.privacy.asked import Asked
         >>> g = adp.verify(adp.AffineManifold([[1, -4]]), 5.0, law="laplace")
         >>> print(g.asked_for(Asked(1.0)).summary()[0][1])
         ε = 1 at δ = 0: kept

@@ -23,25 +23,21 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 from affinedp.budget.ledger import Ledger
-from affinedp.consensus.agents.message import (
+from affinedp.consensus.agent_noise import AgentNoise
+from affinedp.consensus.message import (
+    FREE,
     LARGEST_RUN,
+    AgentError,
     AgentMessage,
     checked_name,
     checked_number,
     checked_weights,
     next_message,
 )
-from affinedp.consensus.agents.noise import AgentNoise
-from affinedp.consensus.agents.refusals import (
-    FREE,
-    AsymmetryError,
-    ContradictionError,
-    DifferentRunError,
-)
 from affinedp.consensus.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
 
 Heard = Literal["new", "repeated", "late", "own", "of an earlier run"]
@@ -233,12 +229,9 @@ class Agent:
 
         Raises
         ------
-        ContradictionError
-            If it contradicts what its sender said before, or cannot be.
-        AsymmetryError
-            If its sender uses another weight for the link between us.
-        DifferentRunError
-            If its sender is in a later run.
+        AgentError
+            If it contradicts what its sender said before or cannot be, or if its sender uses
+            another weight for the link between us, or is in a later run.
         """
         if message.agent == self._name:
             if message.run >= self.run:
@@ -247,26 +240,29 @@ class Agent:
         if message.run < self.run:
             return "of an earlier run"
         if message.run > self.run:
-            raise DifferentRunError(
+            raise AgentError(
                 f"agent {message.agent!r} is in run {message.run}, this one in run {self.run}: "
                 f"begin run {message.run} here too (--run {message.run}). {FREE}",
                 message.agent,
+                "run",
             )
         self._check_weight(message)
         said = (message.y,) if message.previous is None else (message.y, message.previous)
         if not all(type(value) is float and math.isfinite(value) for value in said):
-            raise ContradictionError(
+            raise AgentError(
                 f"agent {message.agent!r} sent something that is no number in round "
                 f"{message.round}; it was not taken note of",
                 message.agent,
+                "contradiction",
             )
         if message.round > self.round + 1:
-            raise ContradictionError(
+            raise AgentError(
                 f"agent {message.agent!r} is at round {message.round}, which it cannot reach "
                 f"without our message of round {message.round - 1}; we are at round {self.round}. "
                 f"{self._run.path} is an old copy, the other one belongs to another run, or the "
                 f"message is forged. {FREE}",
                 message.agent,
+                "contradiction",
             )
         known = (message.agent, message.round) in self._heard
         self._note(message.agent, message.round, message.y)
@@ -360,11 +356,12 @@ class Agent:
         for t, y in said:
             later = message.run > self.run or t > self.round
             if t >= 0 and (later or self._own(t) != y):
-                raise ContradictionError(
+                raise AgentError(
                     f"somebody publishes round {t} as agent {self._name!r} with a value that is "
                     "not ours: it runs twice, its state is an old copy, or someone else uses its "
                     "name",
                     self._name,
+                    "contradiction",
                 )
 
     def _check_weight(self, message: AgentMessage) -> None:
@@ -373,16 +370,18 @@ class Agent:
             return
         if not (ours and theirs):
             alone, other = (self._name, message.agent) if ours else (message.agent, self._name)
-            raise AsymmetryError(
+            raise AgentError(
                 f"agent {alone!r} has agent {other!r} as a neighbour, but not the other way round: "
                 "without links in both directions the average is not kept",
                 message.agent,
+                "weight",
             )
-        raise AsymmetryError(
+        raise AgentError(
             f"agent {self._name!r} uses the weight {ours!r} for its link with agent "
             f"{message.agent!r}, which uses {theirs!r}: with different weights the average is "
             f"not kept. Give both the same. {FREE}",
             message.agent,
+            "weight",
         )
 
     def _own(self, t: int) -> float:
@@ -406,11 +405,12 @@ class Agent:
     def _note(self, agent: str, t: int, y: float) -> None:
         known = self._heard.get((agent, t)) if t >= self.round else self._said(t, agent)
         if known is not None and known != y:
-            raise ContradictionError(
+            raise AgentError(
                 f"agent {agent!r} said {known!r} in round {t}, and now says {y!r}: it lost its "
                 "state, someone else uses its name, or it cheats. All agents can begin again; "
                 f"{FREE[0].lower()}{FREE[1:]}. Keys keep forged messages out",
                 agent,
+                "contradiction",
             )
         if t >= self.round:
             self._heard[agent, t] = y

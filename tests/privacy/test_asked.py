@@ -12,7 +12,7 @@ from affinedp.designs.margins import design_margins
 from affinedp.designs.tree import design_tree
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
-from affinedp.promise.asked import Asked
+from affinedp.privacy.asked import Asked
 
 EQUATIONS = ["a + b = c"]
 ROOM = ([[0.9]], [[1.0]])

@@ -16,7 +16,7 @@ from affinedp.laws.base import Law
 from affinedp.laws.curves import NoPromise
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.whole import Whole
-from affinedp.promise.guarantee import Guarantee
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.base import Proof, Strategy, rounded_up
 
 
