@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,17 @@ from scipy.stats import norm
 from affinedp import gaussian_sensitivity, gaussian_sigma
 from affinedp.control import (
     ControlledPlant,
-    StationaryMechanism,
     aware_controller,
     design_input_noise,
     design_output_noise,
+    stationary_variance,
 )
-from affinedp.control.stationary.certificate import start_certificate
-from affinedp.control.stationary.filters import Filter
-from affinedp.control.stationary.inputs import private_inputs
-from affinedp.control.stationary.promise import noise_filter, stationary_promise
+from affinedp.exact.energy import start_certificate
+from affinedp.exact.systems import LinearSystem
+from affinedp.laws.gaussian import Gaussian
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.inputs import private_inputs
+from affinedp.strategies.filter import Filter
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from plants import building, quarter_car, quarter_car_actuator, room
@@ -44,11 +47,11 @@ def _variances() -> list[str]:
         start = time.perf_counter()
         m = design_input_noise(plant, EPSILON, DELTA)
         seconds = time.perf_counter() - start
-        others = [cost * LIMIT**2 for cost in m.alternatives.values()]
-        assert m.least is not None
-        found = [*others, _zero_forcing(plant), m.least * LIMIT**2, m.mean_variance * LIMIT**2]
+        others = [other.error * LIMIT**2 for other in m.alternatives]
+        own = float(stationary_variance(m).sum()) * LIMIT**2
+        found = [*others, _zero_forcing(plant), own / (1 + m.gap), own]
         numbers = " | ".join(f"{value:.4g}" for value in found)
-        rows.append(f"| {name} | {numbers} | {m.shaper.order} | {seconds:.1f} |")
+        rows.append(f"| {name} | {numbers} | {m.strategy.shaper.order} | {seconds:.1f} |")
     for steps in (256, 4096):
         start = time.perf_counter()
         m = design_input_noise(([[1.0]], [[1.0]], [[1.0]]), EPSILON, DELTA, horizon=steps + 1)
@@ -57,10 +60,12 @@ def _variances() -> list[str]:
         bound = float((0.5 / np.sin(odd * np.pi / (4 * steps + 2))).sum() / steps) ** 2
         taps = np.cumprod(np.concatenate([[1], odd[:-1] / (odd[:-1] + 1)]))
         spread = float((taps**2 * (steps - np.arange(steps))).sum()) / steps
-        own = float((m.noise_over(steps) ** 2).mean()) * LIMIT**2
+        own = float((m.strategy.deviations(m.noise, steps) ** 2).mean()) * LIMIT**2
         found = [steps, (steps + 1) / 2, spread * float((taps**2).sum()), bound, own]
         numbers = " | ".join(f"{value:.4g}" for value in found)
-        rows.append(f"| integrator, {steps} steps | {numbers} | {m.shaper.order} | {seconds:.1f} |")
+        rows.append(
+            f"| integrator, {steps} steps | {numbers} | {m.strategy.shaper.order} | {seconds:.1f} |"
+        )
     return rows
 
 
@@ -68,10 +73,10 @@ def _smoothed() -> list[str]:
     """Mean-square error after the best smoothing by someone who knows the statistics of w."""
     A, E, C = room()
     mu = 0.1
-    size = np.abs(Filter.of(A, E, C, np.zeros((1, 1))).spectrum(POINTS)[:, 0, 0])
+    size = np.abs(LinearSystem(A, E, C, np.zeros((1, 1))).spectrum(POINTS)[:, 0, 0])
     z = np.exp(-2j * np.pi * np.arange(POINTS) / POINTS)
     m = design_input_noise(room(), EPSILON, DELTA, mu=mu)
-    ours = m.scale**2 * np.abs(m.filter.spectrum(POINTS)[:, 0, 0]) ** 2
+    ours = m.strategy.scale**2 * np.abs(m.strategy.noise.spectrum(POINTS)[:, 0, 0]) ** 2
     spectra = {
         "white output noise": np.full(POINTS, (size**2).mean()) * mu**2 / LIMIT**2,
         "input perturbation (static two-stage)": size**2 * mu**2 / LIMIT**2,
@@ -87,15 +92,15 @@ def _smoothed() -> list[str]:
     return rows
 
 
-def _static(plant, mu: float, place: str) -> StationaryMechanism:
+def _static(plant, mu: float, place: str) -> Mechanism:
     """White noise on the outputs or on the inputs, as a mechanism."""
     neighbours = private_inputs(plant, mu)
-    size = neighbours.plant.outputs if place == "output" else neighbours.plant.inputs
-    shaper = Filter.static(np.eye(size))
-    start = start_certificate(noise_filter(neighbours, shaper, place)).root
-    scale = stationary_promise(neighbours, shaper, place, 1.0, start).sensitivity / LIMIT
-    promise = stationary_promise(neighbours, shaper, place, scale, start)
-    return StationaryMechanism(neighbours, promise, shaper, place, scale, start)
+    plant = neighbours.domain
+    size = len(plant.output_names if place == "output" else plant.names)
+    made = Filter(plant, LinearSystem.static(np.eye(size)), place)
+    made = replace(made, start=start_certificate(made.exact_noise).root)
+    unit = Mechanism(neighbours, made, Gaussian()).guarantee.sensitivity
+    return Mechanism(neighbours, made.scaled(unit / LIMIT), Gaussian())
 
 
 def loop_costs() -> dict[str, list[tuple[float, float]]]:

@@ -43,19 +43,20 @@ with connection:
 SENDS = """
 import statistics, sys, tempfile, time
 from affinedp.control import Gateway, design_output_noise
-from affinedp.control.stationary.certificate import start_certificate
-from affinedp.control.stationary.filters import Filter
-from affinedp.control.stationary.inputs import private_inputs
-from affinedp.control.stationary.promise import stationary_promise
-from affinedp.control.stationary.record import StationaryNoise
+from affinedp.exact.energy import start_certificate
+from affinedp.exact.systems import LinearSystem
+from affinedp.laws.gaussian import Gaussian
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.inputs import private_inputs
+from affinedp.strategies.filter import Filter
 
-made = Filter.of([[0.97, 0.0], [0.1, 0.7]], [[0.5], [0.1]], [[0.4, 0.3]], [[1.0]])
+made = LinearSystem([[0.97, 0.0], [0.1, 0.7]], [[0.5], [0.1]], [[0.4, 0.3]], [[1.0]])
 room = private_inputs(([[0.99]], [[0.9]], [[1.0]]), mu=1.0)
 start = start_certificate(made.exact()).root
-promise = stationary_promise(room, made, "output", 1.5, start)
+noise = Filter(room.domain, made, "output", 1.5, start)
 noises = {
     "one draw": design_output_noise(([[1, 0.1], [0, 1]], [[1, 0]]), 2000, 1, 0.01, mu=[1, 0]),
-    "stationary": StationaryNoise(room, promise, made, "output", 1.5, start),
+    "stationary": Mechanism(room, noise, Gaussian()),
 }
 with tempfile.TemporaryDirectory() as folder:
     with Gateway(noises[sys.argv[1]], state=folder + "/state", resolution="exact") as gateway:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from affinedp.control import StationaryMechanism, aware_controller, design_input_noise
+from affinedp import Mechanism
+from affinedp.control import aware_controller, design_input_noise, sample_noise
 
 STEPS = 7 * 96  # a week of quarters of an hour
 KEPT, GAIN = 0.99, 0.9  # of the temperature, and °C per kW, in a quarter of an hour
@@ -66,12 +67,12 @@ def weather(seed: int = 4) -> np.ndarray:
     return 3 + 4 * np.sin(2 * np.pi * (hours - 9) / 24) + front
 
 
-def simulate(mechanism: StationaryMechanism | None, seed: int = 5) -> Week:
+def simulate(mechanism: Mechanism | None, seed: int = 5) -> Week:
     """Run the week: the cloud sees what is sent, the weather, and nothing else.
 
     Parameters
     ----------
-    mechanism : StationaryMechanism or None
+    mechanism : Mechanism or None
         The noise; None sends the temperature as it is.
     seed : int
         Of the simulated noise.
@@ -81,7 +82,9 @@ def simulate(mechanism: StationaryMechanism | None, seed: int = 5) -> Week:
         process_covariance=(GAIN * 0.2) ** 2, measurement_covariance=1e-4,
     )  # fmt: skip
     present, outside = people(), weather()
-    noise = np.zeros(STEPS) if mechanism is None else mechanism.sample(1, STEPS, seed)[0, :, 0]
+    noise = (
+        np.zeros(STEPS) if mechanism is None else sample_noise(mechanism, 1, STEPS, seed)[0, :, 0]
+    )
     state = np.zeros(controller.nstates)
     state[0] = WANTED
     x, temperature, heating = WANTED, np.empty(STEPS), np.empty(STEPS)
@@ -98,7 +101,7 @@ def simulate(mechanism: StationaryMechanism | None, seed: int = 5) -> Week:
     return Week(present, outside, temperature, temperature + noise, heating)
 
 
-def eavesdrop(week: Week, mechanism: StationaryMechanism | None) -> tuple[np.ndarray, np.ndarray]:
+def eavesdrop(week: Week, mechanism: Mechanism | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the best linear estimate of how many people were there, and its standard deviation.
 
     The eavesdropper knows the plant, the weather, the noise's filter, all that was sent and all
@@ -108,7 +111,7 @@ def eavesdrop(week: Week, mechanism: StationaryMechanism | None) -> tuple[np.nda
     ----------
     week : Week
         What was sent is used, and nothing else of it.
-    mechanism : StationaryMechanism or None
+    mechanism : Mechanism or None
         The noise.
     """
     steps = np.arange(STEPS)
@@ -123,7 +126,7 @@ def eavesdrop(week: Week, mechanism: StationaryMechanism | None) -> tuple[np.nda
     mean, prior = 1.2, 2.0**2 * 0.96 ** np.abs(lags)
     noise = 1e-10 * np.eye(STEPS)
     if mechanism is not None:
-        made = mechanism.filter
+        made = mechanism.strategy.noise
         P = made.covariance()
         reach, kept = (
             made.A @ P @ made.C.T + made.B @ made.D.T,
@@ -132,21 +135,21 @@ def eavesdrop(week: Week, mechanism: StationaryMechanism | None) -> tuple[np.nda
         for _ in range(STEPS - 1):
             kept.append(float((made.C @ reach)[0, 0]))
             reach = made.A @ reach
-        noise = noise + mechanism.scale**2 * np.array(kept)[np.abs(lags)]
+        noise = noise + mechanism.strategy.scale**2 * np.array(kept)[np.abs(lags)]
     gain = np.linalg.solve(response @ prior @ response.T + noise, response @ prior).T
     estimate = mean + gain @ (rest - response @ np.full(STEPS, mean))
     left = prior - gain @ response @ prior
     return estimate, np.sqrt(np.maximum(np.diagonal(left), 0.0))
 
 
-def picture(path: Path, mechanism: StationaryMechanism) -> None:
+def picture(path: Path, mechanism: Mechanism) -> None:
     """Draw the week, and what the eavesdropper learns.
 
     Parameters
     ----------
     path : Path
         Where to.
-    mechanism : StationaryMechanism
+    mechanism : Mechanism
         The noise.
     """
     from matplotlib.figure import Figure

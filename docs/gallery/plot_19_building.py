@@ -9,12 +9,12 @@ of an hour.  Noise that is fresh at every step, and shaped like the room, hides 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from affinedp.control import design_input_noise
+from affinedp.control import design_input_noise, sample_noise, stationary_variance
 
 room = ([[0.99]], [[0.9]], [[1.0]])  # °C and kW, steps of 15 minutes
 noise = design_input_noise(room, epsilon=1.0, delta=1e-4, mu=0.1)
-white = noise.alternatives["white output noise"] ** 0.5
-print(f"shaped noise {noise.stationary_deviation[0]:.2f} °C, white noise {white:.2f} °C")
+white = {other.reason: other.error for other in noise.alternatives}["white output noise"] ** 0.5
+print(f"shaped noise {stationary_variance(noise)[0] ** 0.5:.2f} °C, white noise {white:.2f} °C")
 
 # %%
 # A day, with and without the visit, as the cloud sees it.
@@ -23,7 +23,7 @@ generator = np.random.default_rng(2)
 hours = np.arange(96) / 4
 base = 20 + 0.4 * np.sin(2 * np.pi * (hours - 9) / 24)
 visit = np.where(hours >= 12, 0.09 * 0.99 ** ((hours - 12) * 4), 0.0)
-shaped = noise.sample(1, 96, seed=1)[0, :, 0]
+shaped = sample_noise(noise, 1, 96, seed=1)[0, :, 0]
 figure, axes = plt.subplots(figsize=(7.0, 4.0), layout="constrained")
 axes.plot(
     hours,

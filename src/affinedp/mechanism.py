@@ -383,7 +383,7 @@ def build(
 
 def _check_names(mechanism: Mechanism, where: str) -> None:
     """Refuse names that a terminal would act on; names that only count are not looked at."""
-    for names in (mechanism.domain.names, mechanism.output_names):
+    for names in (mechanism.domain.names, mechanism.strategy.given_names):
         if isinstance(names, tuple):
             check_names(names, where)
 

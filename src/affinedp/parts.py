@@ -36,9 +36,13 @@ STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "|b1"}
 
 # Where the parts are defined that most programs do not need: imported when a file names them.
 HOMES = {
+    "filter": "affinedp.strategies.filter",
+    "inputs": "affinedp.neighbours.inputs",
     "knorm": "affinedp.laws.knorm",
     "staircase": "affinedp.laws.staircase",
+    "linear system": "affinedp.exact.systems",
     "people": "affinedp.neighbours.people",
+    "plant": "affinedp.domains.plant",
     "totals": "affinedp.domains.totals",
     "tree": "affinedp.strategies.tree",
     "injections": "affinedp.flows.neighbours",

@@ -207,10 +207,10 @@ class MechanismRecord(Part):
         found.flags.writeable = False
         return found
 
-    @property
+    @cached_property
     def expected_squared_error(self) -> float:
         """Expected squared error of all outputs together."""
-        return math.fsum(self.expected_squared_errors)
+        return self.strategy.total_variance(self.noise)
 
     def variance_of(self, combination: Any) -> float:
         """Return the variance of a linear function of the outputs.

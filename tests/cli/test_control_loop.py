@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
 from affinedp.cli.control import load_noise
-from affinedp.control import StationaryMechanism
 from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
 from brokers import Command, private_broker
 
 ROOM = """
@@ -50,7 +50,7 @@ def seen(path, topic):
 
 
 def test_the_file_says_which_noise_it_is(file, tmp_path):
-    assert isinstance(load_noise(tmp_path / "m.json"), StationaryMechanism)
+    assert isinstance(load_noise(tmp_path / "m.json"), Mechanism)
     (tmp_path / "bad.json").write_text("[]")
     for name in ("bad.json", "absent.json"):
         with pytest.raises(AffineDPError):

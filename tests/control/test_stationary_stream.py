@@ -1,41 +1,42 @@
 """The stream of stationary noise against exact arithmetic and the promise it was certified for."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from affinedp.control.stationary.certificate import (
-    NoCertificateError,
-    energy_certificate,
-    start_certificate,
-)
-from affinedp.control.stationary.filters import Filter
-from affinedp.control.stationary.inputs import private_inputs
-from affinedp.control.stationary.path import StationaryPath, loading, path_bits
-from affinedp.control.stationary.promise import stationary_promise, whitened
-from affinedp.control.stationary.record import StationaryNoise
+from affinedp.errors import AffineDPError
+from affinedp.exact.energy import energy_certificate, start_certificate
+from affinedp.exact.systems import LinearSystem
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.laplace import Laplace
+from affinedp.neighbours.inputs import Inputs, private_inputs
+from affinedp.privacy.promise import promise
+from affinedp.strategies.filter import Filter
 
 ROOM = ([[0.99]], [[0.9]], [[1.0]])
-SHAPER = Filter.of([[0.97, 0.0], [0.1, 0.7]], [[0.5], [0.1]], [[0.4, 0.3]], [[1.0]])
+SHAPER = LinearSystem([[0.97, 0.0], [0.1, 0.7]], [[0.5], [0.1]], [[0.4, 0.3]], [[1.0]])
 
 
-def room_noise(shaper: Filter = SHAPER, scale: float = 1.5) -> StationaryNoise:
-    room = private_inputs(ROOM, mu=1.0)
+def room_noise(shaper: LinearSystem = SHAPER, scale: float = 1.5) -> Filter:
     start = start_certificate(shaper.exact()).root
-    promise = stationary_promise(room, shaper, "output", scale, start)
-    return StationaryNoise(room, promise, shaper, "output", scale, start)
+    return Filter(private_inputs(ROOM, mu=1.0).domain, shaper, "output", scale, start)
+
+
+def sensitivity(made: Filter) -> float:
+    return promise(Inputs(made.domain, np.ones(1)), made, Gaussian()).sensitivity
 
 
 def test_whitening_that_explodes_is_refused() -> None:
     """G = 1 − 2z⁻¹ has no stable inverse, whatever a reduced realisation says."""
-    explodes = Filter.of([[0.0]], [[1.0]], [[-2.0]], [[1.0]])
-    with pytest.raises(NoCertificateError):
-        room_noise(explodes)
+    explodes = LinearSystem([[0.0]], [[1.0]], [[-2.0]], [[1.0]])
+    with pytest.raises(AffineDPError):
+        sensitivity(room_noise(explodes))
     # also where the plant has a zero that would cancel the pole in a reduced realisation
     plant = private_inputs(([[0.0]], [[1.0]], [[-2.0]], [[1.0]]), mu=1.0)
-    with pytest.raises(NoCertificateError, match="die out"):
-        stationary_promise(plant, explodes, "output", 1.0, np.array([[2.0]]))
+    with pytest.raises(AffineDPError, match="die out"):
+        promise(plant, Filter(plant.domain, explodes, start=[[2.0]]), Gaussian())
 
 
 def test_energy_is_a_bound_and_nearly_the_sum() -> None:
@@ -43,7 +44,7 @@ def test_energy_is_a_bound_and_nearly_the_sum() -> None:
     for _ in range(5):
         A = rng.normal(size=(5, 5))
         A *= 0.95 / np.abs(np.linalg.eigvals(A)).max()
-        system = Filter.of(A, rng.normal(size=(5, 2)), rng.normal(size=(3, 5)), np.ones((3, 2)))
+        system = LinearSystem(A, rng.normal(size=(5, 2)), rng.normal(size=(3, 5)), np.ones((3, 2)))
         proof = energy_certificate(system.exact())
         summed = (system.impulse(3000) ** 2).sum(axis=(0, 1))
         for i in range(2):
@@ -51,17 +52,17 @@ def test_energy_is_a_bound_and_nearly_the_sum() -> None:
 
 
 def test_a_start_below_the_stationary_law_is_refused() -> None:
-    room, start = private_inputs(ROOM, mu=1.0), start_certificate(SHAPER.exact()).root
-    with pytest.raises(NoCertificateError, match="before the start"):
-        stationary_promise(room, SHAPER, "output", 1.5, start * 0.999)
-    with pytest.raises(NoCertificateError, match="at rest"):
-        stationary_promise(room, SHAPER, "output", 1.5, None)
+    made = room_noise()
+    with pytest.raises(AffineDPError, match="before the start"):
+        sensitivity(replace(made, start=made.start * 0.999))
+    with pytest.raises(AffineDPError, match="at rest"):
+        sensitivity(replace(made, start=None))
 
 
 def test_stream_follows_the_exact_filter() -> None:
     noise = room_noise()
     exponents, draw_bits = [-70], 20
-    path = StationaryPath(noise, path_bits(noise, exponents))
+    path = noise.path(noise.path_bits(exponents))
     rng = np.random.default_rng(1)
     eta = [int(v) for v in rng.integers(-(2**21), 2**21, path.once)]
     numbers = path.begin(eta, draw_bits)
@@ -81,7 +82,7 @@ def test_stream_follows_the_exact_filter() -> None:
             sum(a * x for a, x in zip(row, state)) + b[0] * drawn
             for row, b in zip(exact[0], exact[1])
         ]
-    assert max(map(abs, numbers)).bit_length() < path_bits(noise, exponents) + 20
+    assert max(map(abs, numbers)).bit_length() < noise.path_bits(exponents) + 20
 
 
 @pytest.mark.parametrize("event", [-25, -3, 0, 40])
@@ -92,7 +93,7 @@ def test_replay_under_a_neighbour(event: int) -> None:
     """
     noise = room_noise()
     draw_bits, exponents, steps = 56, [-56], 700
-    path = StationaryPath(noise, path_bits(noise, [-80]))
+    path = noise.path(noise.path_bits([-80]))
     rng = np.random.default_rng(7)
     w = {t: 0.2 * float(rng.normal()) for t in range(-40, steps)}
     moved = {**w, event: w[event] + 1.0}
@@ -121,7 +122,7 @@ def test_replay_under_a_neighbour(event: int) -> None:
 
     published, first = run(w, eta, None)
     # before the start: what the event would have done to ζ then moves the memory now
-    whitener = whitened(noise.neighbours, noise.shaper, "output").floats()
+    whitener = noise.whitened.floats()
     d = whitener.impulse(max(0, -event) + 1)[:, 0, 0]
     shift = np.zeros(2)
     for t in range(max(0, -event)):
@@ -133,18 +134,41 @@ def test_replay_under_a_neighbour(event: int) -> None:
     assert again == published
     change = np.array([float(b - a) for a, b in zip(first, second)]) / 2**draw_bits
     total = np.sqrt((change**2).sum() + (eta_shift**2).sum()) / noise.scale
-    assert total <= noise.guarantee.sensitivity * (1 + 1e-9)
+    assert total <= sensitivity(noise) * (1 + 1e-9)
     if event >= 0:
-        assert total > 0.999 * noise.guarantee.sensitivity
+        assert total > 0.999 * sensitivity(noise)
 
 
 def test_loading_bounds_every_sum_of_responses() -> None:
     noise = room_noise()
-    made = noise.filter
+    made = noise.noise
     assert noise.start is not None
     sums = np.abs(made.impulse(4000)).sum(axis=(0, 2))
     power, at_start = np.eye(2), 0.0
     for _ in range(4000):
         at_start = max(at_start, float(np.abs(made.C @ power @ noise.start).sum()))
         power = made.A @ power
-    assert np.all(loading(noise) >= sums + at_start)
+    assert np.all(noise.loading() >= sums + at_start)
+
+
+def test_what_is_measured_and_of_which_noise_outputs_are_made() -> None:
+    """Over some steps: the noise that undoes an event, and outputs that are made of noise."""
+    noise, steps = room_noise(), 8
+    move = np.zeros((steps, 1))
+    move[2] = 1.0
+    moved = np.zeros(steps)
+    moved[3:] = 0.9 * 0.99 ** np.arange(steps - 3)
+    rows = noise.loadings(np.eye(steps))[:, noise.noise.order :]
+    assert np.allclose(rows @ noise.measure(move)[:, 0], moved)
+    assert np.all(noise.measure(np.abs(move), absolute=True) >= np.abs(noise.measure(move)))
+    with pytest.raises(AffineDPError, match="certified for private inputs"):
+        promise(Inputs(noise.domain, np.ones(1)), noise, Laplace())
+
+
+def test_a_subclass_that_moves_more_is_not_answered_by_its_parent() -> None:
+    class More(Inputs):
+        pass
+
+    made = room_noise()
+    with pytest.raises(AffineDPError, match="certified for private inputs"):
+        promise(More(made.domain, np.ones(1)), made, Gaussian())

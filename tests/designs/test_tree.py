@@ -19,7 +19,7 @@ from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.laws.laplace import Geometric
 from affinedp.neighbours.adjacency import Columns
 from affinedp.neighbours.people import People
-from affinedp.promise.design import Design
+from affinedp.privacy.design import Design
 from affinedp.strategies.base import largest_listed
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.tables.whole_numbers import rounding_reach, whole

@@ -81,6 +81,7 @@ def design_loop(
     from affinedp.control.loop.loop_file import UNSAID
     from affinedp.control.stationary.design import design_input_noise
     from affinedp.control.stationary.output_noise import design_output_noise
+    from affinedp.mechanism import Mechanism
     from affinedp.privacy.guarantee import keeping
 
     if read.neighbours is None:
@@ -115,6 +116,8 @@ def design_loop(
         for warning in said:
             warnings.warn(warning.message, stacklevel=2)
     # pure noise keeps more; the report still begins with what was asked for
+    if isinstance(found, Mechanism):
+        return found.keeping(epsilon, delta)
     return keeping(found, epsilon, delta)
 
 
@@ -211,14 +214,14 @@ def gateway(
             take_over=take_over,
             patience=wait,
         )
-    return _ended("gateway", outcome, loaded.horizon if horizon is None else horizon)
+    return _ended("gateway", outcome, opened.horizon)
 
 
 def load_noise(path: Path) -> Any:
     """Read the noise of a loop: one draw, or stationary noise."""
     from affinedp.cli.release import load_any
 
-    expect(path, "noise of a loop")
+    expect(path, "noise of a loop", "mechanism")
     return load_any(path)
 
 

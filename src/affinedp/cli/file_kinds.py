@@ -25,7 +25,6 @@ DATA = (".csv", ".parquet", ".xlsx")
 FORMATS: dict[str, Kind] = {
     "affinedp mechanism 2": "mechanism",
     "affinedp trajectory mechanism": "noise of a loop",
-    "affinedp stationary mechanism": "noise of a loop",
 }
 # What only one kind of file that people write has at its top.
 OWN_KEYS: dict[str, Kind] = {

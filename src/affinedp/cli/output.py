@@ -132,7 +132,7 @@ def mechanism_as_json(mechanism: Any) -> dict[str, Any]:
     if hasattr(mechanism, "alternatives") and hasattr(mechanism, "excess"):
         least = mechanism.least
         answer |= {
-            "expected_squared_error": mechanism.expected_squared_error,
+            "expected_squared_error": finite(mechanism.expected_squared_error),
             "gap": mechanism.gap,
             "lower_bound": mechanism.lower_bound,
             "excess": mechanism.excess,

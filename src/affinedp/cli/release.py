@@ -105,7 +105,6 @@ def report(
 def load_any(path: Path, reverify: bool = True) -> Any:
     """Return the mechanism in a file, of whatever kind it is."""
     from affinedp.files.mechanisms import (
-        STATIONARY_FORMAT,
         TRAJECTORY_FORMAT,
         format_of,
     )
@@ -115,10 +114,6 @@ def load_any(path: Path, reverify: bool = True) -> Any:
         from affinedp.control.trajectory.noise import TrajectoryMechanism
 
         return TrajectoryMechanism.load(path, reverify=reverify)
-    if form == STATIONARY_FORMAT:
-        from affinedp.control.stationary.noise import StationaryMechanism
-
-        return StationaryMechanism.load(path, reverify=reverify)
     from affinedp.mechanism import Mechanism
 
     return Mechanism.load(path, reverify=reverify)

@@ -1,3 +1,6 @@
+from .by_time import noise_block as noise_block
+from .by_time import noise_by_time as noise_by_time
+from .by_time import sample_noise as sample_noise
 from .gateway.gateway import Gateway as Gateway
 from .loop.closed_loop import ClosedLoop as ClosedLoop
 from .loop.controllers import ControlledPlant as ControlledPlant
@@ -8,8 +11,10 @@ from .loop.sweeps import sweep as sweep
 from .sensors.dither import Dither as Dither
 from .sensors.reach import Reach as Reach
 from .stationary.design import design_input_noise as design_input_noise
-from .stationary.noise import StationaryMechanism as StationaryMechanism
 from .stationary.output_noise import design_output_noise as design_output_noise
+from .stationary.over_time import events_sensitivity as events_sensitivity
+from .stationary.over_time import leak_after as leak_after
+from .stationary.over_time import stationary_variance as stationary_variance
 from .trajectory.design import Dynamics as Dynamics
 from .trajectory.design import dynamics_of as dynamics_of
 from .trajectory.design import independent_output_noise as independent_output_noise

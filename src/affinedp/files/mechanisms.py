@@ -23,7 +23,6 @@ from affinedp.privacy.guarantee import Guarantee
 
 FORMAT = "affinedp mechanism 2"
 TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
-STATIONARY_FORMAT = "affinedp stationary mechanism"
 VERSION = 1
 # A guarantee that is computed again differs by rounding only.
 AGREEMENT = 1e-9
@@ -106,7 +105,6 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
     if document.get("format") != form:
         other = {
             TRAJECTORY_FORMAT: "TrajectoryMechanism.load",
-            STATIONARY_FORMAT: "StationaryMechanism.load",
             FORMAT: "Mechanism.load",
         }
         reader = other.get(str(document.get("format")))

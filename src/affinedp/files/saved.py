@@ -19,7 +19,6 @@ MOST_VALUES = 5_000_000
 # Noise that has classes of its own.
 OTHER_READERS = {
     "affinedp trajectory mechanism": "TrajectoryMechanism.load",
-    "affinedp stationary mechanism": "StationaryMechanism.load",
 }
 
 Kind = TypeVar("Kind", bound=Part)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import scipy.sparse as sparse
 
 Vector = Mapping[int, Fraction]
+# How far things move: one number, one for each, or by name.
+Distances = float | ArrayLike | Mapping[str, float]
 
 # Moves that are listed unless more are asked for, and where a class has no quicker way.
 LISTED = 200_000
@@ -448,6 +450,24 @@ def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
     if np.any(values < 0) or not np.any(values > 0):
         raise AffineDPError("mu must be positive (zero for some entries at most)")
     return np.asarray(frozen(values))
+
+
+def named(mu: Distances, names: Sequence[str]) -> float | ArrayLike:
+    """Return distances that may be given by name as numbers in order.
+
+    Parameters
+    ----------
+    mu : float, array_like or mapping
+        What a mapping leaves out does not move.
+    names : sequence of str
+        What there is.
+    """
+    if not isinstance(mu, Mapping):
+        return mu
+    unknown = [name for name in mu if name not in names]
+    if unknown:
+        raise AffineDPError(f"mu names {unknown[0]!r}, but there are only {', '.join(names)}")
+    return [mu.get(name, 0.0) for name in names]
 
 
 def alone(mu: FloatArray, entries: Container[int]) -> Iterator[FloatArray | None]:

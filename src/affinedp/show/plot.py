@@ -14,6 +14,7 @@ from affinedp.privacy.guarantee import SHOWN_DELTAS, Guarantee
 from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline
 from affinedp.show.page import printable
+from affinedp.strategies.base import Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,46 @@ def plot(mechanism: MechanismRecord) -> Figure:
     >>> [axes.get_title() for axes in plot(m).axes]
     ['Promise', 'Covariance of the noise', 'Noise on every output']
     """
+    shown = mechanism.strategy.shown(
+        mechanism.adjacency, mechanism.noise, mechanism.guarantee.sensitivity
+    )
+    if shown is not None:
+        return draw_lines(mechanism.guarantee, shown)
     return draw(mechanism, independent_baseline(mechanism))
+
+
+def draw_lines(guarantee: Guarantee, shown: Shown) -> Figure:
+    """Return the figure of noise that is not kept as matrices: δ(ε), and its curves."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot") from None
+
+    lines = shown.lines()
+    figure = Figure(figsize=(11, 4.4))
+    figure.set_layout_engine("constrained", w_pad=0.15)
+    promise, axes = figure.subplots(1, 2, width_ratios=(1, 1.5))
+    draw_promise(promise, guarantee)
+    styles = ("-", "-.", ":", (0, (5, 1)))
+    for i, (name, values) in enumerate(lines.values.items()):
+        style = styles[i % len(styles)]
+        axes.plot(lines.places, values, color=OURS, linestyle=style, label=printable(name))
+    compared = [] if shown.independent is None else [shown.independent]
+    for level in compared:
+        label = "fresh noise at every step, same promise"
+        axes.axhline(level, color=INDEPENDENT, linestyle="--", label=label)
+    every = np.concatenate([*lines.values.values(), compared])
+    if lines.logarithmic:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    elif is_wide(every):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, 1.08 * float(every.max()))
+    axes.set(title=lines.title, xlabel=lines.across, ylabel=lines.up)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    return figure
 
 
 def draw(mechanism: MechanismRecord, baseline: Baseline) -> Figure:

@@ -12,7 +12,8 @@ from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline
 from affinedp.show.opening import headline, paragraph
 from affinedp.show.page import OutputRow, Report, printable, printed, round_up, shortened
-from affinedp.show.plot import draw
+from affinedp.show.plot import draw, draw_lines
+from affinedp.strategies.base import Shown
 from affinedp.strategies.dense import Dense
 
 SHOWN_GIVEN = 4
@@ -55,6 +56,11 @@ def report(mechanism: MechanismRecord) -> Report:
     >>> r.equations
     ('cells_in + cells_out - cells_total = 0',)
     """
+    shown = mechanism.strategy.shown(
+        mechanism.adjacency, mechanism.noise, mechanism.guarantee.sensitivity
+    )
+    if shown is not None:
+        return _report_as_shown(mechanism, shown)
     if not isinstance(mechanism.strategy, Dense):
         words = mechanism.noise.words
         title = f"{words[0].upper()}{words[1:]} noise on {mechanism.domain.words}"
@@ -88,6 +94,44 @@ def report(mechanism: MechanismRecord) -> Report:
         picture=lambda: draw(mechanism, baseline),
         headline=headline(mechanism.guarantee),
         opening=printed(paragraph(mechanism.guarantee, (row.deviation for row in rows), bare)),
+    )
+
+
+def _report_as_shown(mechanism: MechanismRecord, shown: Shown) -> Report:
+    """The report of noise that says itself what there is to say."""
+    guarantee, independent = mechanism.guarantee, shown.independent
+    rows = tuple(
+        OutputRow(
+            printable(name),
+            deviation,
+            independent,
+            None if independent is None else (deviation / independent) ** 2,
+        )
+        for name, deviation in shown.outputs
+    )
+    totals = [*shown.totals, ("optimality", _optimality(mechanism))]
+    if mechanism.least is not None and mechanism.lower_bound is not None:
+        totals.append(("least possible", mechanism.least.sentence()))
+    if mechanism.alternatives:
+        others = "; ".join(map(_alternative, mechanism.alternatives))
+        totals.append(("with the same promise", others))
+    totals += [("note", note) for note in mechanism.notes]
+    count = _count(len(mechanism.strategy.given_names), "output")
+    opening = paragraph(
+        guarantee, (row.deviation for row in rows), shown.unprotected, shown.typical
+    )
+    return Report(
+        title=f"{LAWS[mechanism.law]} noise on {count} {shown.title}",
+        promise=tuple(
+            (label, printable(text)) for label, text in (*guarantee.summary(), *shown.promise)
+        ),
+        outputs=rows,
+        totals=tuple((label, printable(text)) for label, text in totals),
+        equations=(),
+        baseline=Baseline(independent, shown.reason),
+        picture=lambda: draw_lines(guarantee, shown),
+        headline=headline(guarantee),
+        opening=printed(opening),
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -96,6 +96,65 @@ class Promised:
     sensitivity: float
     curve: Curve
     proof: Proof | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Curves of a figure: one for each of some outputs, beside what is compared.
+
+    Attributes
+    ----------
+    title, across, up : str
+        Of the figure and its axes.
+    places : array, shape (k,)
+        Where the numbers are.
+    values : mapping
+        From names to k numbers.
+    logarithmic : bool
+        Whether both axes are.
+    """
+
+    title: str
+    across: str
+    up: str
+    places: FloatArray
+    values: Mapping[str, FloatArray]
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What a report says about noise that is not kept as matrices.
+
+    Attributes
+    ----------
+    title : str
+        What is noisy, and for how long, in words that follow the number of outputs.
+    outputs : tuple of (str, float)
+        Names and standard deviations.
+    independent : float or None
+        Standard deviation of independent noise that keeps the same promise.
+    reason : str
+        Why that is not known.
+    promise, totals : tuples of (str, str)
+        What else is said about the promise, and about the noise.
+    unprotected : tuple of str
+        What is not covered.
+    typical : float or None
+        The root mean square of the noise, where it is not that of ``outputs``.
+    lines : callable
+        Returns what a figure shows.
+    """
+
+    title: str
+    outputs: tuple[tuple[str, float], ...]
+    lines: Callable[[], Lines]
+    independent: float | None = None
+    reason: str = ""
+    promise: tuple[tuple[str, str], ...] = ()
+    totals: tuple[tuple[str, str], ...] = ()
+    unprotected: tuple[str, ...] = ()
+    typical: float | None = None
 
 
 class Proof(Part):
@@ -197,6 +256,11 @@ class Strategy(Part):
     def coordinates(self) -> int:
         """To how many numbers noise is added."""
 
+    @property
+    def given_names(self) -> Any:
+        """The names that people gave, of which those of the outputs are made."""
+        return self.names
+
     # -------------------------------------------------------------- the promise
 
     @abstractmethod
@@ -244,6 +308,16 @@ class Strategy(Part):
             Of the noise.
         """
         return law.variances(self.loadings())
+
+    def total_variance(self, law: Law) -> float:
+        """Return the sum of the variances of all outputs.
+
+        Parameters
+        ----------
+        law : Law
+            Of the noise.
+        """
+        return math.fsum(self.variances(law))
 
     def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
         """Return how far outputs, or combinations of them, may be off; never too short.
@@ -308,6 +382,20 @@ class Strategy(Part):
             f"{type(self).__name__} is for verification and simulation: it says nothing about "
             "releases (give it a method `prepare`)"
         )
+
+    def shown(self, adjacency: Adjacency, law: Law, sensitivity: float) -> Shown | None:
+        """Return what a report says; None for noise of matrices.
+
+        Parameters
+        ----------
+        adjacency : Adjacency
+            The neighbours.
+        law : Law
+            Of the noise.
+        sensitivity : float
+            What is promised.
+        """
+        return None
 
     def flat(self, y: Any) -> FloatArray:
         """Return what was released as one row of outputs, or several.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -88,6 +88,11 @@ class Causal(Strategy):
         """Names of the outputs of one step."""
 
     @property
+    def given_names(self) -> tuple[str, ...]:
+        """The names of the outputs of one step."""
+        return self.step_names
+
+    @property
     @abstractmethod
     def horizon(self) -> int:
         """How many steps there are at most."""
@@ -119,6 +124,49 @@ class Causal(Strategy):
             How many.
         """
 
+    def deviations_at(self, law: Law, times: Sequence[int]) -> FloatArray:
+        """Return the standard deviation of γ at some times, shape (times, outputs).
+
+        Parameters
+        ----------
+        law : Law
+            Of the noise.
+        times : sequence of int
+            Within the horizon.
+        """
+        return np.asarray(self.deviations(law, max(times) + 1)[list(times)])
+
+    @property
+    def independent(self) -> bool:
+        """Whether each number of noise is on one output at one step alone."""
+        return False
+
+    def shortened(self, steps: int) -> Causal:
+        """Return the same noise over the first steps alone.
+
+        Parameters
+        ----------
+        steps : int
+            How many.
+        """
+        return self
+
+    @abstractmethod
+    def simulated(
+        self, law: Law, generator: np.random.Generator, size: int, steps: int
+    ) -> FloatArray:
+        """Draw noise for simulation, shape (size, steps, outputs).
+
+        Parameters
+        ----------
+        law : Law
+            Of the noise.
+        generator : Generator
+            NumPy's.
+        size, steps : int
+            How many runs, and how many steps of each.
+        """
+
     def path(self, bits: int) -> Path:
         """Return how the integers of the noise go from step to step.
 
@@ -133,6 +181,18 @@ class Causal(Strategy):
     def names(self) -> OutputNames:
         """Names of all outputs at all times."""
         return OutputNames(self.step_names, self.horizon)
+
+    def flat(self, y: Any) -> FloatArray:
+        """Return outputs by step as one row, or several."""
+        shape = (self.horizon, len(self.step_names))
+        given = None if hasattr(y, "reindex") else np.asarray(y, dtype=float)
+        if given is not None and given.ndim in (2, 3) and given.shape[-2:] == shape:
+            y = given.reshape(*given.shape[:-2], -1)
+        return super().flat(y)
+
+    def present(self, row: FloatArray) -> FloatArray:
+        """Return one row of outputs by step."""
+        return row.reshape(self.horizon, len(self.step_names))
 
     def variances(self, law: Law) -> FloatArray:
         """Return the variance of every output at every time, one after another."""

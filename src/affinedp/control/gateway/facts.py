@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.stationary.path import loading
-from affinedp.control.stationary.promise import stationary_promise
-from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.promise import promise_of_root
 from affinedp.domains.dynamics import Dynamics
 from affinedp.domains.powers import growth_exponent
 from affinedp.errors import AffineDPError
 from affinedp.files.proofs import AGREEMENT
+from affinedp.mechanism import Mechanism
 from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.promise import promise
+from affinedp.strategies.filter import Filter
 from affinedp.strategies.rounded_plan import GRID_BITS
 
 # Without a declared error, 2e/τ over all steps and outputs adds up to twice this share of s.
@@ -125,21 +125,19 @@ def deviations_of(mechanism: TrajectoryMechanism, steps: int) -> FloatArray:
     return np.asarray(np.linalg.norm(mechanism.loadings(0, steps), axis=2))
 
 
-def stationary_facts(noise: StationaryNoise, steps: int) -> Facts:
+def stationary_facts(mechanism: Mechanism, made: Filter, steps: int) -> Facts:
     """Return the facts of stationary noise."""
-    found = stationary_promise(
-        noise.neighbours, noise.shaper, noise.place, noise.scale, noise.start
-    )
-    _check_agreement(noise.guarantee, found.sensitivity)
-    moved = loading(noise) * noise.scale * 2.0 ** (GRID_BITS - STREAM_BITS) * (1 + SAFE)
-    deviations = np.sqrt(noise.stationary_variance)
+    found = promise(mechanism.adjacency, made, mechanism.noise)
+    _check_agreement(mechanism.guarantee, found.sensitivity)
+    moved = made.loading() * made.scale * 2.0 ** (GRID_BITS - STREAM_BITS) * (1 + SAFE)
+    deviations = np.sqrt(made.last_variances(mechanism.noise))
     more = FRESH_SHARE_ENDLESS / FRESH_SHARE if steps > MANY_STEPS else 1.0
     facts = Facts(
-        noise.output_names,
-        noise.guarantee.sensitivity,
+        made.step_names,
+        mechanism.guarantee.sensitivity,
         steps,
         moved,
-        noise.mean_variance * steps,
+        made.mean_variance(mechanism.noise) * steps,
         more * np.array([_usual(np.array([spread])) for spread in deviations]),
     )
     least = facts.least_fresh()

@@ -30,13 +30,13 @@ from affinedp.control.gateway.walk import Walk, draw_bits
 from affinedp.control.gateway.white_plan import white_plan
 from affinedp.control.sensors.reach import Reach
 from affinedp.control.sensors.sensor import Sensor, check_range
-from affinedp.control.stationary.path import StationaryPath, path_bits
-from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.causal import Path
+from affinedp.strategies.filter import Filter
 from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.strategies.trajectory import one_draw_system
 
@@ -52,7 +52,8 @@ class Kind(ABC):
     keeps: int | None = None  # how many steps are kept; None for all
 
     def __init__(self, mechanism: Any, horizon: int | None) -> None:
-        most = mechanism.horizon
+        own = mechanism.strategy if isinstance(mechanism, Mechanism) else mechanism
+        most: int = getattr(own, "horizon")  # noqa: B009
         if horizon is not None and (type(horizon) is not int or not 1 <= horizon <= most):
             raise AffineDPError(f"horizon must be a whole number from 1 to {most:,}: {horizon!r}")
         self.mechanism = mechanism
@@ -228,18 +229,23 @@ class WhiteKind(Kind):
 
 
 class StationaryKind(Kind):
-    """Stationary noise that goes on for ever, from a :class:`StationaryNoise`."""
+    """Stationary noise that goes on for ever, whose strategy is a :class:`Filter`."""
 
     keeps = KEPT
 
+    @property
+    def _made(self) -> Filter:
+        made: Filter = self.mechanism.strategy
+        return made
+
     @cached_property
     def _facts(self) -> Facts:
-        return stationary_facts(self.mechanism, self.steps)
+        return stationary_facts(self.mechanism, self._made, self.steps)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the outputs."""
-        return tuple(self.mechanism.output_names)
+        return self._made.step_names
 
     @property
     def fingerprint(self) -> str:
@@ -248,19 +254,19 @@ class StationaryKind(Kind):
 
     def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
         """Choose grids, fresh noise and enlargement."""
-        noise: StationaryNoise = self.mechanism
-        return plan_for(self._facts, sensor, fresh_noise, lambda e: path_bits(noise, e))
+        return plan_for(self._facts, sensor, fresh_noise, self._made.path_bits)
 
     def walk(self, plan: GatewayPlan) -> Walk:
         """Return what makes the noise of every step, from the filter's stationary state on."""
-        bits = draw_bits(self.mechanism.scale)
-        scale = Fraction(plan.noise_factor) * Fraction(self.mechanism.scale) * Fraction(2) ** bits
-        return Walk(StationaryPath(self.mechanism, plan.path_bits), plan, scale, bits)
+        made = self._made
+        bits = draw_bits(made.scale)
+        scale = Fraction(plan.noise_factor) * Fraction(made.scale) * Fraction(2) ** bits
+        return Walk(made.path(plan.path_bits), plan, scale, bits)
 
     @property
     def designed(self) -> FloatArray:
         """Variance of the mechanism's noise on each output."""
-        return np.asarray(self.mechanism.stationary_variance)
+        return self._made.last_variances(self.mechanism.noise)
 
     def cost(self, sensor: Sensor) -> float:
         """Return the total variance with these sensors, relative to exact ones."""
@@ -270,7 +276,7 @@ class StationaryKind(Kind):
         """Refuse sensors that can saturate; white noise does not mind."""
         if not self.minds_saturation:
             return
-        plant = self.mechanism.neighbours.plant
+        plant = self._made.domain.system
         if reach is not None and reach.D is None and np.any(plant.D):
             raise AffineDPError(
                 "private inputs enter the outputs at once here: say how all inputs do, "
@@ -282,13 +288,16 @@ class StationaryKind(Kind):
                 f"whether a sensor stays in its range is worked out for up to {MOST_REACHED:,} "
                 "steps: give horizon=, how many steps this run has at most"
             )
-        states = tuple(f"x{i + 1}" for i in range(len(plant.A)))
-        check_range(sensor, Dynamics(plant.A, plant.C, steps, states, self.names), reach)
+        A, C = plant.A, plant.C
+        if not plant.order:  # a state that stays zero stands for none
+            A, C = np.zeros((1, 1)), np.zeros((plant.outputs, 1))
+        states = tuple(f"x{i + 1}" for i in range(len(A)))
+        check_range(sensor, Dynamics(A, C, steps, states, self.names), reach)
 
     @property
     def minds_saturation(self) -> bool:
         """Whether a saturated sensor breaks the promise; not that of white noise."""
-        made = self.mechanism.filter
+        made = self._made.noise
         if made.order or made.inputs != made.outputs:
             return True  # one number may be in several outputs
         return not np.array_equal(made.D, np.diag(np.diagonal(made.D)))
@@ -299,8 +308,9 @@ def kind_of(mechanism: Any, horizon: int | None = None) -> Kind:
     kinds: tuple[tuple[Any, type[Kind]], ...] = (
         (TrajectoryMechanism, OneDrawKind),
         (IndependentOutputNoise, WhiteKind),
-        (StationaryNoise, StationaryKind),
     )
+    if type(mechanism) is Mechanism and isinstance(mechanism.strategy, Filter):
+        return StationaryKind(mechanism, horizon)
     for found, kind in kinds:
         if isinstance(mechanism, found):
             if kind is OneDrawKind and mechanism.law == "knorm":

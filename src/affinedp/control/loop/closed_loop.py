@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
+from affinedp.control.by_time import sample_noise
 from affinedp.control.loop.exact_errors import (
     check_noise,
     cost_of_one_draw,
@@ -43,14 +44,13 @@ from affinedp.control.loop.simulation import (
     run_loop,
     white_noise,
 )
-from affinedp.control.stationary.noise import StationaryMechanism
-from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
 from affinedp.show.page import Report
 
-Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise | StationaryMechanism
+Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise | Mechanism
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -208,7 +208,7 @@ class ClosedLoop(LoopRecord):
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise, StationaryMechanism or None
+        noise : TrajectoryMechanism, IndependentOutputNoise, Mechanism or None
             On the outputs; None for none.
         steps : int
             How many outputs are sent, at most the noise's horizon.
@@ -229,7 +229,7 @@ class ClosedLoop(LoopRecord):
 
     def stationary_error(
         self,
-        noise: Noise | StationaryNoise | None,
+        noise: Noise | None,
         *,
         process_noise: ArrayLike | None = None,
         sensor_noise: ArrayLike | None = None,
@@ -238,7 +238,7 @@ class ClosedLoop(LoopRecord):
 
         Parameters
         ----------
-        noise : StationaryMechanism, IndependentOutputNoise or None
+        noise : Mechanism, IndependentOutputNoise or None
             On the outputs; None for none.  Stationary noise with a horizon has no such error.
         process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
             White noise on x(t+1) and on y(t), besides: standard deviations or a covariance.
@@ -270,7 +270,7 @@ class ClosedLoop(LoopRecord):
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise or StationaryMechanism
+        noise : TrajectoryMechanism, IndependentOutputNoise or Mechanism
             On the outputs.
         steps : int, optional
             How many outputs are sent: the mean over them.  Unless given, the noise's horizon; for
@@ -331,12 +331,12 @@ class ClosedLoop(LoopRecord):
     ) -> Simulation:
         """Return simulated runs of the loop.
 
-        The privacy noise is ``noise.sample(runs, seed)``; the other kinds use streams of their own.
+        The other kinds of noise use streams of their own, beside that of the privacy noise.
         For simulation only: nothing here is fit to be published.
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise, StationaryMechanism, array or None
+        noise : TrajectoryMechanism, IndependentOutputNoise, Mechanism, array or None
             Drawn anew in each run, or given for all: an array of shape (runs, steps, m).
         steps : int
             How many outputs are sent.
@@ -365,9 +365,9 @@ class ClosedLoop(LoopRecord):
         sensor = covariance(sensor_noise, "sensor_noise", m)
         if noise is None:
             added = np.zeros((many, count, m))
-        elif isinstance(noise, StationaryNoise):
+        elif isinstance(noise, Mechanism):
             check_noise(self, noise, count)
-            added = noise.sample(many, count, start)
+            added = sample_noise(noise, many, count, start)
         elif isinstance(noise, TrajectoryMechanism | IndependentOutputNoise):
             check_noise(self, noise, count)
             added = noise.sample(many, start)[:, :count]

@@ -23,8 +23,11 @@ from affinedp.control.loop.numbers import (
     whole_number,
 )
 from affinedp.control.loop.plant import Plant, plant_of
-from affinedp.control.stationary.record import StationaryNoise
+from affinedp.control.stationary.over_time import filter_of
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.inputs import Inputs
+from affinedp.strategies.filter import Filter
 
 # The Kalman filter takes measurements for at least this noisy, relative to the noise's variance.
 LEAST_MEASUREMENT = 1e-10
@@ -32,7 +35,7 @@ LEAST_MEASUREMENT = 1e-10
 
 def aware_controller(
     system: Any,
-    mechanism: StationaryNoise | None,
+    mechanism: Mechanism | None,
     *,
     state_cost: ArrayLike,
     input_cost: ArrayLike,
@@ -54,7 +57,7 @@ def aware_controller(
     ----------
     system : StateSpace, Plant, or (A, B, C) or (A, B, C, D)
         The plant, with u as its inputs: of a plant with others, too, ``system[:, ["heating"]]``.
-    mechanism : StationaryMechanism or None
+    mechanism : Mechanism or None
         The noise that it knows of; None for a controller that takes ŷ for y.
     state_cost, input_cost : float or array
         Weights of x (and z, if there is integral action) and u in the quadratic cost.
@@ -107,12 +110,13 @@ def aware_controller(
     return _state_space(plant, moved, entered, out, through)
 
 
-def _refuse_private(system: Any, mechanism: StationaryNoise | None) -> None:
+def _refuse_private(system: Any, mechanism: Mechanism | None) -> None:
     """Refuse a plant with private and other inputs: a controller moves all that it is given."""
-    if mechanism is None or mechanism.neighbours.kind != "input":
+    neighbours = None if mechanism is None else mechanism.adjacency
+    if not isinstance(neighbours, Inputs) or neighbours.forward:
         return
     labels = [str(label) for label in getattr(system, "input_labels", ())]
-    private = [label for label in labels if label in mechanism.neighbours.input_names]
+    private = [label for label in labels if label in neighbours.domain.names]
     if private and len(private) < len(labels):
         raise AffineDPError(
             f"the plant has the private input {private[0]!r}, which no controller moves: pass it "
@@ -147,7 +151,7 @@ def _gain(
 
 
 def _predictor(
-    plant: Plant, mechanism: StationaryNoise | None, disturbed: FloatArray, sensed: FloatArray
+    plant: Plant, mechanism: Mechanism | None, disturbed: FloatArray, sensed: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """A and C of plant and noise filter together, and the gain of the prediction."""
     from scipy.linalg import solve_discrete_are
@@ -156,8 +160,8 @@ def _predictor(
     A, C, V, R = plant.A, plant.C, disturbed, sensed
     S = np.zeros((n, m))
     if mechanism is not None:
-        _check_outputs(mechanism, m)
-        made, scale = mechanism.filter, mechanism.scale
+        own = _checked_filter(mechanism, m)
+        made, scale = own.noise, own.scale
         A = np.block([[A, np.zeros((n, made.order))], [np.zeros((made.order, n)), made.A]])
         C = np.hstack([C, made.C])
         V = np.zeros((len(A), len(A)))
@@ -165,7 +169,7 @@ def _predictor(
         V[n:, n:] = scale**2 * made.B @ made.B.T
         S = np.vstack([S, scale**2 * made.B @ made.D.T])
         R = R + scale**2 * made.D @ made.D.T
-        R = R + LEAST_MEASUREMENT * float(mechanism.stationary_variance.max()) * np.eye(m)
+        R = R + LEAST_MEASUREMENT * float(own.last_variances(mechanism.noise).max()) * np.eye(m)
     try:
         P = solve_discrete_are(A.T, C.T, V, R, s=S)
         gain = np.linalg.solve(C @ P @ C.T + R, (A @ P @ C.T + S).T).T
@@ -304,7 +308,7 @@ class ControlledPlant:
 
     def errors(
         self,
-        noise: StationaryNoise | None = None,
+        noise: Mechanism | None = None,
         *,
         process_noise: ArrayLike | None = None,
         sensor_noise: ArrayLike | None = None,
@@ -313,21 +317,22 @@ class ControlledPlant:
 
         Parameters
         ----------
-        noise : StationaryMechanism or None
+        noise : Mechanism or None
             On the outputs, for all time; None for none.
         process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
             White noise on x(t+1) and on y(t), besides: standard deviations or a covariance.
         """
         moved, sensed = self._noisy(noise, process_noise, sensor_noise)
-        check_endless(noise)
+        made = None if noise is None else filter_of(noise)
+        check_endless(made)
         P = moved.stationary()
         n, plant = self.plant.states, self.plant
         _, _, out, through = self._loop
         to_u = out
         fresh = through @ sensed @ through.T
-        if noise is not None:
-            to_u = np.hstack([out, through @ noise.filter.C])
-            direct = noise.scale * through @ noise.filter.D
+        if made is not None:
+            to_u = np.hstack([out, through @ made.noise.C])
+            direct = made.scale * through @ made.noise.D
             fresh = fresh + direct @ direct.T
         U = to_u @ P @ to_u.T + fresh
         to_y = np.hstack([plant.C, np.zeros((plant.outputs, len(P) - n))]) + plant.D @ to_u
@@ -337,7 +342,7 @@ class ControlledPlant:
 
     def mean_square_error(
         self,
-        noise: StationaryNoise | None,
+        noise: Mechanism | None,
         steps: int,
         *,
         process_noise: ArrayLike | None = None,
@@ -358,25 +363,24 @@ class ControlledPlant:
 
     def _noisy(
         self,
-        noise: StationaryNoise | None,
+        noise: Mechanism | None,
         process_noise: ArrayLike | None,
         sensor_noise: ArrayLike | None,
     ) -> tuple[NoisyLoop, FloatArray]:
         matrix, injection, _, _ = self._loop
         n, m = self.plant.states, self.plant.outputs
-        if noise is not None:
-            _check_outputs(noise, m)
+        made = None if noise is None else _checked_filter(noise, m)
         sensed = covariance(sensor_noise, "sensor_noise", m)
         white = injection @ sensed @ injection.T
         white[:n, :n] += covariance(process_noise, "process_noise", n)
-        return noisy_loop(matrix, injection, noise, white), sensed
+        return noisy_loop(matrix, injection, made, white), sensed
 
 
-def _check_outputs(noise: StationaryNoise, outputs: int) -> None:
-    if not isinstance(noise, StationaryNoise):
+def _checked_filter(noise: Mechanism, outputs: int) -> Filter:
+    """The filter of stationary noise for so many outputs."""
+    made = filter_of(noise)
+    if len(made.step_names) != outputs:
         raise AffineDPError(
-            "the noise must be stationary (design_input_noise, or design_output_noise with "
-            f"neighbours='forward'), not {type(noise).__name__}"
+            f"the noise is for {len(made.step_names)} outputs, the plant has {outputs}"
         )
-    if noise.outputs != outputs:
-        raise AffineDPError(f"the noise is for {noise.outputs} outputs, the plant has {outputs}")
+    return made

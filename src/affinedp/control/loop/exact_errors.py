@@ -13,12 +13,14 @@ from affinedp.control.loop.numbers import covariance
 from affinedp.control.loop.record import LoopRecord
 from affinedp.control.loop.recursions import responses, unit_loadings, variances
 from affinedp.control.loop.simulation import check_growth
-from affinedp.control.stationary.record import StationaryNoise
 from affinedp.control.trajectory.record import FreshOutputNoise, OneDrawNoise
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
+from affinedp.strategies.causal import Causal
+from affinedp.strategies.filter import Filter
 
-AnyNoise: TypeAlias = OneDrawNoise | FreshOutputNoise | StationaryNoise
+AnyNoise: TypeAlias = OneDrawNoise | FreshOutputNoise | Mechanism
 
 
 def mean_errors(loop: LoopRecord, steps: int) -> FloatArray:
@@ -85,20 +87,36 @@ def check_noise(loop: LoopRecord, noise: AnyNoise | Dynamics, steps: int) -> Non
     ----------
     loop : LoopRecord
         Plant, controller and observer.
-    noise : OneDrawNoise, FreshOutputNoise, StationaryNoise or Dynamics
+    noise : OneDrawNoise, FreshOutputNoise, Mechanism or Dynamics
         On the outputs.
     steps : int
         How many outputs are sent.
     """
-    if noise.outputs != loop.plant.outputs:
+    outputs, horizon = outputs_and_horizon(noise)
+    if outputs != loop.plant.outputs:
         raise AffineDPError(
-            f"the noise is for {noise.outputs} outputs, but the plant has {loop.plant.outputs}"
+            f"the noise is for {outputs} outputs, but the plant has {loop.plant.outputs}"
         )
-    if steps > noise.horizon:
+    if steps > horizon:
         raise AffineDPError(
             f"{steps} steps send {steps} outputs, but the noise is for a horizon of "
-            f"{noise.horizon}: take fewer steps, or design for a longer horizon"
+            f"{horizon}: take fewer steps, or design for a longer horizon"
         )
+
+
+def outputs_and_horizon(noise: AnyNoise | Dynamics) -> tuple[int, int]:
+    """Return how many outputs noise is for, at how many steps."""
+    if not isinstance(noise, Mechanism):
+        return noise.outputs, noise.horizon
+    if not isinstance(noise.strategy, Causal):
+        raise AffineDPError("this noise is not for the outputs of a plant, one after another")
+    return len(noise.strategy.step_names), noise.strategy.horizon
+
+
+def filter_of(noise: AnyNoise | None) -> Filter | None:
+    """Return the filter of stationary noise; None for other noise."""
+    found = noise.strategy if isinstance(noise, Mechanism) else None
+    return found if isinstance(found, Filter) else None
 
 
 def added_squares(
@@ -114,7 +132,7 @@ def added_squares(
     ----------
     loop : LoopRecord
         Plant, controller and observer.
-    noise : OneDrawNoise, FreshOutputNoise, StationaryNoise or None
+    noise : OneDrawNoise, FreshOutputNoise, Mechanism or None
         On the outputs.
     steps : int
         How many outputs are sent.
@@ -129,8 +147,9 @@ def added_squares(
             loadings = noise.loadings(0, steps)
             moved = responses(loop.matrix, loop.injection, loadings, loadings.shape[2])
             squares += [noise.variance * np.sum(response[:n] ** 2, axis=1) for response in moved]
-        if isinstance(noise, StationaryNoise):
-            moving = noisy_loop(loop.matrix, loop.injection, noise, fresh)
+        filtered = filter_of(noise)
+        if filtered is not None:
+            moving = noisy_loop(loop.matrix, loop.injection, filtered, fresh)
             squares += moving.variances(steps)[:, :n]
         elif fresh.any():
             squares += variances(loop.matrix, fresh, steps)[:, :n]
@@ -153,7 +172,7 @@ def stationary_squares(
     if isinstance(noise, OneDrawNoise):
         raise AffineDPError("noise of one draw has no stationary state: use mean_square_error")
     fresh = _fresh(loop, noise, process_noise, sensor_noise)
-    filtered = noise if isinstance(noise, StationaryNoise) else None
+    filtered = filter_of(noise)
     check_endless(filtered)
     moving = noisy_loop(loop.matrix, loop.injection, filtered, fresh)
     return np.array(moving.stationary().diagonal()[: loop.plant.states])

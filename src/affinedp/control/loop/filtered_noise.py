@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.stationary.record import StationaryNoise
 from affinedp.errors import AffineDPError
+from affinedp.strategies.filter import Filter
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +62,15 @@ class NoisyLoop:
         return found
 
 
-def check_endless(noise: StationaryNoise | None) -> None:
+def check_endless(noise: Filter | None) -> None:
     """Refuse noise with a horizon: what it does long after that happens to nobody.
 
     Parameters
     ----------
-    noise : StationaryNoise or None
+    noise : Filter or None
         On the outputs.
     """
-    if noise is not None and not noise.endless:
+    if noise is not None and noise.domain.horizon is not None:
         raise AffineDPError(
             f"the noise is for a horizon of {noise.horizon:,} steps, within which it grows: it has "
             f"no stationary error. Use mean_square_error(noise, {noise.horizon})"
@@ -80,7 +80,7 @@ def check_endless(noise: StationaryNoise | None) -> None:
 def noisy_loop(
     matrix: FloatArray,
     injection: FloatArray,
-    noise: StationaryNoise | None,
+    noise: Filter | None,
     white: FloatArray,
 ) -> NoisyLoop:
     """Return a loop under stationary noise on its outputs, and white noise besides.
@@ -89,7 +89,7 @@ def noisy_loop(
     ----------
     matrix, injection : arrays, shapes (k, k) and (k, m)
         ``z(t+1) = matrix z(t) + injection γ(t)``.
-    noise : StationaryNoise or None
+    noise : Filter or None
         γ; None for none.
     white : array, shape (k, k)
         Covariance of white noise on z(t+1).
@@ -97,7 +97,7 @@ def noisy_loop(
     k = len(matrix)
     if noise is None:
         return NoisyLoop(matrix, white, np.zeros((k, k)))
-    made = noise.filter
+    made = noise.noise
     n = made.order
     whole = np.block([[matrix, injection @ made.C], [np.zeros((n, k)), made.A]])
     drive = noise.scale * np.vstack([injection @ made.D, made.B])

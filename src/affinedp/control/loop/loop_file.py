@@ -54,6 +54,8 @@ from affinedp.errors import AffineDPError
 from affinedp.files.declared import Document, Field, FileKind
 from affinedp.files.values import a, as_written, at_least_zero, numbers, one_of, sizes, texts
 from affinedp.files.visible import check_names
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.inputs import Inputs, forward_states, private_inputs
 
 Cost = Literal["outputs", "tracking"]
 Kind = Neighbours | Literal["forward", "input"]
@@ -153,7 +155,7 @@ class LoopFile:
 
         Parameters
         ----------
-        noise : TrajectoryMechanism or StationaryMechanism
+        noise : Mechanism
             Noise with a promise.
         """
         if not self._is_plant_of(noise):
@@ -161,7 +163,7 @@ class LoopFile:
                 "this noise was made for another plant than that of the loop: what it hides there "
                 "may be bare here. Design it for this loop"
             )
-        epsilon, delta, kind = self.epsilon, self.delta or 0.0, noise.neighbours.kind
+        epsilon, delta, kind = self.epsilon, self.delta or 0.0, _kind_of(noise)
         if epsilon is None:
             return
         if kind != self.neighbours or not noise.guarantee.holds(epsilon, delta):
@@ -172,23 +174,30 @@ class LoopFile:
 
     def _is_plant_of(self, noise: Any) -> bool:
         """Whether the noise was made for the very numbers of the plant."""
-        if not hasattr(noise.neighbours, "plant"):
+        if not isinstance(noise, Mechanism):
             made = noise.dynamics
             pairs = [(made.A, self.dynamics.A), (made.C, self.dynamics.C)]
             return all(np.array_equal(*pair) for pair in pairs)
-        from affinedp.control.stationary.inputs import forward_states, private_inputs
-
-        private = noise.neighbours
-        mu = dict(zip(private.input_names, private.mu.tolist()))
+        private = noise.adjacency
+        if not isinstance(private, Inputs):
+            return False
+        mu = dict(zip(private.domain.names, private.mu.tolist()))
         try:
-            if private.kind == "forward":
+            if private.forward:
                 ours = forward_states(self.dynamics, mu)
             else:
                 ours = private_inputs(self.private, mu)
         except AffineDPError:
             return False
-        found, wanted = private.plant, ours.plant
-        return all(np.array_equal(getattr(found, name), getattr(wanted, name)) for name in "ABCD")
+        return private.domain.system.key == ours.domain.system.key
+
+
+def _kind_of(noise: Any) -> str:
+    """What the file calls the neighbours of some noise."""
+    if not isinstance(noise, Mechanism):
+        return str(noise.neighbours.kind)
+    assert isinstance(noise.adjacency, Inputs)
+    return "forward" if noise.adjacency.forward else "input"
 
 
 def read_loop(path: str | Path) -> LoopFile:

@@ -9,15 +9,16 @@ import numpy as np
 
 from affinedp.control.loop.exact_errors import (
     AnyNoise,
+    filter_of,
     lasting_error,
     mean_squares,
+    outputs_and_horizon,
     stationary_squares,
 )
 from affinedp.control.loop.record import LoopRecord
-from affinedp.control.stationary.record import StationaryNoise
-from affinedp.control.stationary.report import report as stationary_report
 from affinedp.control.trajectory.record import OneDrawNoise
 from affinedp.control.trajectory.report import report as output_report
+from affinedp.mechanism import Mechanism
 from affinedp.show.page import Report
 
 # Noise that changes by more than this over the horizon is worth a word.
@@ -33,7 +34,7 @@ def noise_warnings(noise: AnyNoise, steps: int) -> tuple[str, ...]:
 
     Parameters
     ----------
-    noise : OneDrawNoise, FreshOutputNoise or StationaryNoise
+    noise : OneDrawNoise, FreshOutputNoise or Mechanism
         On the outputs.
     steps : int
         How many outputs are sent.
@@ -65,24 +66,25 @@ def loop_report(
     ----------
     loop : LoopRecord
         Plant, controller and observer.
-    noise : OneDrawNoise, FreshOutputNoise or StationaryNoise
+    noise : OneDrawNoise, FreshOutputNoise or Mechanism
         On the outputs.
     steps : int or None
         How many outputs are sent; None for the noise's horizon, or all time if it has none.
     warnings : tuple of str
         What to beware of in the loop.
     """
-    if steps is None and isinstance(noise, StationaryNoise) and noise.endless:
+    filtered = filter_of(noise)
+    if steps is None and filtered is not None and filtered.domain.horizon is None:
         words, count = "after a long time", 1
         mean = lasting_error(loop)
         if mean is None:  # a reference that moves has no last mean
             words, mean = f"{words}, around its mean", np.zeros(loop.plant.states)
         errors = [mean**2 + stationary_squares(loop, one, None, None) for one in (noise, None)]
     else:
-        count = noise.horizon if steps is None else steps
+        count = outputs_and_horizon(noise)[1] if steps is None else steps
         words = f"over {count:,} step{'s' if count > 1 else ''}"
         errors = [mean_squares(loop, one, count).mean(axis=0) for one in (noise, None)]
-    made = stationary_report(noise) if isinstance(noise, StationaryNoise) else output_report(noise)
+    made = noise.report() if isinstance(noise, Mechanism) else output_report(noise)
     rows = [
         (
             "tracking",

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.control.stationary.certificate import NoCertificateError, start_certificate
-from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.fit import (
     MOST_ORDER,
     Candidate,
@@ -19,20 +17,20 @@ from affinedp.control.stationary.fit import (
     plain_candidates,
 )
 from affinedp.control.stationary.horizon import horizon_candidates
-from affinedp.control.stationary.inputs import PrivateInputs, private_inputs
-from affinedp.control.stationary.noise import StationaryMechanism
-from affinedp.control.stationary.promise import (
-    noise_filter,
-    squared_sensitivities,
-    stationary_promise,
-)
 from affinedp.control.stationary.spectrum import least_spectrum
-from affinedp.control.trajectory.choose import Distances
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
+from affinedp.exact.energy import start_certificate
 from affinedp.exact.numbers import real_array
-from affinedp.privacy.guarantee import keeping
+from affinedp.exact.systems import LinearSystem
+from affinedp.laws.gaussian import Gaussian
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.adjacency import Distances
+from affinedp.neighbours.inputs import Inputs, private_inputs
+from affinedp.privacy.design import Design
+from affinedp.privacy.least_possible import Alternative
 from affinedp.progress import Progress
+from affinedp.strategies.filter import Filter
 
 # Poles this close to the unit circle count as on it.
 ON_THE_CIRCLE = 1e-9
@@ -43,20 +41,6 @@ class NoiseResponse(Protocol):
 
     def noise_response(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return (A, B, C, D) from output noise to the weighted tracking error."""
-
-
-class UnstablePlantError(AffineDPError):
-    """A plant whose response to a private input does not fade.
-
-    Attributes
-    ----------
-    radius : float
-        Largest modulus of its poles.
-    """
-
-    def __init__(self, message: str, radius: float) -> None:
-        self.radius = radius
-        super().__init__(message)
 
 
 @within_range
@@ -71,7 +55,7 @@ def design_input_noise(
     *,
     horizon: int | None = None,
     most_order: int = MOST_ORDER,
-) -> StationaryMechanism:
+) -> Mechanism:
     """Return the least output noise that hides private inputs of a stable plant, for all time.
 
     Inputs, loads, occupancy or references w enter as ``x(t+1) = A x + B u + E w``,
@@ -105,12 +89,7 @@ def design_input_noise(
 
     Returns
     -------
-    StationaryMechanism
-
-    Raises
-    ------
-    UnstablePlantError
-        Where an input's effect never fades.
+    Mechanism
 
     Notes
     -----
@@ -125,47 +104,35 @@ def design_input_noise(
     A room that forgets in a day, sampled every 15 minutes.  One kilowatt for one step is hidden,
     for ever, by noise of a third of the standard deviation that white noise would need.
 
-    >>> from affinedp.control import design_input_noise
+    >>> from affinedp.control import design_input_noise, stationary_variance
     >>> room = ([[0.99]], [[0.9]], [[1.0]])                 # w in kW, y in °C
     >>> m = design_input_noise(room, epsilon=1.0, delta=1e-4)
-    >>> print(m.stationary_deviation.round(2), m.shaper.order)
+    >>> print((stationary_variance(m) ** 0.5).round(2), m.strategy.noise.order)
     [6.13] 3
-    >>> {name: round(cost**0.5, 1) for name, cost in m.alternatives.items()}
+    >>> {other.reason: round(other.error**0.5, 1) for other in m.alternatives}
     {'white output noise': 20.3, 'input perturbation': 20.3}
     """
     neighbours = private_inputs(system, mu, window, horizon, inputs)
     found = designed(neighbours, largest_sensitivity(epsilon, delta), cost, most_order)
-    return keeping(found, epsilon, delta)
+    return found.keeping(epsilon, delta)
 
 
 def designed(
-    neighbours: PrivateInputs, limit: float, cost: Any = None, most_order: int = MOST_ORDER
-) -> StationaryMechanism:
-    """Return the least noise with a sensitivity of at most ``limit``.
-
-    Parameters
-    ----------
-    neighbours : PrivateInputs
-        Whom the promise is about.
-    limit : float
-        The sensitivity to keep.
-    cost : ClosedLoop, array_like or None
-        What noise costs.
-    most_order : int
-        The largest order of the noise filter.
-    """
+    neighbours: Inputs, limit: float, cost: Any = None, most_order: int = MOST_ORDER
+) -> Mechanism:
+    """Return the least noise with a sensitivity of at most ``limit``."""
     if isinstance(most_order, bool) or not isinstance(most_order, int) or most_order < 0:
         raise AffineDPError(f"most_order must be a whole number, at least 0, not {most_order!r}")
-    shown = neighbours.plant.order + 2
-    if neighbours.horizon is not None:
+    shown = neighbours.domain.system.order + 2
+    if neighbours.domain.horizon is not None:
         shown = min(shown, neighbours.steps_to_remember + 1)
-    if not neighbours.plant.impulse(shown).any():
+    if not neighbours.domain.system.impulse(shown).any():
         raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
-    weight = _weight(cost, neighbours.plant.outputs)
+    weight = _weight(cost, neighbours.domain.system.outputs)
     neighbours = _checked(neighbours)
     least = None
     with Progress("least noise"):
-        if neighbours.horizon is not None:
+        if neighbours.domain.horizon is not None:
             _refuse_over_a_horizon(neighbours, cost)
             candidates = plain = horizon_candidates(neighbours)
         else:
@@ -175,90 +142,74 @@ def designed(
                 least = spectrum.bound / limit**2 if spectrum.resolved else None
                 fitted = fitted_candidates(neighbours, weight, spectrum, most_order)
                 candidates = [*plain, *fitted]
-        alternatives = {
-            one.name: one.cost / limit**2
+        alternatives = tuple(
+            Alternative("gaussian", one.cost / limit**2, reason=one.name)
             for one in plain
             if one.name in ("white output noise", "input perturbation")
-        }
+        )
         for one in sorted(candidates, key=lambda candidate: candidate.cost):
             try:
-                return _certified(one, neighbours, limit, least, alternatives)
-            except NoCertificateError as error:
+                found = _certified(one, neighbours, limit)
+            except AffineDPError as error:
                 reason = error
+                continue
+            cost = one.cost / limit**2
+            gap = None if least is None else max(0.0, cost / least - 1)
+            return found.with_design(gap=gap, error=cost, alternatives=alternatives)
     raise reason
 
 
-def _certified(
-    one: Candidate,
-    neighbours: PrivateInputs,
-    limit: float,
-    least: float | None,
-    alternatives: dict[str, float],
-) -> StationaryMechanism:
+def _certified(one: Candidate, neighbours: Inputs, limit: float) -> Mechanism:
     """The mechanism of a candidate, or a refusal if it cannot be certified."""
-    squares = squared_sensitivities(neighbours, one.shaper, one.place)
-    scale = math.sqrt(float(squares.max())) / limit * (1 + 1e-14)
+    unit = Filter(neighbours.domain, one.shaper, one.place)
+    scale = math.sqrt(float(unit.squared_sensitivities(neighbours).max())) / limit * (1 + 1e-14)
     # draws of about unit size: a power of two goes into the filter, exactly
     exponent = math.frexp(scale)[1]
     shaper = one.shaper.scaled(math.ldexp(1.0, exponent))
-    scale = math.ldexp(scale, -exponent)
-    start = None
-    if neighbours.horizon is None:
-        start = start_certificate(noise_filter(neighbours, shaper, one.place)).root
-    promise = stationary_promise(neighbours, shaper, one.place, scale, start)
-    if not promise.sensitivity <= limit:
-        raise NoCertificateError("the noise could not be scaled to the promise")
+    made = replace(unit, shaper=shaper, scale=math.ldexp(scale, -exponent))
+    if neighbours.domain.horizon is None:
+        made = replace(made, start=start_certificate(made.exact_noise).root)
     notes = (f"{one.name}, coloured at the {one.place}",) if one.shaper.order else (one.name,)
-    return StationaryMechanism(
-        neighbours,
-        promise,
-        shaper,
-        one.place,
-        scale,
-        start,
-        one.cost / limit**2,
-        least,
-        alternatives,
-        notes,
-    )
+    found = Mechanism(neighbours, made, Gaussian(), design=Design(notes=notes))
+    if not found.guarantee.sensitivity <= limit:
+        raise AffineDPError("the noise could not be scaled to the promise")
+    return found
 
 
-def _checked(neighbours: PrivateInputs) -> PrivateInputs:
+def _checked(neighbours: Inputs) -> Inputs:
     """Refuse plants for which there is no such noise; a stable one needs no horizon."""
-    radius = neighbours.plant.radius
+    radius = neighbours.domain.system.radius
     if radius > 1 + ON_THE_CIRCLE:
-        raise UnstablePlantError(
+        raise AffineDPError(
             f"the plant is unstable (a pole of modulus {radius:.6g} that private inputs excite "
             "and outputs show): what an input does grows without end, and so would any noise that "
             "hides it. Close a local loop that stabilises the plant first, and design for the "
-            "closed loop, (A − B K C, E, C)",
-            radius,
+            "closed loop, (A − B K C, E, C)"
         )
     if radius < 1 - ON_THE_CIRCLE:
-        return replace(neighbours, mu=np.array(neighbours.mu), horizon=None)
-    if neighbours.horizon is None:
-        raise UnstablePlantError(
+        return replace(neighbours, domain=replace(neighbours.domain, horizon=None))
+    if neighbours.domain.horizon is None:
+        raise AffineDPError(
             "the plant has a pole on the unit circle (an integrator): what an input does never "
             "fades, and noise for all time would grow with log² of the time. Give a horizon, or "
-            "close a local loop first",
-            radius,
+            "close a local loop first"
         )
     return neighbours
 
 
-def _refuse_over_a_horizon(neighbours: PrivateInputs, cost: Any) -> None:
+def _refuse_over_a_horizon(neighbours: Inputs, cost: Any) -> None:
     if neighbours.window != 1:
         raise AffineDPError("over a horizon only single steps are hidden: use window=1")
     if cost is not None:
         raise AffineDPError("over a horizon noise is made small by its mean variance: leave cost")
 
 
-def _weight(cost: Any, outputs: int) -> Filter:
+def _weight(cost: Any, outputs: int) -> LinearSystem:
     """What noise costs, as a filter whose output's mean square is the cost."""
     if cost is None:
-        return Filter.static(np.eye(outputs))
+        return LinearSystem.static(np.eye(outputs))
     if hasattr(cost, "noise_response"):
-        found = Filter.of(*cost.noise_response())
+        found = LinearSystem(*cost.noise_response())
         if found.inputs != outputs:
             raise AffineDPError(f"the loop has {found.inputs} outputs, the system {outputs}")
         if not found.radius < 1:
@@ -279,4 +230,4 @@ def _weight(cost: Any, outputs: int) -> Filter:
     sizes, vectors = np.linalg.eigh((values + values.T) / 2)
     if sizes[0] < -1e-9 * max(sizes[-1], 0.0) or sizes[-1] <= 0:
         raise AffineDPError("cost must be positive semidefinite, and not zero")
-    return Filter.static(np.sqrt(np.maximum(sizes, 0.0))[:, None] * vectors.T)
+    return LinearSystem.static(np.sqrt(np.maximum(sizes, 0.0))[:, None] * vectors.T)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.stationary.filters import ComplexArray, Filter
+from affinedp.exact.systems import ComplexArray, LinearSystem
 
 MOST_ITERATIONS = 60
 MOST_ROWS = 900
@@ -15,15 +15,6 @@ MOST_ROWS = 900
 
 def impulse_response(spectrum: ComplexArray) -> FloatArray:
     """Return the taps of a causal filter with a causal inverse, by Wilson's iteration.
-
-    Parameters
-    ----------
-    spectrum : array, shape (points, p, p)
-        Positive definite at every frequency exp(2πi j/points).
-
-    Returns
-    -------
-    array, shape (points / 2, p, p)
 
     Examples
     --------
@@ -50,16 +41,8 @@ def impulse_response(spectrum: ComplexArray) -> FloatArray:
     return np.asarray(np.fft.ifft(factor, axis=0).real[: points // 2])
 
 
-def realisations(taps: FloatArray, most: int) -> Iterator[Filter]:
-    """Yield filters of order 1, 2, … whose impulse response is near to the taps.
-
-    Parameters
-    ----------
-    taps : array, shape (count, p, p)
-        The wanted response.
-    most : int
-        The largest order.
-    """
+def realisations(taps: FloatArray, most: int) -> Iterator[LinearSystem]:
+    """Yield filters of order 1, 2, … whose impulse response is near to the taps."""
     p = taps.shape[1]
     rows = min(MOST_ROWS // p, (len(taps) - 1) // 2)
     places = np.arange(rows)
@@ -69,8 +52,10 @@ def realisations(taps: FloatArray, most: int) -> Iterator[Filter]:
     for order in range(1, min(most, len(sizes)) + 1):
         root = np.sqrt(sizes[:order])
         observed, reached = left[:, :order] * root, root[:, None] * right[:order]
-        A = np.linalg.lstsq(observed[:-p], observed[p:], rcond=None)[0]
-        yield Filter.of(A, reached[:, :p], observed[:p], taps[0])
+        A: FloatArray = np.asarray(
+            np.linalg.lstsq(observed[:-p], observed[p:], rcond=None)[0], dtype=np.float64
+        )
+        yield LinearSystem(A, reached[:, :p], observed[:p], taps[0])
 
 
 def _leading(matrix: FloatArray, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:

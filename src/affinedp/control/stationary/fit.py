@@ -10,11 +10,11 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.control.stationary.factorisation import impulse_response, realisations
-from affinedp.control.stationary.filters import ComplexArray, Filter
-from affinedp.control.stationary.inputs import PrivateInputs
 from affinedp.control.stationary.modal import Modal, acceptable, improved
-from affinedp.control.stationary.promise import Place
 from affinedp.control.stationary.spectrum import LeastSpectrum
+from affinedp.exact.systems import ComplexArray, LinearSystem
+from affinedp.neighbours.inputs import Inputs
+from affinedp.strategies.filter import Place
 
 MOST_ORDER = 12
 # A fit this close to the bound is good enough; a scalar one that is farther off is improved.
@@ -26,51 +26,27 @@ MOST_IMPROVED = 5
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A noise filter, and what it costs for sensitivity 1 (in floating point).
-
-    Attributes
-    ----------
-    name : str
-        What to call it.
-    shaper : Filter
-        What colours white noise.
-    place : {"output", "input"}
-        Where.
-    cost : float
-        Mean square of the weighted noise, times the squared sensitivity.
-    """
+    """A noise filter, and what it costs for sensitivity 1 (in floating point)."""
 
     name: str
-    shaper: Filter
+    shaper: LinearSystem
     place: Place
     cost: float
 
 
 def evaluated(
-    name: str, neighbours: PrivateInputs, weight: Filter, shaper: Filter, place: Place
+    name: str, neighbours: Inputs, weight: LinearSystem, shaper: LinearSystem, place: Place
 ) -> Candidate:
-    """Return a candidate with its cost; inf where it has none.
-
-    Parameters
-    ----------
-    name : str
-        What to call it.
-    neighbours : PrivateInputs
-        Whom the promise is about.
-    weight : Filter
-        What noise costs.
-    shaper, place
-        The noise.
-    """
-    made = shaper if place == "output" else neighbours.plant.after(shaper)
+    """Return a candidate with its cost; inf where it has none."""
+    made = shaper if place == "output" else neighbours.domain.system.after(shaper)
     spread = float(np.trace(weight.after(made).output_covariance()))
     undone = shaper.inverse()
-    seen = undone.after(neighbours.plant) if place == "output" else undone
+    seen = undone.after(neighbours.domain.system) if place == "output" else undone
     cost = spread * float(_squares(neighbours, seen).max())
     return Candidate(name, shaper, place, cost if math.isfinite(cost) and cost > 0 else math.inf)
 
 
-def _squares(neighbours: PrivateInputs, seen: Filter) -> FloatArray:
+def _squares(neighbours: Inputs, seen: LinearSystem) -> FloatArray:
     """Squared sensitivities in floating point."""
     mu = neighbours.mu
     if neighbours.window == 1:
@@ -78,7 +54,7 @@ def _squares(neighbours: PrivateInputs, seen: Filter) -> FloatArray:
     if neighbours.window is None:
         return np.asarray(mu**2 / np.diagonal(seen.inverse().D) ** 2)
     # lags of the response's autocorrelation: D'C.. and the observability Gramian
-    gramian = Filter(seen.A.T, seen.C.T, seen.B.T, seen.D.T).covariance()
+    gramian = LinearSystem(seen.A.T, seen.C.T, seen.B.T, seen.D.T).covariance()
     found = []
     for i, distance in enumerate(mu):
         state, lags = seen.B[:, i], [float(seen.energies()[i])]
@@ -92,43 +68,23 @@ def _squares(neighbours: PrivateInputs, seen: Filter) -> FloatArray:
     return np.array(found)
 
 
-def plain_candidates(neighbours: PrivateInputs, weight: Filter) -> list[Candidate]:
-    """Return the two designs that everyone knows: white noise on the outputs, or on the inputs.
-
-    Parameters
-    ----------
-    neighbours : PrivateInputs
-        Whom the promise is about.
-    weight : Filter
-        What noise costs.
-    """
+def plain_candidates(neighbours: Inputs, weight: LinearSystem) -> list[Candidate]:
+    """Return the two designs that everyone knows: white noise on the outputs, or on the inputs."""
     found = []
     if neighbours.window is not None:
-        white = Filter.static(np.eye(neighbours.plant.outputs))
+        white = LinearSystem.static(np.eye(neighbours.domain.system.outputs))
         found.append(evaluated("white output noise", neighbours, weight, white, "output"))
     # every input gets noise in proportion to how far it moves
-    shares = Filter.static(np.diag(neighbours.mu / neighbours.mu.max()))
+    shares = LinearSystem.static(np.diag(neighbours.mu / neighbours.mu.max()))
     found.append(evaluated("input perturbation", neighbours, weight, shares, "input"))
     return found
 
 
 def fitted_candidates(
-    neighbours: PrivateInputs, weight: Filter, least: LeastSpectrum, most_order: int
+    neighbours: Inputs, weight: LinearSystem, least: LeastSpectrum, most_order: int
 ) -> list[Candidate]:
-    """Return the best causal filters of low order, for each place.
-
-    Parameters
-    ----------
-    neighbours : PrivateInputs
-        Whom the promise is about, with a window.
-    weight : Filter
-        What noise costs.
-    least : LeastSpectrum
-        What to come close to.
-    most_order : int
-        The largest order.
-    """
-    m, p = neighbours.plant.inputs, neighbours.plant.outputs
+    """Return the best causal filters of low order, for each place."""
+    m, p = neighbours.domain.system.inputs, neighbours.domain.system.outputs
     found: list[Candidate] = []
     if m >= p:
         found.extend(_near(neighbours, weight, least.output, "output", least.bound, most_order))
@@ -139,8 +95,8 @@ def fitted_candidates(
 
 
 def _near(
-    neighbours: PrivateInputs,
-    weight: Filter,
+    neighbours: Inputs,
+    weight: LinearSystem,
     spectrum: ComplexArray,
     place: Place,
     bound: float,

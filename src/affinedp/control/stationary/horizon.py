@@ -7,54 +7,36 @@ promise, by doubling here.  The noise starts at rest.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from affinedp.control.stationary.factorisation import impulse_response, realisations
-from affinedp.control.stationary.filters import Filter
 from affinedp.control.stationary.fit import Candidate
-from affinedp.control.stationary.inputs import PrivateInputs
 from affinedp.control.stationary.modal import Modal, acceptable, improved
 from affinedp.control.stationary.spectrum import least_spectrum
-from affinedp.control.trajectory.coordinates import doubled_gramian
+from affinedp.exact.systems import LinearSystem
+from affinedp.neighbours.inputs import Inputs
 
 MOST_ORDER = 4
 # The plant that is fitted forgets within this share of the horizon.
 FORGETS = 2.0
 
 
-def mean_cost(neighbours: PrivateInputs, shaper: Filter) -> float:
-    """Return the mean variance over the horizon, times the squared sensitivity.
-
-    Parameters
-    ----------
-    neighbours : PrivateInputs
-        With a horizon and one output.
-    shaper : Filter
-        What colours white noise on the output.
-    """
-    steps, remembered = int(neighbours.horizon or 1), neighbours.steps_to_remember
-    seen = shaper.inverse().after(neighbours.plant)
-    energies = (seen.D**2).sum(axis=0)
-    if remembered:
-        gramian = doubled_gramian(seen.A, seen.C, remembered)
-        energies = energies + np.einsum("ki,kl,li->i", seen.B, gramian, seen.B)
+def mean_cost(neighbours: Inputs, shaper: LinearSystem) -> float:
+    """Return the mean variance over the horizon, times the squared sensitivity."""
+    steps, remembered = int(neighbours.domain.horizon or 1), neighbours.steps_to_remember
+    seen = shaper.inverse().after(neighbours.domain.system)
+    energies = seen.energies(remembered + 1)
     return mean_variance(shaper, steps) * float((energies * neighbours.mu**2).max())
 
 
-def mean_variance(shaper: Filter, steps: int) -> float:
+def mean_variance(shaper: LinearSystem, steps: int) -> float:
     """Return the mean over some steps of the variance of filtered unit white noise, at rest.
-
-    Parameters
-    ----------
-    shaper : Filter
-        With distinct poles, or without memory.
-    steps : int
-        How many.
 
     Examples
     --------
-    >>> half = Filter.of([[0.5]], [[1.0]], [[1.0]], [[1.0]])
+    >>> half = LinearSystem([[0.5]], [[1.0]], [[1.0]], [[1.0]])
     >>> round(mean_variance(half, 3), 6), (1 + 2 + 2.25) / 3
     (1.75, 1.75)
     """
@@ -73,27 +55,20 @@ def mean_variance(shaper: Filter, steps: int) -> float:
     return (total + float((weights * sums).sum().real)) / steps
 
 
-def horizon_candidates(neighbours: PrivateInputs) -> list[Candidate]:
-    """Return noise over a horizon: white, and coloured where there is one output.
-
-    Parameters
-    ----------
-    neighbours : PrivateInputs
-        With a horizon.
-    """
-    p, steps = neighbours.plant.outputs, int(neighbours.horizon or 1)
-    white = Filter.static(np.eye(p))
+def horizon_candidates(neighbours: Inputs) -> list[Candidate]:
+    """Return noise over a horizon: white, and coloured where there is one output."""
+    p, steps = neighbours.domain.system.outputs, int(neighbours.domain.horizon or 1)
+    white = LinearSystem.static(np.eye(p))
     found = [Candidate("white output noise", white, "output", mean_cost(neighbours, white))]
     if p > 1 or steps < 8:
         return found
     # a plant that forgets within the horizon has a spectrum
-    plant = neighbours.plant
-    pulled = Filter.of(plant.A * (1 - FORGETS / steps), plant.B, plant.C, plant.D)
-    near = PrivateInputs(
-        pulled, np.array(neighbours.mu), 1, None, neighbours.kind,
-        neighbours.input_names, neighbours.output_names,
-    )  # fmt: skip
-    spectrum = least_spectrum(near, Filter.static(np.eye(1))).output
+    plant = neighbours.domain.system
+    pulled = LinearSystem(plant.A * (1 - FORGETS / steps), plant.B, plant.C, plant.D)
+    near = replace(
+        neighbours, window=1, domain=replace(neighbours.domain, system=pulled, horizon=None)
+    )
+    spectrum = least_spectrum(near, LinearSystem.static(np.eye(1))).output
     for made in realisations(impulse_response(spectrum), MOST_ORDER):
         if not acceptable(made) or not acceptable(Modal.of(made).filter()):
             continue

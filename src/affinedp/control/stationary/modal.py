@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.stationary.filters import Filter
+from affinedp.exact.systems import LinearSystem
 
 GRID = 2.0**48
 # What a filter costs that is not stable, or whose inverse is not.
@@ -22,31 +22,15 @@ REFUSED = 1e6
 
 @dataclass(frozen=True, eq=False)
 class Modal:
-    """A scalar filter by poles and gains.
-
-    Attributes
-    ----------
-    reals : array
-        Real poles.
-    pairs : array, shape (k, 2)
-        Real and imaginary parts, one row for each pair.
-    gains : array
-        C, real poles first.
-    """
+    """A scalar filter by poles and gains."""
 
     reals: FloatArray
     pairs: FloatArray
     gains: FloatArray
 
     @classmethod
-    def of(cls, given: Filter) -> Modal:
-        """Return a scalar filter, scaled to D = 1, by its poles.
-
-        Parameters
-        ----------
-        given : Filter
-            With distinct poles.
-        """
+    def of(cls, given: LinearSystem) -> Modal:
+        """Return a scalar filter, scaled to D = 1, by its poles."""
         poles, vectors = np.linalg.eig(given.A)
         residues = (given.C @ vectors).ravel() * np.linalg.solve(vectors, given.B).ravel()
         residues = residues / given.D[0, 0]
@@ -57,7 +41,7 @@ class Modal:
         pairs = np.column_stack([poles[upper].real, poles[upper].imag])
         return cls(poles[real].real, pairs, np.concatenate(gains))
 
-    def filter(self) -> Filter:
+    def filter(self) -> LinearSystem:
         """Return the filter, with numbers on the grid."""
         n = len(self.gains)
         A, B = np.zeros((n, n)), np.zeros((n, 1))
@@ -67,7 +51,7 @@ class Modal:
             i = len(self.reals) + 2 * k
             A[i : i + 2, i : i + 2] = [[re, -im], [im, re]]
             B[i, 0] = 1.0
-        return Filter.of(_on_grid(A), B, _on_grid(self.gains[None, :]), np.eye(1))
+        return LinearSystem(_on_grid(A), B, _on_grid(self.gains[None, :]), np.eye(1))
 
     def numbers(self) -> FloatArray:
         """Return numbers without bounds from which :meth:`at` makes the filter."""
@@ -77,13 +61,7 @@ class Modal:
         return np.array([*room, *angle, *self.gains])
 
     def at(self, numbers: FloatArray) -> Modal:
-        """Return the filter of the same form with other numbers.
-
-        Parameters
-        ----------
-        numbers : array
-            Like :meth:`numbers`.
-        """
+        """Return the filter of the same form with other numbers."""
         r, k = len(self.reals), len(self.pairs)
         reals = np.tanh(numbers[:r])
         radius, angle = np.tanh(numbers[r : r + k]), numbers[r + k : r + 2 * k]
@@ -91,16 +69,8 @@ class Modal:
         return Modal(reals, pairs, numbers[r + 2 * k :])
 
 
-def improved(start: Filter, cost: Callable[[Filter], float]) -> Filter:
-    """Return a scalar filter of the same order with less cost, by local descent.
-
-    Parameters
-    ----------
-    start : Filter
-        Stable, with a stable inverse.
-    cost : callable
-        What to make small: a logarithm.
-    """
+def improved(start: LinearSystem, cost: Callable[[LinearSystem], float]) -> LinearSystem:
+    """Return a scalar filter of the same order with less cost, by local descent."""
     from scipy.optimize import minimize
 
     form = Modal.of(start)
@@ -124,14 +94,8 @@ def improved(start: Filter, cost: Callable[[Filter], float]) -> Filter:
     return form.at(best).filter()
 
 
-def acceptable(made: Filter) -> bool:
-    """Whether a filter and its inverse are stable, by a margin.
-
-    Parameters
-    ----------
-    made : Filter
-        Square, with nonsingular D.
-    """
+def acceptable(made: LinearSystem) -> bool:
+    """Whether a filter and its inverse are stable, by a margin."""
     if not all(np.all(np.isfinite(part)) for part in (made.A, made.B, made.C, made.D)):
         return False
     return made.radius < 1 - 1e-9 and made.inverse().radius < 1 - 1e-9

@@ -8,9 +8,6 @@ from typing import Any, Literal, overload
 from numpy.typing import ArrayLike
 
 from affinedp.control.stationary.design import NoiseResponse, designed
-from affinedp.control.stationary.inputs import forward_states
-from affinedp.control.stationary.noise import StationaryMechanism
-from affinedp.control.trajectory.choose import Distances
 from affinedp.control.trajectory.design import NoiseCost, design_trajectory_noise
 from affinedp.control.trajectory.neighbours import Neighbours
 from affinedp.control.trajectory.noise import TrajectoryMechanism
@@ -18,7 +15,9 @@ from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.domains.dynamics import checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
-from affinedp.privacy.guarantee import keeping
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.adjacency import Distances
+from affinedp.neighbours.inputs import forward_states
 
 
 @overload
@@ -48,7 +47,7 @@ def design_output_noise(
     *,
     law: LawName | Literal["auto"] = ...,
     tol: float = ...,
-) -> StationaryMechanism: ...
+) -> Mechanism: ...
 
 
 @overload
@@ -63,7 +62,7 @@ def design_output_noise(
     cost: NoiseResponse | ArrayLike | None = ...,
     law: LawName | Literal["auto"] = ...,
     tol: float = ...,
-) -> StationaryMechanism: ...
+) -> Mechanism: ...
 
 
 def design_output_noise(
@@ -77,7 +76,7 @@ def design_output_noise(
     *,
     law: LawName | Literal["auto"] = "gaussian",
     tol: float = 1e-8,
-) -> TrajectoryMechanism | StationaryMechanism:
+) -> TrajectoryMechanism | Mechanism:
     """Return the least output noise that keeps (ε, δ) for the state trajectory.
 
     By default Theorem 3 of the paper with the Σ of least cost: one draw serves the whole horizon,
@@ -114,14 +113,14 @@ def design_output_noise(
 
     Returns
     -------
-    TrajectoryMechanism, or StationaryMechanism for ``"forward"`` neighbours
+    TrajectoryMechanism, or Mechanism for ``"forward"`` neighbours
 
     Examples
     --------
     A vehicle whose position is sent.  The paper protects the positions only (velocities are then
     revealed exactly); one standard deviation at all times is enough for that.
 
-    >>> from affinedp.control import design_output_noise
+    >>> from affinedp.control import design_output_noise, stationary_variance
     >>> vehicle = ([[1, 0.1], [0, 1]], [[1, 0]])
     >>> m = design_output_noise(vehicle, 100, epsilon=1.0, delta=0.01, mu=[1, 0])
     >>> print(m.noise_by_time[[0, 99], 0].round(4), m.guarantee.basis.split(" (")[0])
@@ -152,7 +151,7 @@ def design_output_noise(
     A jump of its temperature at any time, whose past does not follow.
 
     >>> m = design_output_noise(room, math.inf, 1.0, 0.01, neighbours="forward")
-    >>> m.stationary_deviation.round(2).tolist()
+    >>> (stationary_variance(m) ** 0.5).round(2).tolist()
     [4.01]
     """
     if neighbours != "forward":
@@ -165,4 +164,4 @@ def design_output_noise(
     endless = isinstance(horizon, float) and horizon == math.inf
     steps = None if endless else checked_horizon(horizon)
     limit = largest_sensitivity(epsilon, delta)
-    return keeping(designed(forward_states(system, mu, steps), limit, cost), epsilon, delta)
+    return designed(forward_states(system, mu, steps), limit, cost).keeping(epsilon, delta)

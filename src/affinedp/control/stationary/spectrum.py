@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.stationary.filters import ComplexArray, Filter
-from affinedp.control.stationary.inputs import PrivateInputs
+from affinedp.exact.systems import ComplexArray, LinearSystem
+from affinedp.neighbours.inputs import Inputs
 
 # Frequencies: enough for the slowest pole, but not more.
 LEAST_POINTS, MOST_POINTS = 1 << 11, 1 << 16
@@ -30,21 +30,7 @@ FLOOR = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class LeastSpectrum:
-    """What no stationary noise goes below, and the spectra that come close.
-
-    Attributes
-    ----------
-    bound : float
-        Least cost for sensitivity 1.
-    resolved : bool
-        Whether there were enough frequencies for the slowest pole; otherwise the bound is a guess.
-    gap : float
-        By which share the spectra cost more, before they are fitted.
-    output : array, shape (points, p, p)
-        Spectrum of the noise on the outputs.
-    input : array, shape (points, m, m), or None
-        Spectrum before the plant; None where there are more private inputs than outputs.
-    """
+    """What no stationary noise goes below, and the spectra that come close."""
 
     bound: float
     resolved: bool
@@ -53,21 +39,14 @@ class LeastSpectrum:
     input: ComplexArray | None
 
 
-def least_spectrum(neighbours: PrivateInputs, weight: Filter) -> LeastSpectrum:
+def least_spectrum(neighbours: Inputs, weight: LinearSystem) -> LeastSpectrum:
     """Return the least cost of stationary noise, and its spectrum.
-
-    Parameters
-    ----------
-    neighbours : PrivateInputs
-        With a stable plant and a window.
-    weight : Filter
-        What noise costs: the mean square of this filter's output.
 
     Examples
     --------
-    >>> from affinedp.control.stationary.inputs import private_inputs
+    >>> from affinedp.neighbours.inputs import private_inputs
     >>> room = private_inputs(([[0.99]], [[0.9]], [[1.0]]), mu=1.0)
-    >>> round(least_spectrum(room, Filter.static(np.eye(1))).bound, 3)      # (∫|H|)²
+    >>> round(least_spectrum(room, LinearSystem.static(np.eye(1))).bound, 3)      # (∫|H|)²
     3.699
     """
     wanted = _wanted(neighbours, weight)
@@ -85,9 +64,9 @@ def least_spectrum(neighbours: PrivateInputs, weight: Filter) -> LeastSpectrum:
     )
 
 
-def _wanted(neighbours: PrivateInputs, weight: Filter) -> float:
+def _wanted(neighbours: Inputs, weight: LinearSystem) -> float:
     """How many frequencies the slowest pole needs."""
-    slowest = 1 - max(neighbours.plant.radius, weight.radius, 0.9)
+    slowest = 1 - max(neighbours.domain.system.radius, weight.radius, 0.9)
     return max(LEAST_POINTS, 32 / max(slowest, 1e-12), 8 * (neighbours.window or 1))
 
 
@@ -109,7 +88,7 @@ class _Problem:
     mu: FloatArray
 
     @classmethod
-    def of(cls, neighbours: PrivateInputs, weight: Filter, points: int) -> _Problem:
+    def of(cls, neighbours: Inputs, weight: LinearSystem, points: int) -> _Problem:
         seen = (
             weight.spectrum(points)
             if weight.order
@@ -120,7 +99,7 @@ class _Problem:
         values = np.maximum(values, 1e-6 * values.max())
         root = (vectors * np.sqrt(values)[:, None, :]) @ vectors.conj().transpose(0, 2, 1)
         whole = np.broadcast_to(root, (points, *root.shape[1:]))
-        return cls(neighbours.plant.spectrum(points), whole, neighbours.mu)
+        return cls(neighbours.domain.system.spectrum(points), whole, neighbours.mu)
 
     def step(self, weights: FloatArray, patterns: list[FloatArray]) -> _Step:
         points = len(self.response)
@@ -161,7 +140,7 @@ class _Problem:
         return _raised(back @ middle @ back)
 
 
-def _iterated(problem: _Problem, neighbours: PrivateInputs) -> tuple[FloatArray, list[FloatArray]]:
+def _iterated(problem: _Problem, neighbours: Inputs) -> tuple[FloatArray, list[FloatArray]]:
     """Weights of the inputs and patterns of their windows that make the bound large."""
     m, length = len(neighbours.mu), neighbours.window or 1
     weights = np.full(m, 1 / m)

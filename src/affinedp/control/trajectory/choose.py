@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
-from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.initial import InitialState
@@ -13,13 +10,11 @@ from affinedp.control.trajectory.neighbours import TimeLocal, TrajectoryNeighbou
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
+from affinedp.neighbours.adjacency import Distances, named
 
 MOST_ENTRIES = 20_000
 MOST_NUMBERS = 4e8
 SMALLEST, LARGEST = 1e-150, 1e150
-
-# How far things move: one number, one for each, or by name.
-Distances = float | ArrayLike | Mapping[str, float]
 
 
 def trajectory_neighbours(dynamics: Dynamics, mu: Distances, kind: str) -> TrajectoryNeighbours:
@@ -76,24 +71,6 @@ def _row(values: FloatArray, n: int) -> FloatArray:
     row = np.array(np.broadcast_to(first, (1, n)))
     row.flags.writeable = False
     return row
-
-
-def named(mu: Distances, names: Sequence[str]) -> float | ArrayLike:
-    """Return distances that may be given by name as numbers in order.
-
-    Parameters
-    ----------
-    mu : float, array_like or mapping
-        What a mapping leaves out does not move.
-    names : sequence of str
-        What there is.
-    """
-    if not isinstance(mu, Mapping):
-        return mu
-    unknown = [name for name in mu if name not in names]
-    if unknown:
-        raise AffineDPError(f"mu names {unknown[0]!r}, but there are only {', '.join(names)}")
-    return [mu.get(name, 0.0) for name in names]
 
 
 def checked_distances(mu: Distances, dynamics: Dynamics) -> FloatArray:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.choose import Distances, trajectory_neighbours
-from affinedp.control.trajectory.coordinates import Coordinates, output_gramian
+from affinedp.control.trajectory.choose import trajectory_neighbours
 from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.knorm_noise import least_body
 from affinedp.control.trajectory.laplace_noise import least_laplace_root
@@ -33,11 +32,13 @@ from affinedp.control.trajectory.too_long import longest_that_works, too_long
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.separate import floor_note, with_floor
 from affinedp.domains.dynamics import ENDLESS, Dynamics, dynamics_of
+from affinedp.domains.observability import Coordinates, output_gramian
 from affinedp.domains.powers import HorizonTooLongError
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.laws.named import LawName
+from affinedp.neighbours.adjacency import Distances
 from affinedp.privacy.guarantee import Guarantee, keeping
 from affinedp.progress import Progress
 

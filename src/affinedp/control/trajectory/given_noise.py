@@ -9,16 +9,16 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.choose import trajectory_neighbours
-from affinedp.control.trajectory.coordinates import (
-    Coordinates,
-    output_gramian,
-    revealed_coordinates,
-)
 from affinedp.control.trajectory.neighbours import Neighbours, trajectory_manifold
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.promise import needed_coordinates, structured_promise
 from affinedp.control.trajectory.recorded import MOST_ENTRIES, output_query
 from affinedp.domains.dynamics import Dynamics, dynamics_of
+from affinedp.domains.observability import (
+    Coordinates,
+    output_gramian,
+    revealed_coordinates,
+)
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.named import LawName

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.control.trajectory.coordinates import output_gramian
 from affinedp.control.trajectory.least_noise import least_noise
 from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.control.trajectory.promise import needed_coordinates
 from affinedp.designs.separate import with_floor
+from affinedp.domains.observability import output_gramian
 from affinedp.errors import AffineDPError
 from affinedp.privacy.least_possible import LeastPossible
 

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.coordinates import Coordinates, output_gramian
 from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.neighbours import StateAdjacency
 from affinedp.control.trajectory.promise import needed_coordinates
 from affinedp.control.trajectory.record import OneDrawNoise
 from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.observability import Coordinates, output_gramian
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism, build

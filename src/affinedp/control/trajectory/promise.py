@@ -8,15 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, Norm
-from affinedp.control.trajectory.coordinates import (
+from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
+from affinedp.domains.observability import (
     Coordinates,
+    observability_bound,
     output_blocks,
     output_gramian,
     revealed_coordinates,
-    summed_gramian,
 )
-from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
-from affinedp.domains.dynamics import Dynamics
 from affinedp.domains.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.exact.rounding import difference_bound, gamma, row_sums
@@ -313,29 +312,6 @@ def _guarantee(
         neighbours_key=neighbours.key,
         unit=neighbours.unit,
     )
-
-
-def observability_bound(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
-    """Return G and H with ``‖O d‖² ≤ ‖G d‖² + ‖H d‖²``, where H is what rounding may have done.
-
-    An entry of the Gramian is off by at most γ times the root of the product of its diagonal
-    entries, whatever the units.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon.
-    """
-    gramian = summed_gramian(dynamics)
-    n = len(gramian)
-    size = np.sqrt(np.diagonal(gramian))
-    unit = np.where(size > 0, size, 1.0)
-    scaled = gramian / unit[:, None] / unit
-    values, vectors = np.linalg.eigh(scaled)
-    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    difference = float(np.linalg.norm(scaled - root.T @ root))
-    difference += n * gamma(dynamics.horizon * dynamics.outputs + 100 * n)
-    return root * unit, math.sqrt(difference) * np.diag(size) * (1 + 1e-12)
 
 
 def _inverse(square: FloatArray, norm: Norm = 2) -> tuple[FloatArray, float]:

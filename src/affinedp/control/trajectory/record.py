@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, dense
-from affinedp.control.trajectory.coordinates import output_blocks, output_gramian
 from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
 from affinedp.domains.dynamics import Dynamics, checked_horizon
+from affinedp.domains.observability import output_blocks, output_gramian
 from affinedp.domains.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.laws.knorm import KNorm

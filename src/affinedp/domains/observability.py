@@ -8,6 +8,7 @@ here can make a promise too good: noise on more than is revealed does no harm.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -20,6 +21,7 @@ from affinedp.domains.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.exact.canonical import eliminate_exactly
 from affinedp.exact.numbers import meaning
+from affinedp.exact.rounding import gamma
 
 # Smallest relative eigenvalue of the Gramian of a clearly observable system.
 CLEARLY_OBSERVABLE = 1e-8
@@ -118,6 +120,29 @@ def summed_gramian(dynamics: Dynamics) -> FloatArray:
     with np.errstate(over="ignore", invalid="ignore"):
         scan_transitions(dynamics, add)
     return _finite(total)
+
+
+def observability_bound(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
+    """Return G and H with ``‖O d‖² ≤ ‖G d‖² + ‖H d‖²``, where H is what rounding may have done.
+
+    An entry of the Gramian is off by at most γ times the root of the product of its diagonal
+    entries, whatever the units.
+
+    Parameters
+    ----------
+    dynamics : Dynamics
+        The system and its horizon.
+    """
+    gramian = summed_gramian(dynamics)
+    n = len(gramian)
+    size = np.sqrt(np.diagonal(gramian))
+    unit = np.where(size > 0, size, 1.0)
+    scaled = gramian / unit[:, None] / unit
+    values, vectors = np.linalg.eigh(scaled)
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    difference = float(np.linalg.norm(scaled - root.T @ root))
+    difference += n * gamma(dynamics.horizon * dynamics.outputs + 100 * n)
+    return root * unit, math.sqrt(difference) * np.diag(size) * (1 + 1e-12)
 
 
 def _finite(total: FloatArray) -> FloatArray:

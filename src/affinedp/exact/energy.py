@@ -1,10 +1,10 @@
-"""What stationary noise promises, proved in rational arithmetic.
+"""How much an impulse does, how fast a system forgets: proofs in rational arithmetic.
 
 Let d be the response of a filter (A, B, C, D) to an impulse.  If ``X ≻ 0`` and
 ``X − AᵀXA − CᵀC ≻ 0``, then along ``ξ(t+1) = A ξ(t)`` the number ``ξᵀXξ`` falls by at least
 ``‖Cξ‖²`` at every step, so that ``Σ_t ‖C Aᵗ b‖² ≤ bᵀXb``; and as both are strict, A is stable.
 X comes from floating point and is not trusted: both conditions are decided in integers
-(:func:`~affinedp.control.stationary.exact.positive_definite`).
+(:func:`~affinedp.exact.rational.positive_definite`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fractions import Fraction
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.stationary.filters import ExactFilter, Filter, lyapunov
 from affinedp.errors import AffineDPError
 from affinedp.exact.rational import RationalMatrix, positive_definite
+from affinedp.exact.systems import ExactSystem, LinearSystem, lyapunov
 
 # How much is added to make X strict, relative to its scaled size: the first that passes is taken.
 SLACKS = tuple(10.0**k for k in range(-13, -1))
@@ -28,81 +28,45 @@ MOST_STATES = 120
 ROUNDING = 1e-11
 
 
-class NoCertificateError(AffineDPError):
-    """Noise whose promise could not be proved."""
-
-
 @dataclass(frozen=True, eq=False)
 class Energy:
-    """A proof of how much an impulse can do.
+    """A proof of how much an impulse can do."""
 
-    Attributes
-    ----------
-    filter : ExactFilter
-        What answers the impulse.
-    X : RationalMatrix
-        The certificate.
-    """
-
-    filter: ExactFilter
+    system: ExactSystem
     X: RationalMatrix
 
     def of(self, i: int) -> Fraction:
-        """Return a bound on the energy of the response to a unit impulse on input i.
-
-        Parameters
-        ----------
-        i : int
-            Which input.
-        """
-        b = RationalMatrix(self.filter.B.values[:, i : i + 1], self.filter.B.over)
-        d = RationalMatrix(self.filter.D.values[:, i : i + 1], self.filter.D.over)
+        """Return a bound on the energy of the response to a unit impulse on input i."""
+        b = RationalMatrix(self.system.B.values[:, i : i + 1], self.system.B.over)
+        d = RationalMatrix(self.system.D.values[:, i : i + 1], self.system.D.over)
         return (b.T @ self.X @ b).entry(0, 0) + (d.T @ d).entry(0, 0)
 
     def later(self, i: int, steps: int) -> float:
-        """Return a bound on the energy that is still to come some steps after the impulse.
-
-        Parameters
-        ----------
-        i : int
-            Which input.
-        steps : int
-            How many steps were seen; 1 has seen what comes through at once.
-        """
-        system, X = self.filter.floats(), self.X.floats()
+        """Return a bound on the energy that is still to come some steps after the impulse."""
+        system, X = self.system.floats(), self.X.floats()
         state = np.linalg.matrix_power(system.A, steps - 1) @ system.B[:, i]
         return float(state @ X @ state) * (1 + 1e-9) + ROUNDING * upper(self.of(i))
 
 
-def energy_certificate(system: ExactFilter) -> Energy:
+def energy_certificate(system: ExactSystem) -> Energy:
     """Return a proof of the energy of a filter's impulse responses, and of its stability.
-
-    Parameters
-    ----------
-    system : ExactFilter
-        Unreduced: what is cancelled is not proved to be stable.
-
-    Raises
-    ------
-    NoCertificateError
-        If there is none.
 
     Examples
     --------
-    >>> proof = energy_certificate(Filter.of([[0.5]], [[1.0]], [[1.0]], [[0.0]]).exact())
+    >>> proof = energy_certificate(LinearSystem([[0.5]], [[1.0]], [[1.0]], [[0.0]]).exact())
     >>> float(proof.of(0)) >= 4 / 3, round(float(proof.of(0)), 9)
     (True, 1.333333333)
     """
     n = system.A.shape[0]
     if n > MOST_STATES:
-        raise NoCertificateError(
+        raise AffineDPError(
             f"plant and noise filter have {n} states together; at most {MOST_STATES} are certified"
         )
     if n == 0:
         return Energy(system, RationalMatrix.of(np.zeros((0, 0))))
     A, C = system.A.floats(), system.C.floats()
-    if not Filter(A, system.B.floats(), C, system.D.floats()).radius < 1:
-        raise NoCertificateError("the response to an impulse does not die out")
+    if not LinearSystem(A, system.B.floats(), C, system.D.floats()).radius < 1:
+        raise AffineDPError("the response to an impulse does not die out")
     outputs = system.C.T @ system.C
     units = _units(A, C)
     for slack in SLACKS:
@@ -112,7 +76,7 @@ def energy_certificate(system: ExactFilter) -> Energy:
         given = RationalMatrix.of(X)
         if _proves(given, system.A, outputs):
             return Energy(system, given)
-    raise NoCertificateError(
+    raise AffineDPError(
         "no certificate was found: the response to an impulse lasts too long, or units differ too "
         "much, for double precision"
     )
@@ -152,19 +116,10 @@ def window_energy(proof: Energy, i: int, length: int) -> float:
 
     The first ``length`` steps are put together in full, and what comes later is bounded by X: the
     largest eigenvalue of a matrix of that size.
-
-    Parameters
-    ----------
-    proof : Energy
-        Of the same filter.
-    i : int
-        Which input.
-    length : int
-        How many steps the pattern may have.
     """
     if length == 1:
         return upper(proof.of(i))
-    states, seen = _responses(proof.filter, i, length)
+    states, seen = _responses(proof.system, i, length)
     X = proof.X.floats()
     p = seen.shape[1]
     # column j: the pattern's step j; rows: outputs at steps 0, …, length − 1
@@ -178,7 +133,7 @@ def window_energy(proof: Energy, i: int, length: int) -> float:
     return float(np.linalg.eigvalsh((gram + gram.T) / 2)[-1]) + spill
 
 
-def _responses(system: ExactFilter, i: int, length: int) -> tuple[FloatArray, FloatArray]:
+def _responses(system: ExactSystem, i: int, length: int) -> tuple[FloatArray, FloatArray]:
     """States after 1, …, length steps and outputs at 0, …, length − 1, each rounded once."""
     bits = 256 + max(0, system.B.over.bit_length())
     state = [_fixed(int(v), system.B.over, bits) for v in system.B.values[:, i]]
@@ -203,30 +158,17 @@ def _double(value: int, bits: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """A proof that a draw covers all that happened before the start.
-
-    Attributes
-    ----------
-    covariance : RationalMatrix
-        P with ``P − A P Aᵀ − B Bᵀ ≻ 0``, so that it is at least the stationary covariance.
-    root : array, shape (n, n)
-        R with ``R Rᵀ − P ≻ 0``.
-    """
+    """A proof that a draw covers all that happened before the start."""
 
     covariance: RationalMatrix
     root: FloatArray
 
 
-def start_certificate(noise: ExactFilter) -> Start:
+def start_certificate(noise: ExactSystem) -> Start:
     """Return the draw of a noise filter's memory with which it starts.
 
     An event k steps before the start moves the memory by ``a = Σ A^(k−1−t) B d(t)``, and
     ``aᵀP⁻¹a ≤ Σ_(t<k) ‖d(t)‖²``.
-
-    Parameters
-    ----------
-    noise : ExactFilter
-        What makes the noise.
     """
     P = energy_certificate(noise.transposed()).X
     n = P.shape[0]
@@ -242,29 +184,21 @@ def start_certificate(noise: ExactFilter) -> Start:
         given = RationalMatrix.of(root)
         if positive_definite(given @ given.T - P):
             return Start(P, root)
-    raise NoCertificateError("the draw of the noise filter's memory could not be certified")
+    raise AffineDPError("the draw of the noise filter's memory could not be certified")
 
 
-def checked_start(noise: ExactFilter, root: FloatArray) -> None:
-    """Refuse a root that is too small for :func:`start_certificate`.
-
-    Parameters
-    ----------
-    noise : ExactFilter
-        What makes the noise.
-    root : array, shape (n, n)
-        R.
-    """
+def checked_start(noise: ExactSystem, root: FloatArray) -> None:
+    """Refuse a root that is too small for :func:`start_certificate`."""
     n = noise.A.shape[0]
     if root.shape != (n, n):
-        raise NoCertificateError(f"the start has shape {root.shape}, not {(n, n)}")
+        raise AffineDPError(f"the start has shape {root.shape}, not {(n, n)}")
     given = RationalMatrix.of(root)
     covariance = given @ given.T
     if n == 0 or _proves(covariance, noise.A.T, noise.B @ noise.B.T):
         return
     # or it is at least a covariance that was proved to be enough
     if not positive_definite(covariance - energy_certificate(noise.transposed()).X):
-        raise NoCertificateError(
+        raise AffineDPError(
             "the noise starts with less than its stationary covariance: events before the start "
             "would not be covered"
         )
@@ -272,41 +206,20 @@ def checked_start(noise: ExactFilter, root: FloatArray) -> None:
 
 @dataclass(frozen=True)
 class Decay:
-    """How fast a filter forgets: in the norm of P⁻¹ its memory shrinks by √(1 − rate) a step.
-
-    Attributes
-    ----------
-    covariance : array, shape (n, n)
-        P.
-    floor : float
-        ``P − floor·I ≻ 0``.
-    rate : float
-        θ with ``(1 − θ) P − A P Aᵀ ≻ 0``.
-    """
+    """How fast a filter forgets: in the norm of P⁻¹ its memory shrinks by √(1 − rate) a step."""
 
     covariance: FloatArray
     floor: float
     rate: float
 
     def reach(self, row: FloatArray) -> float:
-        """Return a bound on ``Σ_k |row Aᵏ f|`` over all unit vectors f.
-
-        Parameters
-        ----------
-        row : array, shape (n,)
-            What looks at the memory.
-        """
+        """Return a bound on ``Σ_k |row Aᵏ f|`` over all unit vectors f."""
         size = math.sqrt(float(row @ self.covariance @ row) / self.floor)
         return size / (1 - math.sqrt(1 - self.rate)) * (1 + ROUNDING)
 
 
 def decay_certificate(A: RationalMatrix) -> Decay:
     """Return a proof of how fast a stable matrix forgets.
-
-    Parameters
-    ----------
-    A : RationalMatrix
-        The matrix.
 
     Examples
     --------
@@ -332,7 +245,7 @@ def decay_certificate(A: RationalMatrix) -> Decay:
         above = given - RationalMatrix.identity(n).times(Fraction(floor))
         if positive_definite(kept) and positive_definite(above):
             return Decay(P, floor, rate / 2)
-    raise NoCertificateError("it could not be proved that the noise filter forgets")
+    raise AffineDPError("it could not be proved that the noise filter forgets")
 
 
 def upper(value: Fraction) -> float:

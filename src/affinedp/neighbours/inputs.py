@@ -3,67 +3,70 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.stationary.filters import Filter
-from affinedp.control.trajectory.choose import Distances, named
-from affinedp.domains.dynamics import checked_horizon, dynamics_of
+from affinedp.domains.dynamics import dynamics_of
+from affinedp.domains.plant import Plant, seen_system
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.neighbours.adjacency import mu_words
-from affinedp.parts import digest
+from affinedp.neighbours.adjacency import (
+    LISTED,
+    Adjacency,
+    Columns,
+    Distances,
+    mu_words,
+    named,
+)
+from affinedp.parts import digest, frozen
 
 SMALLEST, LARGEST = 1e-100, 1e100
 MOST_WINDOW = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateInputs:
+class Inputs(Adjacency):
     """One private input changes for a while, the future follows, and the past stays.
 
     Attributes
     ----------
-    plant : Filter
-        From the private inputs w to the outputs: ``x(t+1) = A x + E w``, ``y = C x + F w``.
+    domain : Plant
+        From the private inputs to the outputs, and how many of these are sent.
     mu : array, shape (m,)
         How far each private input moves: the root of the sum of squares over the window.
     window : int or None
         How many steps in a row may change; None for any number.
-    horizon : int or None
-        How many outputs are sent; None for all time.
-    kind : str
-        ``"input"``, or ``"forward"`` for jumps of state entries.
-    input_names, output_names : tuples of str
-        What to call them.
+    forward : bool
+        Whether what moves are entries of the state, which jump.
     """
 
-    plant: Filter = field(repr=False)
+    kind = "inputs"
+    domain: Plant
     mu: FloatArray
-    window: int | None
-    horizon: int | None
-    kind: str
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
+    window: int | None = 1
+    forward: bool = False
 
     def __post_init__(self) -> None:
-        self.mu.flags.writeable = False
+        mu = checked_mu(self.mu, self.domain.names)
+        if mu.shape != np.shape(self.mu) or np.any(mu == 0):
+            raise AffineDPError("mu must be one positive number for each private input")
+        object.__setattr__(self, "mu", frozen(mu))
+        if self.window is not None:
+            checked_window(self.window)
 
     @property
     def words(self) -> str:
-        """Who counts as a neighbour."""
-        what = "entry of the state" if self.kind == "forward" else "private input"
-        shown = ", ".join(self.input_names[:6]) + (" …" if len(self.input_names) > 6 else "")
-        moved = mu_words(self.mu)
+        """Who counts as a neighbour, in words."""
+        what = "entry of the state" if self.forward else "private input"
+        names, moved = self.domain.names, mu_words(self.mu)
+        shown = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
         if self.window == 1:
-            moves = (
-                f"{'jumps' if self.kind == 'forward' else 'moves'} by at most {moved} at one step"
-            )
+            moves = f"{'jumps' if self.forward else 'moves'} by at most {moved} at one step"
         elif self.window is None:
             moves = f"moves at any steps, by at most {moved} in the root of the sum of squares"
         else:
@@ -73,47 +76,47 @@ class PrivateInputs:
             )
         times = (
             "at any time, also before the first output"
-            if self.horizon is None
-            else f"within the {self.horizon:,} steps that are sent"
+            if self.domain.horizon is None
+            else f"within the {self.domain.horizon:,} steps that are sent"
         )
         return (
-            f"{self.kind}: one {what} ({shown}) {moves}, {times}; later outputs follow from the "
-            "dynamics, all that came before stays, and so do all other inputs"
+            f"{'forward' if self.forward else 'input'}: one {what} ({shown}) {moves}, {times}; "
+            "later outputs follow from the dynamics, all that came before stays, and so do all "
+            "other inputs"
         )
-
-    @property
-    def steps_to_remember(self) -> int:
-        """Over how many outputs of a horizon what the plant remembers of an event can show.
-
-        An input at the first step shows there at most through D.  A state that jumps at the first
-        step shows there at once, so that all outputs count.
-        """
-        return int(self.horizon or 1) - (self.kind != "forward")
-
-    @property
-    def theorem(self) -> str:
-        """What the promise rests on."""
-        return (
-            "Theorem 1 on every stretch of time (the whitened energy of the response, certified "
-            "in rational arithmetic), and the feedback lemma for inputs that follow from what was "
-            "sent"
-        )
-
-    @cached_property
-    def key(self) -> str:
-        """A hash that is equal only for the same neighbours of the same dynamics."""
-        names = repr((self.kind, self.input_names, self.window, self.horizon))
-        return digest("private inputs", names, self.plant.A, self.plant.B, self.mu)
 
     @property
     def unit(self) -> str:
         """What moves between neighbours, as a ledger knows it."""
-        if self.kind == "forward":
+        if self.forward:
             return "one jump of a state entry (forward)"
         if self.window == 1:
             return "one private input at one step"
         length = "any number of" if self.window is None else f"{self.window}"
         return f"one private input over a window of {length} steps"
+
+    @cached_property
+    def key(self) -> str:
+        """A hash that is equal only for the same neighbours of the same dynamics."""
+        plant = self.domain
+        said = (self.forward, plant.names, self.window, plant.horizon)
+        return digest(self.kind, said, plant.system.A, plant.system.B, self.mu)
+
+    @property
+    def steps_to_remember(self) -> int:
+        """Over how many outputs of a horizon what the plant remembers of an event can show.
+
+        An input at the first step shows there at most through F.  A state that jumps at the first
+        step shows there at once, so that all outputs count.
+        """
+        return int(self.domain.horizon or 1) - (not self.forward)
+
+    def moves(self, limit: int = LISTED) -> Iterator[Columns]:
+        """Refuse: a private input may move at any time."""
+        raise AffineDPError(
+            "private inputs move at any of many steps, which are not listed: noise for them is a "
+            "filter, from design_input_noise"
+        )
 
 
 def private_inputs(
@@ -122,21 +125,8 @@ def private_inputs(
     window: float = 1,
     horizon: int | None = None,
     inputs: Sequence[int | str] | None = None,
-) -> PrivateInputs:
+) -> Inputs:
     """Return the neighbours that differ in private inputs of a system.
-
-    Parameters
-    ----------
-    system : StateSpace, or (A, E, C) or (A, E, C, F)
-        A discrete-time system of python-control, or its matrices.
-    mu : float, array_like or mapping
-        How far a private input moves: one number, one per private input, or by name.
-    window : int or inf
-        How many steps in a row may change.
-    horizon : int, optional
-        How many outputs are sent; for all time unless given.
-    inputs : sequence of int or str, optional
-        Which inputs of the system are private, by number or name; all unless given.
 
     Examples
     --------
@@ -172,56 +162,27 @@ def private_inputs(
     distances = checked_mu(mu, names)
     moved = np.flatnonzero(distances > 0)
     chosen, names = [chosen[i] for i in moved], tuple(names[i] for i in moved)
-    return PrivateInputs(
-        _seen(Filter.of(A, E[:, chosen], C, F[:, chosen])),
-        distances[moved],
-        checked_window(window),
-        None if horizon is None else checked_horizon(horizon),
-        "input",
-        names,
-        dynamics.output_names,
-    )
+    system = seen_system(A, E[:, chosen], C, F[:, chosen])
+    plant = Plant(system, names, dynamics.output_names, horizon)
+    return Inputs(plant, distances[moved], checked_window(window))
 
 
-def forward_states(system: Any, mu: Distances, horizon: int | None = None) -> PrivateInputs:
-    """Return the neighbours of which one state entry jumps, and only the future follows.
-
-    Parameters
-    ----------
-    system : StateSpace, or (A, C), (A, B, C) or (A, B, C, D)
-        The dynamics.
-    mu : float, array_like or mapping
-        How far a state entry jumps: one number, one per state, or by name.
-    horizon : int, optional
-        How many outputs are sent; for all time unless given.
-    """
+def forward_states(system: Any, mu: Distances, horizon: int | None = None) -> Inputs:
+    """Return the neighbours of which one state entry jumps, and only the future follows."""
     dynamics = dynamics_of(system, 1)
     if dynamics.time_varying:
         raise AffineDPError("stationary noise needs matrices that do not change over time")
     n, p = dynamics.states, dynamics.outputs
     distances = checked_mu(mu, dynamics.state_names)
     moved = np.flatnonzero(distances > 0)
-    return PrivateInputs(
-        _seen(Filter.of(dynamics.A, np.eye(n)[:, moved], dynamics.C, np.zeros((p, len(moved))))),
-        distances[moved],
-        1,
-        None if horizon is None else checked_horizon(horizon),
-        "forward",
-        tuple(dynamics.state_names[i] for i in moved),
-        dynamics.output_names,
-    )
+    system = seen_system(dynamics.A, np.eye(n)[:, moved], dynamics.C, np.zeros((p, len(moved))))
+    names = tuple(dynamics.state_names[i] for i in moved)
+    plant = Plant(system, names, dynamics.output_names, horizon)
+    return Inputs(plant, distances[moved], forward=True)
 
 
 def checked_mu(mu: Distances, names: Sequence[str]) -> FloatArray:
-    """Return how far each of some named things moves: one number, one each, or by name.
-
-    Parameters
-    ----------
-    mu : float, array_like or mapping
-        Names that a mapping leaves out do not move.
-    names : sequence of str
-        What there is.
-    """
+    """Return how far each of some named things moves: one number, one each, or by name."""
     values = real_array(named(mu, names), "mu")
     if values.shape not in ((), (len(names),)):
         raise AffineDPError(
@@ -248,22 +209,6 @@ def checked_window(window: float) -> int | None:
             "(any number of steps) costs no more than input perturbation"
         )
     return int(window)
-
-
-def _seen(plant: Filter) -> Filter:
-    """Only the states that inputs reach and outputs show, by the zeros of the matrices: exact."""
-    moves = plant.A != 0
-    reached, shown = (plant.B != 0).any(axis=1), (plant.C != 0).any(axis=0)
-    for _ in range(plant.order):
-        reached = reached | moves[:, reached].any(axis=1)
-        shown = shown | moves[shown].any(axis=0)
-    kept = np.flatnonzero(reached & shown)
-    return Filter.of(
-        plant.A[np.ix_(kept, kept)].reshape(len(kept), len(kept)),
-        plant.B[kept].reshape(len(kept), plant.inputs),
-        plant.C[:, kept].reshape(plant.outputs, len(kept)),
-        plant.D,
-    )
 
 
 def _chosen(inputs: Sequence[int | str] | None, names: Sequence[str]) -> list[int]:
