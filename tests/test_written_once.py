@@ -8,10 +8,7 @@ import affinedp
 ROOT = Path(affinedp.__file__).parent
 VERBS = {"release", "interval", "save", "load", "report"}
 # Structures with classes of their own for now.
-NOT_YET = {
-    "TreeMechanism", "MarginMechanism", "TreeMarginMechanism", "TrajectoryMechanism",
-    "StationaryMechanism", "OnceThenPredict", "_Conveniences",
-}  # fmt: skip
+NOT_YET = {"OnceThenPredict"}
 # Descriptions and results, which hold a mechanism and hand things on to it.
 NO_NOISE = {
     "TableRelease", "MarginRelease", "TableDesign", "MarginDesign", "SeveralTables",

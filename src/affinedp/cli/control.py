@@ -19,6 +19,7 @@ from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import FRESH_NOISE, LABEL, LEDGER, LOOP, SAME_SECRET
 from affinedp.cli.output import dropped, outcome_as_json, promise_as_json
 from affinedp.errors import AffineDPError
+from affinedp.files.visible import visible
 from affinedp.mqtt.broker import Broker
 from affinedp.progress import Progress
 
@@ -215,12 +216,16 @@ def gateway(
 
 def load_noise(path: Path) -> Any:
     """Read the noise of a loop: one draw, or stationary noise."""
-    from affinedp.control.by_time import causal
     from affinedp.mechanism import Mechanism
+    from affinedp.strategies.causal import Causal
 
     expect(path, "mechanism")
     loaded = Mechanism.load(path)
-    causal(loaded)
+    if not isinstance(loaded.strategy, Causal):
+        raise AffineDPError(
+            f"{visible(path.name)} is a mechanism, not noise of a loop: affinedp control design "
+            "makes that"
+        )
     return loaded
 
 
