@@ -24,15 +24,7 @@ AnyNoise: TypeAlias = OneDrawNoise | FreshOutputNoise | Mechanism
 
 
 def mean_errors(loop: LoopRecord, steps: int) -> FloatArray:
-    """Return the mean tracking error, shape (steps + 1, n), which no noise changes.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    steps : int
-        How many outputs are sent.
-    """
+    """Return the mean tracking error, shape (steps + 1, n), which no noise changes."""
     n = loop.plant.states
     references = loop.references(steps)
     pull = loop.pull(references)
@@ -46,13 +38,7 @@ def mean_errors(loop: LoopRecord, steps: int) -> FloatArray:
 
 
 def lasting_error(loop: LoopRecord) -> FloatArray | None:
-    """Return the mean tracking error after a long time, shape (n,); None if the reference moves.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        A stable one.
-    """
+    """Return the mean tracking error after a long time, shape (n,); None if the reference moves."""
     if callable(loop.reference) or np.ndim(loop.reference) > 1:
         return None
     reference = loop.references(0)
@@ -67,13 +53,7 @@ def mean_squares(
     process_noise: ArrayLike | None = None,
     sensor_noise: ArrayLike | None = None,
 ) -> FloatArray:
-    """Return E (x_i(t) − x_r,i(t))², shape (steps + 1, n).
-
-    Parameters
-    ----------
-    loop, noise, steps, process_noise, sensor_noise
-        As for :func:`added_squares`.
-    """
+    """Return E (x_i(t) − x_r,i(t))², shape (steps + 1, n)."""
     added = added_squares(loop, noise, steps, process_noise, sensor_noise)
     squares = mean_errors(loop, steps) ** 2 + added
     check_growth(squares.max(axis=1))
@@ -81,17 +61,7 @@ def mean_squares(
 
 
 def check_noise(loop: LoopRecord, noise: AnyNoise | Dynamics, steps: int) -> None:
-    """Refuse noise for other outputs, or for fewer steps.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    noise : OneDrawNoise, FreshOutputNoise, Mechanism or Dynamics
-        On the outputs.
-    steps : int
-        How many outputs are sent.
-    """
+    """Refuse noise for other outputs, or for fewer steps."""
     outputs, horizon = outputs_and_horizon(noise)
     if outputs != loop.plant.outputs:
         raise AffineDPError(
@@ -126,19 +96,7 @@ def added_squares(
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
 ) -> FloatArray:
-    """Return what noise adds to the mean squares of the states, shape (steps + 1, n).
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    noise : OneDrawNoise, FreshOutputNoise, Mechanism or None
-        On the outputs.
-    steps : int
-        How many outputs are sent.
-    process_noise, sensor_noise : float, array or None
-        White noise besides.
-    """
+    """Return what noise adds to the mean squares of the states, shape (steps + 1, n)."""
     n = loop.plant.states
     fresh = _fresh(loop, noise, process_noise, sensor_noise)
     squares = np.zeros((steps + 1, n))
@@ -162,13 +120,7 @@ def stationary_squares(
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
 ) -> FloatArray:
-    """Return the variance of each state after a long time, shape (n,).
-
-    Parameters
-    ----------
-    loop, noise, process_noise, sensor_noise
-        As for :func:`added_squares`.
-    """
+    """Return the variance of each state after a long time, shape (n,)."""
     if isinstance(noise, OneDrawNoise):
         raise AffineDPError("noise of one draw has no stationary state: use mean_square_error")
     fresh = _fresh(loop, noise, process_noise, sensor_noise)
@@ -181,19 +133,7 @@ def stationary_squares(
 def cost_of_one_draw(
     loop: LoopRecord, dynamics: Dynamics, weight: FloatArray, steps: int
 ) -> FloatArray:
-    """Return W of :meth:`affinedp.control.ClosedLoop.noise_cost`.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    dynamics : Dynamics
-        What shapes the noise.
-    weight : array, shape (n, n)
-        Q.
-    steps : int
-        How many outputs are sent.
-    """
+    """Return W of :meth:`affinedp.control.ClosedLoop.noise_cost`."""
     n = loop.plant.states
     cost = np.zeros((dynamics.states, dynamics.states))
     loadings = unit_loadings(dynamics, steps)

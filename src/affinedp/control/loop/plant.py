@@ -17,17 +17,7 @@ from affinedp.exact.numbers import real_array
 
 @dataclass(frozen=True, eq=False)
 class Plant:
-    """``x(t+1) = A x(t) + B u(t)``, ``y(t) = C x(t) + D u(t)``.
-
-    Attributes
-    ----------
-    A, B, C, D : arrays, shapes (n, n), (n, k), (m, n), (m, k)
-        The matrices.
-    state_names, output_names : tuples of str
-        What to call states and outputs.
-    dt : float
-        Seconds between two steps; 1 where the system does not say.
-    """
+    """``x(t+1) = A x(t) + B u(t)``, ``y(t) = C x(t) + D u(t)``."""
 
     A: FloatArray = field(repr=False)
     B: FloatArray = field(repr=False)
@@ -55,17 +45,7 @@ class Plant:
 
 @dataclass(frozen=True, eq=False)
 class PrivatePlant:
-    """A plant whose inputs are the private ones, as far as a design asks.
-
-    Attributes
-    ----------
-    A, B, C, D : arrays
-        A, E, C and F.
-    dt : float
-        Seconds between two steps.
-    state_labels, input_labels, output_labels : tuples of str
-        What to call states, private inputs and outputs.
-    """
+    """A plant whose inputs are the private ones, as far as a design asks."""
 
     A: FloatArray
     B: FloatArray
@@ -79,15 +59,6 @@ class PrivatePlant:
 
 def plant_of(system: Any) -> Plant:
     """Return a system as a checked plant.
-
-    Parameters
-    ----------
-    system : StateSpace, Plant, or (A, B, C) or (A, B, C, D)
-        A discrete-time system of python-control, or its matrices.
-
-    Returns
-    -------
-    Plant
 
     Examples
     --------

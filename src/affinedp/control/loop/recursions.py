@@ -16,17 +16,7 @@ if TYPE_CHECKING:
 def responses(
     matrix: FloatArray, injection: FloatArray, loadings: Iterable[FloatArray], columns: int
 ) -> Iterator[FloatArray]:
-    """Yield H_0 = 0, H_1, …: z(t) = H_t η, if z(t+1) = M z(t) + N γ(t) and γ(t) = Γ_t η.
-
-    Parameters
-    ----------
-    matrix, injection : arrays, shapes (k, k) and (k, m)
-        M and N.
-    loadings : iterable of arrays, shape (m, columns)
-        Γ_0, Γ_1, …
-    columns : int
-        How many entries η has.
-    """
+    """Yield H_0 = 0, H_1, …: z(t) = H_t η, if z(t+1) = M z(t) + N γ(t) and γ(t) = Γ_t η."""
     response = np.zeros((len(matrix), columns))
     yield response
     for loading in loadings:
@@ -35,21 +25,7 @@ def responses(
 
 
 def variances(matrix: FloatArray, added: FloatArray, steps: int) -> FloatArray:
-    """Return the variances of z(0) = 0, …, z(steps) under white noise: the Lyapunov recursion.
-
-    Parameters
-    ----------
-    matrix : array, shape (k, k)
-        M in z(t+1) = M z(t) + white noise.
-    added : array, shape (k, k)
-        The covariance of that noise.
-    steps : int
-        How far to go.
-
-    Returns
-    -------
-    array, shape (steps + 1, k)
-    """
+    """Return the variances of z(0) = 0, …, z(steps) under white noise: the Lyapunov recursion."""
     covariance = np.zeros_like(matrix)
     found = np.zeros((steps + 1, len(matrix)))
     for t in range(steps):
@@ -59,15 +35,7 @@ def variances(matrix: FloatArray, added: FloatArray, steps: int) -> FloatArray:
 
 
 def unit_loadings(dynamics: Dynamics, steps: int) -> Iterator[FloatArray]:
-    """Yield C(t) A(t−1)…A(0) for t = 0, …, steps − 1: loadings of noise with root I.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        A and C.
-    steps : int
-        How many, at most the horizon.
-    """
+    """Yield C(t) A(t−1)…A(0) for t = 0, …, steps − 1: loadings of noise with root I."""
     product = np.eye(dynamics.states)
     for t in range(steps):
         yield dynamics.output_matrix(t) @ product

@@ -30,15 +30,7 @@ class LoopWarning(UserWarning):
 
 
 def noise_warnings(noise: AnyNoise, steps: int) -> tuple[str, ...]:
-    """Return what a careful reader should know about noise over some steps.
-
-    Parameters
-    ----------
-    noise : OneDrawNoise, FreshOutputNoise or Mechanism
-        On the outputs.
-    steps : int
-        How many outputs are sent.
-    """
+    """Return what a careful reader should know about noise over some steps."""
     if not isinstance(noise, OneDrawNoise) or steps < 2:
         return ()
     first, last = np.linalg.norm(noise.noise_at([0, steps - 1]), axis=1)
@@ -60,19 +52,7 @@ def noise_warnings(noise: AnyNoise, steps: int) -> tuple[str, ...]:
 def loop_report(
     loop: LoopRecord, noise: AnyNoise, steps: int | None, warnings: tuple[str, ...]
 ) -> Report:
-    """Return the noise's report with what the loop pays beside it.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    noise : OneDrawNoise, FreshOutputNoise or Mechanism
-        On the outputs.
-    steps : int or None
-        How many outputs are sent; None for the noise's horizon, or all time if it has none.
-    warnings : tuple of str
-        What to beware of in the loop.
-    """
+    """Return the noise's report with what the loop pays beside it."""
     filtered = filter_of(noise)
     if steps is None and filtered is not None and filtered.domain.horizon is None:
         words, count = "after a long time", 1
