@@ -71,14 +71,15 @@ print(1e3 * statistics.median(taken), 1e3 * cut, len(taken) / (times[-1] - times
 
 GATEWAY = """
 import sys, threading
-from affinedp.control import Gateway, TrajectoryMechanism
+from affinedp.control import Gateway
+from affinedp.mechanism import Mechanism
 from affinedp.mqtt.process import Place
 from affinedp.mqtt.gateway_process import run_gateway
 from affinedp.mqtt.broker import Broker
 import logging
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 broker = Broker.parse(sys.argv[1])
-mechanism = TrajectoryMechanism.load(sys.argv[2])
+mechanism = Mechanism.load(sys.argv[2])
 with Gateway(mechanism, state=sys.argv[3], resolution="exact") as gateway:
     run_gateway(gateway, Place(broker, "plant/y"), Place(broker, "cloud/y"), threading.Event())
 """

@@ -16,13 +16,13 @@ EPSILON, DELTA, STEP = 1.0, 1e-4, 0.1
 
 
 def _cost(mechanism: Any, **words: Any) -> float:
-    from affinedp.control import Gateway
+    from affinedp.control import Gateway, noise_by_time
 
     with (
         tempfile.TemporaryDirectory() as folder,
         Gateway(mechanism, state=f"{folder}/s", **words) as gateway,
     ):
-        designed = gateway.mechanism.noise_by_time**2
+        designed = noise_by_time(gateway.mechanism) ** 2
         return float(((1 + gateway.added_variance) * designed.mean(axis=0)).sum()) / float(
             designed.mean(axis=0).sum()
         )

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affinedp.control import ClosedLoop, TrajectoryMechanism
+from affinedp.control import ClosedLoop
 from affinedp.control.loop.loop_file import LoopFile, read_loop
+from affinedp.mechanism import Mechanism
 from affinedp.mqtt.local_broker import local_broker
 
 if TYPE_CHECKING:
@@ -177,12 +178,12 @@ def draw(folder: Path, output: Path) -> None:
     from matplotlib.figure import Figure
 
     read: LoopFile = read_loop(folder / "vehicle.toml")
-    mechanism = TrajectoryMechanism.load(folder / "m.json")
+    mechanism = Mechanism.load(folder / "m.json")
     loop, steps = read.loop, read.horizon
     records = [json.loads(line) for line in (folder / "plant.jsonl").read_text().splitlines()]
     truth = np.array([record["x"][0] for record in records])
     received, inputs = what_was_seen(folder)
-    loadings = mechanism.loadings()[:, 0, :]
+    loadings = mechanism.strategy.over()[:, 0, :]
     one_draw = loadings @ loadings.T
     ours = attack(loop, received, inputs, one_draw)
 

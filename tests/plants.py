@@ -54,3 +54,25 @@ def quarter_car_actuator() -> Matrices:
     """The same car; u is the force between body and wheel."""
     A, B = sampled(*_car(), 0.01)
     return A, B[:, :1], np.array([[1.0, 0, -1, 0]])
+
+
+def recorded(mechanism):
+    """The same noise as matrices on the manifold of whole trajectories, by the generic path."""
+    import scipy.sparse as sparse
+
+    from affinedp.mechanism import build
+    from affinedp.neighbours.trajectory import trajectory_manifold
+
+    dynamics, noise = mechanism.domain, mechanism.noise_matrix
+    manifold = trajectory_manifold(dynamics)
+    outputs = [dynamics.output_matrix(t) for t in range(dynamics.horizon)]
+    query = sparse.csr_array(sparse.block_diag(outputs))
+    root = np.eye(noise.shape[1])
+    rate = 1.0
+    if mechanism.law == "knorm":
+        noise, root = mechanism.strategy.loadings(), mechanism.noise.points
+        rate = mechanism.noise.rate
+    return build(
+        mechanism.adjacency.on_manifold(manifold), query, noise, root, mechanism.law,
+        tuple(mechanism.strategy.names), rate=rate,
+    )  # fmt: skip

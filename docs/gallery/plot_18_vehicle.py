@@ -10,7 +10,12 @@ need, and the closed loop shows it.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from affinedp.control import ClosedLoop, design_output_noise, independent_output_noise
+from affinedp.control import (
+    ClosedLoop,
+    design_output_noise,
+    independent_output_noise,
+    noise_by_time,
+)
 
 STEPS, PERIOD = 100, 0.1
 A, B, C = [[1, PERIOD], [0, 1]], [[PERIOD**2 / 2], [PERIOD]], [[1, 0]]
@@ -32,7 +37,7 @@ noises = {
     "fresh draws": independent_output_noise((A, C), STEPS, **promise),
 }
 for name, noise in noises.items():
-    print(f"{name:12} {noise.noise_by_time[:, 0].mean():5.1f} m on every position, on average")
+    print(f"{name:12} {noise_by_time(noise)[:, 0].mean():5.1f} m on every position, on average")
 
 # %%
 # Errors are exact; ten simulated runs show what they look like.

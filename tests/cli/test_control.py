@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
-from affinedp.control import TrajectoryMechanism
 from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError, install_command
+from affinedp.mechanism import Mechanism
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.connection import Connection
 from brokers import PATIENCE, Command, Mosquitto, certificates, free_port, private_broker, until
@@ -192,15 +192,15 @@ def test_a_plant_that_only_sends(file, tmp_path):
 def test_design(file, tmp_path):
     said = invoke("design", file, "-o", tmp_path / "m.json")
     assert "4 steps" in said
-    loaded = TrajectoryMechanism.load(tmp_path / "m.json")
-    assert loaded.horizon == 4
+    loaded = Mechanism.load(tmp_path / "m.json")
+    assert loaded.domain.horizon == 4
     assert loaded.guarantee.delta(1.0) <= 0.01
-    assert loaded.dynamics.state_names == ("p", "v")
+    assert loaded.domain.state_names == ("p", "v")
 
 
 def test_design_options_come_first(file, tmp_path):
     invoke("design", file, "-o", tmp_path / "m.json", "--epsilon", 0.5, "--delta", 1e-6)
-    assert TrajectoryMechanism.load(tmp_path / "m.json").guarantee.delta(0.5) <= 1e-6
+    assert Mechanism.load(tmp_path / "m.json").guarantee.delta(0.5) <= 1e-6
     pure = invoke("design", file, "-o", tmp_path / "m.json", "--delta", 0)
     assert "ε = 1 at δ = 0" in pure  # the least noise of a pure law
     law = ("--law", "gaussian")
@@ -214,7 +214,7 @@ def test_design_for_tracking(file, tmp_path):
     for cost in ("outputs", "tracking"):
         file.write_text(long + f'cost = "{cost}"\n')
         invoke("design", file, "-o", tmp_path / f"{cost}.json", "--law", "gaussian")
-        loaded = TrajectoryMechanism.load(tmp_path / f"{cost}.json")
+        loaded = Mechanism.load(tmp_path / f"{cost}.json")
         costs[cost] = read_loop(file).loop.mean_square_error(loaded, 60).sum()
     assert costs["tracking"] < 0.999 * costs["outputs"]
 

@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.control import TrajectoryMechanism
 from affinedp.control.loop.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
@@ -60,8 +59,7 @@ def test_private_inputs(tmp_path):
 def test_other_promises(tmp_path, kind):
     text = ROOM.replace('"input"', f'"{kind}"').replace("{occupants = 0.1, oven = 0.5}", "0.5")
     assert kind in design(text, tmp_path)
-    reader = Mechanism if kind == "forward" else TrajectoryMechanism
-    assert reader.load(tmp_path / "m.json").guarantee.holds(1.0, 1e-4)
+    assert Mechanism.load(tmp_path / "m.json").guarantee.holds(1.0, 1e-4)
 
 
 def test_an_integrator_takes_the_horizon_of_the_file(tmp_path):

@@ -1,7 +1,6 @@
 """The gateway: what it sends, once, and what it refuses."""
 
 import copy
-import dataclasses
 import math
 import os
 import pickle
@@ -26,10 +25,17 @@ from scipy import stats
 
 import affinedp as adp
 from affinedp.budget.ledger import Ledger
-from affinedp.control import Gateway, design_output_noise, independent_output_noise
-from affinedp.control.gateway import walk
+from affinedp.control import (
+    Gateway,
+    design_output_noise,
+    independent_output_noise,
+    noise_block,
+    noise_by_time,
+)
+from affinedp.control.gateway import sending
 from affinedp.control.gateway.gateway import StepError
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import meaning
 from affinedp.stream.run import Run, RunError
 
 VEHICLE = ([[1, 0.1], [0, 1]], np.eye(2))
@@ -91,19 +97,22 @@ def draws(monkeypatch):
             numbers.extend(true_draw(law, scale, count).tolist())
         return np.array(numbers, dtype=object)
 
-    true_draw = walk.draw_integers
-    monkeypatch.setattr(walk, "draw_integers", drawn)
+    true_draw = sending.draw_integers
+    monkeypatch.setattr(sending, "draw_integers", drawn)
     return numbers
 
 
 def exact_noise(mechanism, draw):
     """γ(t) in rational arithmetic."""
-    exact = np.vectorize(lambda value: Fraction(float(value)), otypes=[object])
-    dynamics = mechanism.dynamics
-    state = exact(mechanism.root) @ np.array([Fraction(n, 2**56) for n in draw], dtype=object)
-    for t in range(mechanism.horizon):
+    exact = np.vectorize(lambda value: meaning(float(value)), otypes=[object])
+    binary = np.vectorize(lambda value: Fraction(float(value)), otypes=[object])
+    dynamics = mechanism.domain
+    state = binary(mechanism.strategy.start) @ np.array(
+        [Fraction(n, 2**56) for n in draw], dtype=object
+    )
+    for t in range(mechanism.domain.horizon):
         yield exact(dynamics.output_matrix(t)) @ state
-        if t + 1 < mechanism.horizon:
+        if t + 1 < mechanism.domain.horizon:
             state = exact(dynamics.state_matrix(t)) @ state
 
 
@@ -111,11 +120,12 @@ def exact_noise(mechanism, draw):
 def test_sends_the_measurement_with_the_noise_of_the_definition(path, mechanism, draws):
     rng = np.random.default_rng(1)
     with Gateway(mechanism, state=path, resolution="exact") as gateway:
-        fresh = [int(v) for v in rng.normal(size=mechanism.horizon * mechanism.outputs) * 2.0**56]
-        gateway._fresh, kept = [Known(fresh)] * mechanism.outputs, iter(list(fresh))
+        count = mechanism.domain.horizon * mechanism.domain.outputs
+        fresh = [int(v) for v in rng.normal(size=count) * 2.0**56]
+        gateway._fresh, kept = [Known(fresh)] * mechanism.domain.outputs, iter(list(fresh))
         grid = [Fraction(float(tau)) / 4 for tau in gateway.fresh_noise]
         for noise in exact_noise(mechanism, draws):
-            y = rng.normal(size=mechanism.outputs) * 100
+            y = rng.normal(size=mechanism.domain.outputs) * 100
             sent = gateway.send(y)
             for i, value in enumerate(sent):
                 expected = Fraction(float(y[i])) + noise[i] + next(kept) * grid[i] * 4 / 2**56
@@ -155,7 +165,7 @@ def test_law_of_what_is_sent(folder):
             errors.append([gateway.send([1.0, 2.0], step=t) - [1.0, 2.0] for t in (0, 1, 40)])
     errors, fresh = np.array(errors), gateway.fresh_noise[0]
     # γ(0) = R η for outputs that are the whole state
-    scores = np.linalg.solve(MOVING.root, errors[:, 0].T)
+    scores = np.linalg.solve(MOVING.strategy.start, errors[:, 0].T)
     assert stats.kstest(scores.ravel(), "norm").pvalue > 1e-6
     assert abs(np.corrcoef(scores)[0, 1]) < 6 / math.sqrt(count)
     # later outputs are moved by A and differ only by fresh noise
@@ -164,7 +174,7 @@ def test_law_of_what_is_sent(folder):
     assert stats.kstest(left.ravel(), "norm").pvalue > 1e-6
     left = (errors[:, 1, 1] - errors[:, 0, 1]) / (fresh * math.sqrt(2))
     assert stats.kstest(left, "norm").pvalue > 1e-6
-    np.testing.assert_allclose(errors.std(axis=0), MOVING.noise_by_time[[0, 1, 40]], rtol=0.35)
+    np.testing.assert_allclose(errors.std(axis=0), noise_by_time(MOVING)[[0, 1, 40]], rtol=0.35)
 
 
 def test_fresh_noise_is_hedged(tmp_path, monkeypatch):
@@ -217,7 +227,7 @@ def test_adversary_who_steers_the_inputs(folder):
     for i in range(count):
         x = Fraction(int(rng.integers(10**9)), 10**8)
         truth = (x / step + Fraction(1, 2)) % 1 >= Fraction(1, 2)
-        noise = Fraction(float(rng.normal() * m.root[0, 0]))
+        noise = Fraction(float(rng.normal() * m.strategy.start[0, 0]))
 
         def sensed(offset, x=x):
             return round((x + offset) / step) * step
@@ -425,8 +435,9 @@ def test_any_sequence(tmp_path_factory, operations):
 
 SENDING = """
     import sys
-    from affinedp.control import Gateway, TrajectoryMechanism
-    mechanism = TrajectoryMechanism.load(sys.argv[1])
+    from affinedp import Mechanism
+    from affinedp.control import Gateway
+    mechanism = Mechanism.load(sys.argv[1])
     with Gateway(mechanism, state=sys.argv[2], resolution="exact") as gateway:
         while True:
             step = gateway.next_step
@@ -467,13 +478,13 @@ def test_killed_while_sending(tmp_path, path):
 
 
 def test_ledger_is_charged_before_the_draw(path, ledger, monkeypatch):
-    real = walk.draw_integers
+    real = sending.draw_integers
 
     def drawn(*given):
         assert [entry.status for entry in ledger.history()] == ["charged"]
         return real(*given)
 
-    monkeypatch.setattr(walk, "draw_integers", drawn)
+    monkeypatch.setattr(sending, "draw_integers", drawn)
     with Gateway(HOLD, state=path, resolution="exact", ledger=ledger, label="March") as gateway:
         (entry,) = ledger.history()
         assert entry.status == "released"
@@ -530,10 +541,8 @@ def test_settings_of_a_state_do_not_change(path):
 
 
 def test_noise_that_does_not_keep_its_guarantee_is_not_sent(path):
-    with pytest.raises(adp.AffineDPError, match="about other noise"):
-        dataclasses.replace(HOLD, root=HOLD.root * 0.5)
-    weaker = copy.copy(HOLD)
-    object.__setattr__(weaker, "root", HOLD.root * 0.5)  # what replace refuses, by force
+    weaker = replace(HOLD, strategy=HOLD.strategy.scaled(0.5))
+    weaker.__dict__["guarantee"] = HOLD.guarantee
     with pytest.raises(adp.AffineDPError, match="belong together"):
         Gateway(weaker, state=path, resolution="exact")
 
@@ -569,7 +578,8 @@ def test_refused_before_anything_is_charged(tmp_path, ledger):
         }  # fmt: skip
         with pytest.raises(AffineDPError):
             Gateway(given.pop("mechanism"), **given)
-    broken = replace(HOLD, guarantee=replace(HOLD.guarantee, leak=np.ones(1)))
+    broken = replace(HOLD)
+    broken.__dict__["guarantee"] = replace(HOLD.guarantee, leak=np.ones(1))
     with pytest.raises(AffineDPError, match="promises nothing"):
         Gateway(broken, state=tmp_path / "run.db", resolution="exact", ledger=ledger)
     assert ledger.history() == ()
@@ -615,7 +625,7 @@ def test_control_block_shows_simulated_noise(path):
     pytest.importorskip("control")
     with Gateway(HOLD, state=path, resolution="exact") as gateway:
         secret = gateway.send([0.0])
-        blocks = [gateway.to_control_block(seed=1) for _ in range(2)]
+        blocks = [noise_block(HOLD, seed=1) for _ in range(2)]
         shown = [block.output(0, [], [0.0]) for block in blocks]
         np.testing.assert_array_equal(*shown)
         assert abs(shown[0][0] - secret[0]) > gateway.fresh_noise[0]

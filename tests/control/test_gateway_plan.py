@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.control import design_output_noise
+from affinedp.control import design_output_noise, noise_by_time
 from affinedp.control.gateway.plan import GatewayPlan
-from affinedp.control.gateway.plan import gateway_plan as plan_for
+from affinedp.control.gateway.sending import Sending
 from affinedp.control.sensors.sensor import sensor_of
 from affinedp.control.trajectory.design import UnevenNoiseWarning
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import meaning
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 
@@ -57,14 +58,15 @@ SETTINGS = [
 
 
 def gateway_plan(mechanism, fresh_noise=None, measurement_error=None):
-    sensor = sensor_of(mechanism.dynamics.output_names, "exact", measurement_error)
-    return plan_for(mechanism, sensor, fresh_noise)
+    sensor = sensor_of(mechanism.domain.output_names, "exact", measurement_error)
+    return Sending.of(mechanism).plan(sensor, fresh_noise)
 
 
 def exact_loadings(mechanism):
     """Γ(t) in rational arithmetic."""
-    exact = np.vectorize(lambda value: Fraction(float(value)), otypes=[object])
-    product, dynamics = exact(mechanism.root), mechanism.dynamics
+    exact = np.vectorize(lambda value: meaning(float(value)), otypes=[object])
+    given = np.vectorize(lambda value: Fraction(float(value)), otypes=[object])
+    product, dynamics = given(mechanism.strategy.start), mechanism.domain
     for t in range(dynamics.horizon):
         yield exact(dynamics.output_matrix(t)) @ product
         if t + 1 < dynamics.horizon:
@@ -84,7 +86,7 @@ def test_the_stated_promise_covers_everything(name, settings):
             plan.fresh_scales, plan.fresh_exponents, plan.deviation
         ):
             fresh = scale * mpmath.mpf(2) ** (exponent - 56)
-            total += m.horizon * (2 * mpmath.mpf(deviation) / fresh) ** 2
+            total += m.domain.horizon * (2 * mpmath.mpf(deviation) / fresh) ** 2
         limit = s / (1 + mpmath.mpf(2) ** -30)
         assert mpmath.sqrt(total) <= limit
         # and no more noise than that takes
@@ -122,14 +124,14 @@ def test_default_adds_next_to_nothing():
         m = DESIGNS[name]
         plan = gateway_plan(m)
         assert 1 + 2.0**-30 <= plan.noise_factor <= 1 + 2.0**-29
-        assert np.all(plan.fresh_noise <= 2.0**-10 * np.median(m.noise_by_time, axis=0))
-        assert np.all(plan.fresh_noise >= 2.0**-11 * m.noise_by_time.min(axis=0))
+        assert np.all(plan.fresh_noise <= 2.0**-10 * np.median(noise_by_time(m), axis=0))
+        assert np.all(plan.fresh_noise >= 2.0**-11 * noise_by_time(m).min(axis=0))
 
 
 def test_declared_error_is_hidden_at_about_the_least_cost():
     """Against a search over all scales."""
     m = DESIGNS["scalar"]
-    s, sigma, horizon = m.guarantee.sensitivity, m.noise_by_time[0, 0], m.horizon
+    s, sigma, horizon = m.guarantee.sensitivity, noise_by_time(m)[0, 0], m.domain.horizon
 
     def added(fresh, error):
         share = horizon * (2 * error / fresh) ** 2 / s**2
@@ -169,13 +171,13 @@ def test_uneven_noise_is_refused_with_fresh_noise_that_works():
     with pytest.raises(AffineDPError, match="differs so much"):
         gateway_plan(m, fresh_noise=least / 8)
     # a declared error says what precision matters
-    assert gateway_plan(m, measurement_error=1e-9 * m.noise_by_time.max())
+    assert gateway_plan(m, measurement_error=1e-9 * noise_by_time(m).max())
 
 
 def test_public_output_needs_fresh_noise():
     system = (np.diag([1.0, 0.5]), np.eye(2))
     m = design_output_noise(system, 5, epsilon=1, delta=1e-6, mu=[1.0, 0.0])
-    if np.any(m.noise_by_time[:, 1] > 0):
+    if np.any(noise_by_time(m)[:, 1] > 0):
         pytest.skip("this design puts noise on everything")
     with pytest.raises(AffineDPError, match="'y2' has no noise at any time.*fresh_noise"):
         gateway_plan(m)
@@ -202,8 +204,14 @@ def test_no_promise_no_gateway():
         replace(m.guarantee, sensitivity=math.inf),
         replace(m.guarantee, sensitivity=0.0),
     ):
+        forged = replace(m)
+        forged.__dict__["guarantee"] = broken
         with pytest.raises(AffineDPError, match="promises nothing"):
-            gateway_plan(replace(m, guarantee=broken))
+            gateway_plan(forged)
+    forged = replace(m)
+    forged.__dict__["guarantee"] = replace(m.guarantee, sensitivity=m.guarantee.sensitivity / 2)
+    with pytest.raises(AffineDPError, match="do not belong together"):
+        gateway_plan(forged)
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1e-12, 1e12, 1e100])
@@ -211,7 +219,7 @@ def test_units_do_not_matter(scale):
     """Outputs in other units: the same plan in those units, as far as powers of two allow."""
     m = design_output_noise(([[1]], [[scale]]), 10, epsilon=1, delta=1e-6)
     plan = gateway_plan(m)
-    assert 2.0**-12 < plan.fresh_noise[0] / m.noise_by_time[0, 0] <= 2.0**-10
+    assert 2.0**-12 < plan.fresh_noise[0] / noise_by_time(m)[0, 0] <= 2.0**-10
     assert plan.noise_factor < 1 + 2.0**-29
 
 

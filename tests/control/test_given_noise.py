@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,12 @@ import pytest
 import affinedp as adp
 from affinedp.control import (
     Gateway,
-    IndependentOutputNoise,
-    TrajectoryMechanism,
     design_output_noise,
+    noise_by_time,
     verify_output_noise,
     verify_trajectory_noise,
 )
+from affinedp.strategies.trajectory import Trajectory
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 
@@ -34,7 +35,7 @@ def test_any_covariance_has_the_promise_of_theorem_1(seed):
     sigma = factor @ factor.T + np.eye(2)
     given = verify_output_noise(VEHICLE, 8, covariance=sigma)
     assert given.guarantee.sensitivity == pytest.approx(largest(sigma, 8), rel=1e-9)
-    assert np.allclose(given.root @ given.root.T, sigma)
+    assert np.allclose(given.strategy.start @ given.strategy.start.T, sigma)
     # the same as any root of it, and as the noise matrix of all outputs
     wide = np.linalg.cholesky(sigma) @ np.linalg.qr(rng.normal(size=(3, 3)))[0][:2]
     again = verify_output_noise(VEHICLE, 8, root=wide)
@@ -45,7 +46,7 @@ def test_any_covariance_has_the_promise_of_theorem_1(seed):
 
 def test_a_design_verified_again_is_the_design(tmp_path):
     m = design_output_noise(VEHICLE, 20, epsilon=1.0, delta=0.01)
-    again = verify_output_noise(VEHICLE, 20, root=m.root)
+    again = verify_output_noise(VEHICLE, 20, root=m.strategy.start)
     assert again.guarantee.epsilon(0.01) == pytest.approx(1.0, rel=1e-9)
     assert again.fingerprint == m.fingerprint
     with (
@@ -54,7 +55,7 @@ def test_a_design_verified_again_is_the_design(tmp_path):
     ):
         assert gateway.send([1.0]).shape == (1,)
     again.save(tmp_path / "m.json")
-    assert TrajectoryMechanism.load(tmp_path / "m.json").fingerprint == m.fingerprint
+    assert adp.Mechanism.load(tmp_path / "m.json").fingerprint == m.fingerprint
 
 
 def test_definition_4_asks_for_more():
@@ -71,7 +72,7 @@ def test_states_that_outputs_do_not_reveal():
     apart = ([[1, 0], [0, 2]], [[1, 0]])  # the second state is never seen
     given = verify_output_noise(apart, 4, covariance=[[4.0, 1.0], [1.0, 9.0]])
     assert given.guarantee.sensitivity == pytest.approx(0.5, rel=1e-12)
-    assert np.allclose(given.noise_by_time, 2.0)
+    assert np.allclose(noise_by_time(given), 2.0)
 
 
 @pytest.mark.parametrize(
@@ -111,17 +112,16 @@ def test_a_leak_is_shown():
     g = verify_trajectory_noise(VEHICLE, 4, [[2.5]] * 4)
     assert g.epsilon(0.01) == math.inf
     assert abs(g.leak.sum()) < 1e-12
-    assert g.output_names == ("y1(0)", "y1(1)", "y1(2)", "y1(3)")
+    assert list(g.output_names) == ["y1(0)", "y1(1)", "y1(2)", "y1(3)"]
 
 
-def test_noise_without_a_guarantee_is_no_mechanism():
+def test_noise_that_does_not_fit_is_no_mechanism():
     m = design_output_noise(VEHICLE, 5, epsilon=1.0, delta=0.01)
-    with pytest.raises(adp.AffineDPError, match="without a guarantee"):
-        TrajectoryMechanism(m.neighbours, None, m.root)
-    with pytest.raises(adp.AffineDPError, match="without a guarantee"):
-        IndependentOutputNoise(m.neighbours, None, np.ones(1))
-    other = design_output_noise(VEHICLE, 5, epsilon=1.0, delta=0.01, mu=2.0)
-    with pytest.raises(adp.AffineDPError, match="other neighbours"):
-        TrajectoryMechanism(m.neighbours, other.guarantee, m.root)
-    with pytest.raises(adp.AffineDPError, match="entries"):
-        TrajectoryMechanism(m.neighbours, m.guarantee, np.eye(3))
+    other = design_output_noise(([[1, 0.2], [0, 1]], [[1, 0]]), 5, epsilon=1.0, delta=0.01)
+    with pytest.raises(adp.AffineDPError, match="other data"):
+        replace(m, adjacency=other.adjacency).guarantee  # noqa: B018
+    for start in (np.eye(3), np.zeros((2, 0)), np.zeros((2, 2)), np.ones((2, 1))):
+        with pytest.raises(adp.AffineDPError, match="entries"):
+            Trajectory(m.domain, start)
+    half = replace(m, strategy=m.strategy.scaled(0.5))
+    assert half.guarantee.sensitivity == pytest.approx(2 * m.guarantee.sensitivity, rel=1e-9)

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.control import TrajectoryMechanism, design_output_noise, once_then_predict
-from plants import building, quarter_car
+from affinedp.control import (
+    design_output_noise,
+    independent_output_noise,
+    noise_by_time,
+    once_then_predict,
+)
+from plants import building, quarter_car, recorded
 
 LIMIT = float(adp.gaussian_sensitivity(1.0, 1e-4))
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
@@ -25,9 +30,9 @@ def observed(A: np.ndarray, C: np.ndarray, steps: int) -> np.ndarray:
 
 def test_the_design_is_the_generic_optimum() -> None:
     m = design_output_noise(VEHICLE, 12, 1.0, 0.01, mu=[1, 0.5], neighbours="initial")
-    same = m.mechanism()
+    same = recorded(m)
     assert same.guarantee.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-12)
-    assert same.guarantee.neighbours_key == m.guarantee.neighbours_key
+    assert same.guarantee.unit == m.guarantee.unit
     best = adp.design_gaussian(
         same.manifold, epsilon=1.0, delta=0.01, query=same.dense.query, adjacency=same.adjacency
     )
@@ -57,7 +62,8 @@ def test_any_horizon(horizon: float) -> None:
         from scipy.linalg import solve_discrete_lyapunov
 
         W = solve_discrete_lyapunov(A.T, C.T @ C)
-        assert m.expected_squared_error == pytest.approx(np.trace(W @ m.root @ m.root.T), rel=1e-9)
+        root = m.strategy.start
+        assert m.expected_squared_error == pytest.approx(np.trace(W @ root @ root.T), rel=1e-9)
         # M: independent entries cost 1.26 times as much
         assert (np.diagonal(W).sum() * 0.25 / LIMIT**2) / m.expected_squared_error == (
             pytest.approx(1.26, abs=0.01)
@@ -90,8 +96,8 @@ def test_distances_at_the_first_step_alone_are_no_longer_refused() -> None:
 def test_singular_dynamics_and_states_that_do_not_show() -> None:
     shift = ([[0, 1, 0], [0, 0, 0], [0, 0, 0.5]], [[1, 0, 0]])  # x3 never shows
     m = design_output_noise(shift, 10**5, 1.0, 0.01, neighbours="initial")
-    assert m.root.shape == (3, 2)
-    assert not m.root[2].any()
+    assert m.strategy.start.shape == (3, 2)
+    assert not m.strategy.start[2].any()
     once = once_then_predict(m)
     assert once.outputs([1.0, 2.0], 4).ravel().tolist() == [1.0, 2.0, 0.0, 0.0]
 
@@ -120,15 +126,38 @@ def test_once_then_predict_is_the_same_noise() -> None:
         state = A @ state + (offsets[t] if t < 9 else 0)
     assert np.allclose(once.outputs(released, 10, offsets), by_hand)
     drawn = once.mechanism.sample(4000, seed=0) @ observed(A, C, 5).T
-    assert np.allclose(drawn.var(axis=0), m.noise_by_time[:5].ravel() ** 2, rtol=0.12)
-    with pytest.raises(adp.AffineDPError, match="initial"):
-        once_then_predict(design_output_noise(VEHICLE, 10, 1.0, 0.01))
+    assert np.allclose(drawn.var(axis=0), noise_by_time(m)[:5].ravel() ** 2, rtol=0.12)
+    for fresh in (independent_output_noise(VEHICLE, 10, 1.0, 0.01), None):
+        with pytest.raises(adp.AffineDPError, match="one draw|independent_output_noise"):
+            once_then_predict(fresh)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace", "knorm"])
+@pytest.mark.parametrize("neighbours", ["time-local", "manifold", "initial"])
+def test_a_recorded_trajectory_is_released_by_its_first_state(law: str, neighbours: str) -> None:
+    options = {"delta": 0.01} if law == "gaussian" else {}
+    m = design_output_noise(VEHICLE, 9, 1.0, mu=[1, 0.1], law=law, neighbours=neighbours, **options)
+    once = once_then_predict(m)
+    assert once.mechanism.guarantee.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-5)
+    assert once.mechanism.guarantee.neighbours_key == m.guarantee.neighbours_key
+    published = m.release([1e6, 20.0])
+    assert published.shape == (9, 1)
+    assert np.diff(published, 2, axis=0) == pytest.approx(0.0, abs=1e-6)  # a trajectory again
+    low, high = m.interval(published, level=1 - 1e-9)
+    truth = (1e6 + 2.0 * np.arange(9))[:, None]
+    assert low.shape == (9, 1)
+    assert ((low <= truth) & (truth <= high)).all()
+
+
+def test_states_that_are_public_are_published_as_they_are() -> None:
+    m = design_output_noise(VEHICLE, 5, 1.0, 0.01, mu=[1, 0])
+    assert np.diff(m.release([3.0, 0.7]), axis=0) == pytest.approx(0.07)
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
     m = design_output_noise(VEHICLE, 10**6, 1.0, 0.01, neighbours="initial")
     m.save(tmp_path / "m.json")
-    again = TrajectoryMechanism.load(tmp_path / "m.json")
+    again = adp.Mechanism.load(tmp_path / "m.json")
     assert again.fingerprint == m.fingerprint
     assert again.guarantee.sensitivity == m.guarantee.sensitivity
 

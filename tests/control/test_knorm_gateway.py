@@ -9,8 +9,9 @@ import pytest
 from affinedp import AffineDPError, Ledger
 from affinedp.control import Gateway, design_output_noise
 from affinedp.control.gateway.knorm_draw import BodyOnGrid
-from affinedp.control.gateway.plan import gateway_plan, least_pure_noise, least_pure_total
-from affinedp.control.sensors.sensor import sensor_of
+from affinedp.control.gateway.plan import least_pure_noise, least_pure_total
+from affinedp.control.gateway.sending import Sending
+from affinedp.control.sensors.sensor import Sensor, sensor_of
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 
@@ -40,8 +41,8 @@ def test_a_drive_is_sent_without_delta(tmp_path):
 def test_losses_add_up_to_epsilon():
     mechanism = vehicle()
     s = mechanism.guarantee.sensitivity
-    for sensor in (None, sensor_of(mechanism.dynamics.output_names, 1e-3)):
-        plan = gateway_plan(mechanism, sensor)
+    for sensor in (Sensor((), ()), sensor_of(mechanism.domain.output_names, 1e-3)):
+        plan = Sending.of(mechanism).plan(sensor, None)
         assert plan.fresh_law == "laplace"
         fresh = sum(2 * e / t for e, t in zip(plan.deviation, plan.fresh_noise))
         assert s / plan.noise_factor + 50 * fresh <= s
@@ -57,12 +58,15 @@ def test_the_draw_has_the_law_of_the_design():
             ([[0.9, 0.0], [0.0, 0.8]], np.eye(2)), 20, 1.0, neighbours="initial", law="knorm"
         ),
     ):
-        grid = BodyOnGrid.of(mechanism)
-        assert 0 < grid.charge / (F(mechanism.guarantee.sensitivity) / F(mechanism.rate)) - 1 < 1e-9
-        root = grid.root(mechanism)[mechanism.noisy]
-        scale = np.ldexp(np.diagonal(root), -56)
-        drawn = np.array([grid.draw(1.0, 1.0) for _ in range(300)], dtype=float) * scale
-        expected = mechanism.root[mechanism.noisy] @ mechanism.root[mechanism.noisy].T
+        grid = BodyOnGrid.of(mechanism.noise, mechanism.guarantee.sensitivity)
+        assert (
+            0
+            < grid.charge / (F(mechanism.guarantee.sensitivity) / F(mechanism.noise.rate)) - 1
+            < 1e-9
+        )
+        drawn = np.array([grid.draw(1.0, 1.0) for _ in range(300)], dtype=float)
+        drawn = np.ldexp(drawn, grid.exponent)
+        expected = mechanism.noise.covariance(np.eye(2))
         whitened = np.linalg.solve(np.linalg.cholesky(expected), drawn.T)
         np.testing.assert_allclose(whitened @ whitened.T / 300, np.eye(2), atol=0.6)
 
@@ -70,9 +74,9 @@ def test_the_draw_has_the_law_of_the_design():
 def test_read_neighbours_stay_within_epsilon():
     """Rounded to the grid, every difference of x(0) has a gauge within the charge, exactly."""
     mechanism = vehicle()
-    grid = BodyOnGrid.of(mechanism)
+    grid = BodyOnGrid.of(mechanism.noise, mechanism.guarantee.sensitivity)
     step = F(2) ** grid.exponent
-    for difference in mechanism.neighbours.directions()[::7]:
+    for difference in mechanism.adjacency.differences()[::7]:
         for start in ([F(1, 3), F(2, 7)], [F(-5, 11), F(1, 9)]):
             ends = [a + F(float(d)) for a, d in zip(start, difference)]
             moved = [F(round(b / step) - round(a / step)) for a, b in zip(start, ends)]

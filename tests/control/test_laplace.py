@@ -10,12 +10,13 @@ import affinedp as adp
 from affinedp.control import (
     ClosedLoop,
     Gateway,
-    TrajectoryMechanism,
     design_output_noise,
     independent_output_noise,
+    noise_by_time,
     verify_output_noise,
     verify_trajectory_noise,
 )
+from plants import recorded
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 
@@ -36,7 +37,7 @@ def test_a_design_keeps_its_promise_tightly(system, neighbours):
         system, 5, m.noise_matrix, law="laplace", neighbours=neighbours
     )
     assert generic.epsilon() == pytest.approx(1.0, rel=1e-7)
-    assert m.mechanism().guarantee.epsilon() == pytest.approx(1.0, rel=1e-7)
+    assert recorded(m).guarantee.epsilon() == pytest.approx(1.0, rel=1e-7)
     # δ > 0 is exact too
     assert m.guarantee.delta(0.3) == pytest.approx(generic.delta(0.3), rel=1e-6)
     assert "Theorem 2" in m.guarantee.basis
@@ -44,8 +45,8 @@ def test_a_design_keeps_its_promise_tightly(system, neighbours):
 
 def test_a_scalar_is_the_papers_rule():
     m = design_output_noise(([[1]], [[1]]), 100, 0.5, mu=2.0, law="laplace")
-    assert abs(m.root[0, 0]) == pytest.approx(4.0, rel=1e-8)  # μ/ε
-    assert np.allclose(m.noise_by_time, 4 * math.sqrt(2))
+    assert abs(m.strategy.start[0, 0]) == pytest.approx(4.0, rel=1e-8)  # μ/ε
+    assert np.allclose(noise_by_time(m), 4 * math.sqrt(2))
     assert m.expected_squared_error == pytest.approx(100 * 2 * 16, rel=1e-7)
 
 
@@ -61,15 +62,15 @@ def test_given_roots_are_theorem_2():
 
 def test_independent_noise_adds_up_over_time():
     noise = independent_output_noise(([[1]], [[1]]), 30, 1.0, law="laplace")
-    assert noise.sigma[0] == pytest.approx(30.0, rel=1e-9)
-    assert np.allclose(noise.noise_by_time, 30 * math.sqrt(2))
+    assert noise.strategy.sigma == pytest.approx(30.0, rel=1e-9)
+    assert np.allclose(noise_by_time(noise), 30 * math.sqrt(2))
     vehicle = independent_output_noise(VEHICLE, 6, 1.0, law="laplace")
     outputs = np.vstack(
         [VEHICLE[1] @ np.linalg.matrix_power(np.array(VEHICLE[0]), t) for t in range(6)]
     )
     largest = np.abs(differences(6) @ outputs.T).sum(axis=1).max()
-    assert vehicle.sigma[0] == pytest.approx(largest, rel=1e-9)
-    generic = verify_trajectory_noise(VEHICLE, 6, float(vehicle.sigma[0]), law="laplace")
+    assert vehicle.strategy.sigma == pytest.approx(largest, rel=1e-9)
+    generic = verify_trajectory_noise(VEHICLE, 6, vehicle.strategy.sigma, law="laplace")
     assert generic.epsilon() == pytest.approx(1.0, rel=1e-9)
 
 
@@ -111,22 +112,18 @@ def test_loops_follow_the_variance():
 def test_files_reports_and_gateways(tmp_path):
     m = design_output_noise(VEHICLE, 5, 1.0, law="laplace")
     m.save(tmp_path / "m.json")
-    again = TrajectoryMechanism.load(tmp_path / "m.json")
+    again = adp.Mechanism.load(tmp_path / "m.json")
     assert again.fingerprint == m.fingerprint
     assert again.law == "laplace"
     assert again.guarantee.epsilon() == m.guarantee.epsilon()
-    trusted = TrajectoryMechanism.load(tmp_path / "m.json", reverify=False)
+    trusted = adp.Mechanism.load(tmp_path / "m.json", reverify=False)
     assert trusted.guarantee.epsilon() == pytest.approx(1.0)
     assert "Laplace" in str(m.report())
     with pytest.raises(adp.AffineDPError, match="Gaussian"):
         Gateway(m, state=tmp_path / "s", resolution="exact")
-    gaussian = verify_output_noise(VEHICLE, 5, root=m.root)
+    gaussian = verify_output_noise(VEHICLE, 5, root=m.strategy.start)
     assert gaussian.fingerprint != m.fingerprint
-    trajectory = [0.0, 1.0]
-    for _ in range(4):
-        p, v = trajectory[-2:]
-        trajectory += [p + 0.1 * v, v]
-    assert m.mechanism().release(trajectory).shape == (5,)
+    assert m.release([0.0, 1.0]).shape == (5, 1)
 
 
 @pytest.mark.parametrize(

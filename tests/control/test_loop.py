@@ -7,13 +7,15 @@ from numpy.testing import assert_allclose
 from scipy.linalg import block_diag, solve_discrete_are
 
 import control
+from affinedp.control.by_time import sample_noise
 from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.loop.sweeps import sweep
 from affinedp.control.trajectory.choose import trajectory_neighbours
-from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
-from affinedp.control.trajectory.promise import stated_promise
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
+from affinedp.laws.gaussian import Gaussian
+from affinedp.mechanism import Mechanism
+from affinedp.strategies.trajectory import Fresh, Trajectory
 
 TS = 0.1
 VEHICLE = (np.array([[1, TS], [0, 1]]), np.array([[TS**2 / 2], [TS]]), np.array([[1.0, 0.0]]))
@@ -23,12 +25,16 @@ GAINS = ([[3.4240, 4.3095]], [[0.8266], [0.6973]])
 def structured(dynamics, root):
     """Noise with any root; what it promises does not matter here."""
     neighbours = trajectory_neighbours(dynamics, 1.0, "time-local")
-    return TrajectoryMechanism(neighbours, stated_promise(neighbours, 1.0), root)
+    return Mechanism(neighbours, Trajectory(dynamics, root), Gaussian())
 
 
 def fresh(dynamics, sigma):
     neighbours = trajectory_neighbours(dynamics, 1.0, "time-local")
-    return IndependentOutputNoise(neighbours, stated_promise(neighbours, 1.0), sigma)
+    return Mechanism(neighbours, Fresh(dynamics, sigma), Gaussian())
+
+
+def paid(cost, noise):
+    return np.trace(cost @ noise.strategy.start @ noise.strategy.start.T)
 
 
 def vehicle_reference(t):
@@ -117,16 +123,18 @@ def random_noise(loop, horizon, seed=0, states=3, rank=2, time_varying=False):
     many = (horizon,) if time_varying else ()
     A = generator.normal(size=(*many, states, states)) * 0.6
     C = generator.normal(size=(*many, loop.plant.outputs, states))
-    return structured(dynamics_of((A, C), horizon), generator.normal(size=(states, rank)))
+    root = np.zeros((states, rank))
+    root[:rank] = generator.normal(size=(rank, rank))
+    return structured(dynamics_of((A, C), horizon), root)
 
 
 def noise_covariance(noise, steps):
     """Covariance of γ(0), …, γ(steps − 1), from products of the dynamics' matrices."""
-    product, rows = noise.root, []
+    product, rows = noise.strategy.start, []
     for t in range(steps):
-        rows.append(noise.dynamics.output_matrix(t) @ product)
-        if t < noise.horizon - 1:
-            product = noise.dynamics.state_matrix(t) @ product
+        rows.append(noise.domain.output_matrix(t) @ product)
+        if t < noise.domain.horizon - 1:
+            product = noise.domain.state_matrix(t) @ product
     loading = np.concatenate(rows)
     return loading @ loading.T
 
@@ -263,13 +271,13 @@ def test_structured_noise_exactly(loop, time_varying):
 
 def test_fresh_noise_exactly(loop):
     m, n = loop.plant.outputs, loop.plant.states
-    sigma = 1.0 + np.arange(m)
+    sigma = 1.5
     noise = fresh(dynamics_of((np.eye(1), np.ones((m, 1))), 20), sigma)
-    wanted = brute_mean_squares(loop, 20, np.kron(np.eye(20), np.diag(sigma**2)))
+    wanted = brute_mean_squares(loop, 20, np.kron(np.eye(20), sigma**2 * np.eye(m)))
     assert_allclose(loop.mean_square_error(noise, 20), wanted, rtol=1e-9, atol=1e-9)
     process = np.full((n, n), 0.3) + np.diag(np.arange(1.0, n + 1))
     wanted = brute_mean_squares(
-        loop, 20, np.kron(np.eye(20), np.diag(sigma**2 + 4.0)), np.kron(np.eye(20), process)
+        loop, 20, np.kron(np.eye(20), (sigma**2 + 4.0) * np.eye(m)), np.kron(np.eye(20), process)
     )
     found = loop.mean_square_error(noise, 20, process_noise=process, sensor_noise=2.0)
     assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
@@ -305,17 +313,17 @@ def test_noise_cost_is_the_cost_of_noise(loop, time_varying):
         wanted = np.einsum(
             "tia,ij,tjb,ab->", gain, weight, gain, noise_covariance(noise, steps), optimize=True
         )
-        found = loop.noise_cost(noise.dynamics, weight, steps)
-        assert_allclose(np.trace(found @ noise.root @ noise.root.T), wanted, rtol=1e-9)
+        found = loop.noise_cost(noise.domain, weight, steps)
+        assert_allclose(paid(found, noise), wanted, rtol=1e-9)
         assert_allclose(found, found.T)
 
 
 def test_noise_cost_uses_the_loops_own_weight_and_the_whole_horizon():
     loop = vehicle_loop(state_weight=[2.0, 3.0])
     noise = random_noise(loop, 30)
-    found = loop.noise_cost(noise.dynamics)
+    found = loop.noise_cost(noise.domain)
     more = loop.mean_square_error(noise, 30) - loop.mean_square_error(None, 30)
-    assert_allclose(np.trace(found @ noise.root @ noise.root.T), np.sum(more @ [2.0, 3.0]))
+    assert_allclose(paid(found, noise), np.sum(more @ [2.0, 3.0]))
 
 
 # ---------------------------------------------------------------------- by chance
@@ -331,7 +339,7 @@ def test_structured_noise_by_chance():
 
 def test_fresh_noise_and_disturbances_by_chance():
     loop = random_loop()
-    noise = fresh(dynamics_of((np.eye(1), np.ones((2, 1))), 15), np.array([1.0, 2.0]))
+    noise = fresh(dynamics_of((np.eye(1), np.ones((2, 1))), 15), 1.5)
     extra = {"process_noise": [[2, 1, 0], [1, 2, 0], [0, 0, 0]], "sensor_noise": [0.5, 3.0]}
     found = loop.simulate(noise, 15, 20_000, 6, **extra)
     apart = found.mean_square_error - loop.mean_square_error(noise, 15, **extra)
@@ -357,14 +365,14 @@ def test_disturbances_have_the_covariance_that_was_asked_for():
 
 def test_privacy_noise_is_that_of_sample_and_the_sensors_is_another():
     loop = vehicle_loop()
-    noise = fresh(dynamics_of((np.eye(1), np.eye(1)), 9), np.ones(1))
+    noise = fresh(dynamics_of((np.eye(1), np.eye(1)), 9), 1.0)
     quiet = loop.simulate(noise, 8, 4, 11)
-    again = loop.simulate(noise.sample(4, 11)[:, :8], 8, 4, 999)
+    again = loop.simulate(sample_noise(noise, 4, 8, 11), 8, 4, 999)
     assert_allclose(quiet.states, again.states)
     assert_allclose(quiet.outputs, loop.simulate(noise, 8, 4, 11).outputs)
     sensor = loop.simulate(None, 8, 4, 11, sensor_noise=1.0)
     drawn = sensor.outputs - sensor.states[:, :-1, :1]
-    assert np.abs(drawn - noise.sample(4, 11)[:, :8]).min() > 1e-9
+    assert np.abs(drawn - sample_noise(noise, 4, 8, 11)).min() > 1e-9
 
 
 # ---------------------------------------------------------------------- references, sweeps
@@ -385,7 +393,7 @@ UNIT = dynamics_of((np.eye(1), np.eye(1)), 30)
 
 
 def unit_noise(epsilon):
-    return fresh(UNIT, np.array([1 / epsilon]))
+    return fresh(UNIT, 1 / epsilon)
 
 
 def test_sweep_is_each_level_by_itself():

@@ -19,10 +19,11 @@ from affinedp.control import (
     design_output_noise,
     dynamics_of,
     independent_output_noise,
+    noise_by_time,
 )
-from affinedp.control.gateway.facts import trajectory_facts
 from affinedp.control.gateway.gateway import StepError
-from affinedp.control.gateway.plan import cost_of_steps, gateway_plan
+from affinedp.control.gateway.plan import cost_of_steps
+from affinedp.control.gateway.sending import Sending
 from affinedp.control.gateway.stated import bits_for
 from affinedp.control.gateway.white_plan import white_plan
 from affinedp.control.sensors.grid import GridWatch, common_step
@@ -39,7 +40,7 @@ def only_start(states, horizon, mu):
 
 
 def facts(mechanism):
-    return trajectory_facts(mechanism, mechanism.dynamics)
+    return Sending.of(mechanism).facts
 
 
 def room():
@@ -77,14 +78,14 @@ def folder(tmp_path):
 
 def bounds(mechanism, step):
     """The least total variance of any covariance, from below and above, by the dual."""
-    A, C = mechanism.dynamics.A, mechanism.dynamics.C
+    A, C = mechanism.domain.A, mechanism.domain.C
     rows = [C]
-    for _ in range(mechanism.horizon - 1):
+    for _ in range(mechanism.domain.horizon - 1):
         rows.append(rows[-1] @ A)
     O = np.vstack(rows)
     s = mechanism.guarantee.sensitivity
-    own = s * math.sqrt((mechanism.noise_by_time**2).sum())
-    mean = O @ mechanism.root @ mechanism.root.T @ O.T
+    own = s * math.sqrt((noise_by_time(mechanism) ** 2).sum())
+    mean = O @ mechanism.strategy.start @ mechanism.strategy.start.T @ O.T
     # M_v = s² / c0² Σ_v²: equality in the dual of the least trace
     spread = s * np.linalg.eigvalsh(mean).clip(0) / math.sqrt(np.trace(mean))
     lower = np.sqrt(spread**2 + step**2).sum() ** 2
@@ -98,29 +99,29 @@ def test_shares_are_near_the_least_of_any_covariance(scalar, folder):
     assert 6.0 < lower < total < upper * (1 + 1e-2)
     assert total == pytest.approx(6.08, rel=0.01)  # with shares of a half and powers of two: 15.3
     assert cost_of_steps(
-        facts(scalar), sensor_of(scalar.dynamics.output_names, STEP)
+        facts(scalar), sensor_of(scalar.domain.output_names, STEP)
     ) == pytest.approx(upper)
 
 
 def test_building_pays_a_fifth_of_what_it_did(folder):
     m = building()
     with Gateway(m, state=folder / "s", resolution=STEP) as gateway:
-        base = (m.noise_by_time**2).mean(axis=0)
+        base = (noise_by_time(m) ** 2).mean(axis=0)
         total = (base * (1 + gateway.added_variance)).sum() / base.sum()
         said = " ".join(gateway.guarantee.warnings)
     assert total == pytest.approx(1864, rel=0.01)  # it was 8951; no covariance has less than 1855
     assert "1.86e+03 times the variance" in said
     assert "Dither(10, step)" in said
-    more_bits = sensor_of(m.dynamics.output_names, Dither(10, STEP))
+    more_bits = sensor_of(m.domain.output_names, Dither(10, STEP))
     assert cost_of_steps(facts(m), more_bits) < 1.1
 
 
 def test_the_promise_holds_for_every_corner_of_the_box():
     """Σ of the whole horizon against all signs of the rounding errors, T = 10, exactly."""
     m = design_output_noise(([[0.9]], [[1.0]]), 10, 1.0, 1e-4, mu=only_start(1, 10, 1.0))
-    plan = gateway_plan(m, sensor_of(m.dynamics.output_names, STEP))
+    plan = Sending.of(m).plan(sensor_of(m.domain.output_names, STEP), None)
     v = 0.9 ** np.arange(10)
-    covariance = plan.noise_factor**2 * m.root[0, 0] ** 2 * np.outer(v, v)
+    covariance = plan.noise_factor**2 * m.strategy.start[0, 0] ** 2 * np.outer(v, v)
     inverse = np.linalg.inv(covariance + plan.fresh_noise[0] ** 2 * np.eye(10))
     signs = np.array(np.meshgrid(*[[-1.0, 1.0]] * 10)).reshape(10, -1)
     shifts = v[:, None] + STEP * signs
@@ -388,7 +389,7 @@ def test_a_sensor_that_can_saturate_is_refused(scalar, folder):
 def test_independent_noise_does_not_mind_saturation(folder):
     """Any factor in [0, 1] at each step, and any rounding: never further apart than promised."""
     m = independent_output_noise(([[0.99]], [[1.0]]), 60, 1.0, 1e-4, mu=only_start(1, 60, 1.0))
-    plan = white_plan(m, sensor_of(m.dynamics.output_names, STEP))
+    plan = white_plan(m, m.strategy, sensor_of(m.domain.output_names, STEP))
     v, rng = 0.99 ** np.arange(60), np.random.default_rng(5)
     worst = np.linalg.norm(v + STEP) / plan.fresh_noise[0]
     assert worst <= m.guarantee.sensitivity

@@ -16,10 +16,9 @@ from scipy import stats
 
 from affinedp.budget.ledger import Ledger
 from affinedp.control import Gateway, Reach, stationary_variance
-from affinedp.control.gateway import kinds
-from affinedp.control.gateway import walk as walk_module
+from affinedp.control.gateway import sending
 from affinedp.control.gateway.gateway import FARTHEST, StepError
-from affinedp.control.gateway.walk import draw_bits
+from affinedp.control.gateway.sending import draw_bits
 from affinedp.errors import AffineDPError
 from affinedp.exact.energy import start_certificate
 from affinedp.exact.systems import LinearSystem
@@ -116,7 +115,7 @@ class Noting:
 
 def opened(path, eta, **words):
     """A gateway whose one draw is known."""
-    with mock.patch.object(walk_module, "draw_integers", return_value=np.array(eta, dtype=object)):
+    with mock.patch.object(sending, "draw_integers", return_value=np.array(eta, dtype=object)):
         return Gateway(NOISE, state=path, **{"resolution": "exact", **words})
 
 
@@ -256,7 +255,7 @@ def test_law_of_what_is_sent(folder):
 def test_memory_is_bounded_where_steps_are_skipped(folder, monkeypatch, every):
     """What is old is forgotten whichever steps are sent."""
     monkeypatch.setattr(Run, "block", lambda self, step, most: step + 1)
-    monkeypatch.setattr(kinds.StationaryKind, "keeps", 16)
+    monkeypatch.setattr(sending, "KEPT", 16)
     with Gateway(NOISE, state=folder / "s", resolution="exact") as gateway:
         for step in range(1, 200 * every, 4 * every):  # no multiple of four
             gateway.send([20.0], step)
@@ -270,7 +269,7 @@ def kept(path):
 
 def test_memory_is_bounded(folder, monkeypatch):
     monkeypatch.setattr(Run, "block", lambda self, step, most: step + 1)
-    monkeypatch.setattr(kinds.StationaryKind, "keeps", 16)
+    monkeypatch.setattr(sending, "KEPT", 16)
     path = folder / "s"
     with Gateway(NOISE, state=path, resolution="exact") as gateway:
         assert gateway.horizon == 2**40

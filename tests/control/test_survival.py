@@ -25,8 +25,9 @@ NOISE = design_output_noise((A, C), HORIZON, epsilon=1.0, delta=0.01)
 
 SENDING = """
     import sys
-    from affinedp.control import Gateway, TrajectoryMechanism
-    mechanism = TrajectoryMechanism.load(sys.argv[1])
+    from affinedp import Mechanism
+    from affinedp.control import Gateway
+    mechanism = Mechanism.load(sys.argv[1])
     with Gateway(mechanism, state=sys.argv[2], resolution=0.001) as gateway:
         while True:
             step = gateway.next_step
@@ -79,9 +80,10 @@ def test_power_is_cut_at_the_start(tmp_path, lines):
     code = """
         import sys, time
         from affinedp.budget.ledger import Ledger
-        from affinedp.control import Gateway, TrajectoryMechanism
+        from affinedp import Mechanism
+        from affinedp.control import Gateway
         ledger = Ledger(sys.argv[3], create=False)
-        m = TrajectoryMechanism.load(sys.argv[1])
+        m = Mechanism.load(sys.argv[1])
         gateway = Gateway(m, state=sys.argv[2], resolution=0.001, ledger=ledger)
         print("drawn", flush=True)
         print(gateway.send([1.0], run="r").tobytes().hex(), flush=True)

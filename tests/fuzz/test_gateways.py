@@ -13,15 +13,21 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from affinedp.control import Gateway, design_output_noise
-from affinedp.control.gateway.plan import gateway_plan
-from affinedp.control.gateway.walk import Walk
-from affinedp.control.sensors.sensor import sensor_of
+from affinedp.control.gateway.sending import Sending, Walk
+from affinedp.control.sensors.sensor import Sensor, sensor_of
 from fuzz.effort import QUICK, alarm, examples, only_long
 from fuzz.exact import is_double
 from fuzz.noise import seeded
 from fuzz.questions import Broken, ask_coverage, ask_distinguishing, attempted, demand
 
 GRID = 2**56
+
+
+EXACT = Sensor((), ())
+
+
+def gateway_plan(mechanism, sensor=EXACT):
+    return Sending.of(mechanism).plan(sensor, None)
 
 
 @dataclass(frozen=True)
@@ -121,10 +127,11 @@ class _Fresh(int):
 
 def sent(mechanism, rows, recording, error):
     """Everything that a gateway sends, with known noise."""
-    begin = Walk.begin
     with (
         tempfile.TemporaryDirectory(dir=QUICK) as folder,
-        mock.patch.object(Walk, "begin", lambda self, drawn=None: begin(self, recording.draw)),
+        mock.patch.object(
+            Walk, "begin", lambda self, s: self._path.begin(recording.draw, self._bits)
+        ),
         Gateway(
             mechanism,
             state=Path(folder) / "run.db",
@@ -132,7 +139,7 @@ def sent(mechanism, rows, recording, error):
             measurement_error=error,
         ) as gateway,
     ):
-        gateway._fresh = [_Source(recording)] * mechanism.outputs
+        gateway._fresh = [_Source(recording)] * mechanism.domain.outputs
         return np.array([gateway.send(row) for row in rows])
 
 
@@ -170,7 +177,7 @@ def test_what_a_gateway_sends(data, drive):
         return
     error = None if drive.error is None else drive.error * max(drive.mu)
     plan, refusal = attempted(
-        gateway_plan, mechanism, sensor_of(mechanism.dynamics.output_names, "exact", error)
+        gateway_plan, mechanism, sensor_of(mechanism.domain.output_names, "exact", error)
     )
     if refusal:
         event(f"plan refused: {refusal[1][:50]}")
@@ -179,7 +186,7 @@ def test_what_a_gateway_sends(data, drive):
     if found is None:
         return
     (rows, rows_too), move = found
-    r = mechanism.root.shape[1]
+    r = mechanism.strategy.start.shape[1]
     tau = [Fraction(float(scale)) for scale in plan.fresh_noise]
     values = [[[float(v) for v in row] for row in part] for part in (rows, rows_too)]
     zero = (0,) * r
@@ -207,9 +214,9 @@ def _no_bias(still, rows, tau):
 def _response(drive, mechanism, plan, values, still, tau, error):
     """One unit of η_k moves the outputs by C A^t R e_k, enlarged by c ≥ 1."""
     demand(plan.noise_factor >= 1, "the noise is smaller than stated")
-    root = [[Fraction(float(v)) for v in row] for row in mechanism.root]
-    for k in range(mechanism.root.shape[1]):
-        unit = tuple(GRID if j == k else 0 for j in range(mechanism.root.shape[1]))
+    root = [[Fraction(float(v)) for v in row] for row in mechanism.strategy.start]
+    for k in range(mechanism.strategy.start.shape[1]):
+        unit = tuple(GRID if j == k else 0 for j in range(mechanism.strategy.start.shape[1]))
         moved = sent(mechanism, values, Recording(unit), error)
         for t, matrix in enumerate(drive.powers()):
             expected = times(matrix, [[row[k]] for row in root])
@@ -221,7 +228,7 @@ def _response(drive, mechanism, plan, values, still, tau, error):
 
 def _meeting(drive, mechanism, move):
     """The shift of η that undoes a difference of x(0) in all outputs, nearly."""
-    root = [[Fraction(float(v)) for v in row] for row in mechanism.root]
+    root = [[Fraction(float(v)) for v in row] for row in mechanism.strategy.start]
     powers = [row for matrix in drive.powers() for row in matrix]
     seen = times(powers, root)
     left = [row[0] for row in times(powers, [[v] for v in move])]
@@ -296,7 +303,7 @@ def test_statistics_of_gateways(drive, seed):
             values = [[float(v) for v in row] for row in rows]
             published.append(np.array([_really_sent(mechanism, values) for _ in range(120)]))
     maps = [np.array([[float(v) for v in row] for row in m]) for m in drive.powers()]
-    noise = np.vstack([m @ mechanism.root for m in maps]) * plan.noise_factor
+    noise = np.vstack([m @ mechanism.strategy.start for m in maps]) * plan.noise_factor
     fresh = np.tile(plan.fresh_noise, drive.horizon)
     noise = np.hstack([noise, np.diag(fresh)])
     truth = [[v for row in rows for v in row] for rows in pair]

@@ -81,8 +81,6 @@ def design_loop(
     from affinedp.control.loop.loop_file import UNSAID
     from affinedp.control.stationary.design import design_input_noise
     from affinedp.control.stationary.output_noise import design_output_noise
-    from affinedp.mechanism import Mechanism
-    from affinedp.privacy.guarantee import keeping
 
     if read.neighbours is None:
         raise AffineDPError(UNSAID)
@@ -116,9 +114,7 @@ def design_loop(
         for warning in said:
             warnings.warn(warning.message, stacklevel=2)
     # pure noise keeps more; the report still begins with what was asked for
-    if isinstance(found, Mechanism):
-        return found.keeping(epsilon, delta)
-    return keeping(found, epsilon, delta)
+    return found.keeping(epsilon, delta)
 
 
 def gateway(
@@ -219,10 +215,13 @@ def gateway(
 
 def load_noise(path: Path) -> Any:
     """Read the noise of a loop: one draw, or stationary noise."""
-    from affinedp.cli.release import load_any
+    from affinedp.control.by_time import causal
+    from affinedp.mechanism import Mechanism
 
-    expect(path, "noise of a loop", "mechanism")
-    return load_any(path)
+    expect(path, "mechanism")
+    loaded = Mechanism.load(path)
+    causal(loaded)
+    return loaded
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def report(
     """
     from affinedp.files.writing import write_text
 
-    expect(mechanism, "mechanism", "noise of a loop", "structured noise")
+    expect(mechanism, "mechanism", "structured noise")
     loaded = load_any(mechanism, reverify=not trust)
     if html is None:
         return Answer(mechanism_as_json(loaded), loaded.report)
@@ -104,17 +104,9 @@ def report(
 
 def load_any(path: Path, reverify: bool = True) -> Any:
     """Return the mechanism in a file, of whatever kind it is."""
-    from affinedp.files.mechanisms import (
-        STRUCTURED_FORMAT,
-        TRAJECTORY_FORMAT,
-        format_of,
-    )
+    from affinedp.files.mechanisms import STRUCTURED_FORMAT, format_of
 
     form = format_of(path)
-    if form == TRAJECTORY_FORMAT:
-        from affinedp.control.trajectory.noise import TrajectoryMechanism
-
-        return TrajectoryMechanism.load(path, reverify=reverify)
     if form == STRUCTURED_FORMAT:
         from affinedp.designs.structured.saved import load_structured
 

@@ -20,7 +20,5 @@ from .trajectory.design import dynamics_of as dynamics_of
 from .trajectory.design import independent_output_noise as independent_output_noise
 from .trajectory.given_noise import verify_output_noise as verify_output_noise
 from .trajectory.given_noise import verify_trajectory_noise as verify_trajectory_noise
-from .trajectory.noise import IndependentOutputNoise as IndependentOutputNoise
-from .trajectory.noise import TrajectoryMechanism as TrajectoryMechanism
 from .trajectory.predict import OnceThenPredict as OnceThenPredict
 from .trajectory.predict import once_then_predict as once_then_predict

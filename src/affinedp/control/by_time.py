@@ -29,9 +29,9 @@ def noise_by_time(mechanism: Mechanism, steps: int | None = None) -> FloatArray:
     Examples
     --------
     >>> from affinedp.control import design_output_noise, noise_by_time
-    >>> m = design_output_noise(([[1]], [[1]]), 4, 1.0, 0.01, neighbours="forward")
-    >>> noise_by_time(m).round(2).ravel().tolist()
-    [3.76, 3.76, 3.76, 3.76]
+    >>> m = design_output_noise(([[0.5]], [[1]]), 4, 1.0, 0.01, neighbours="initial")
+    >>> (noise_by_time(m) / noise_by_time(m)[0]).ravel().tolist()
+    [1.0, 0.5, 0.25, 0.125]
     """
     strategy = causal(mechanism)
     return strategy.deviations(mechanism.noise, _steps(strategy, steps))
@@ -63,9 +63,10 @@ def sample_noise(
     Examples
     --------
     >>> from affinedp.control import design_output_noise, sample_noise
-    >>> m = design_output_noise(([[1]], [[1]]), 50, 1.0, 0.01, neighbours="forward")
-    >>> sample_noise(m, 3, seed=0).shape
-    (3, 50, 1)
+    >>> m = design_output_noise(([[1]], [[1]]), 50, epsilon=1.0, delta=0.01)
+    >>> noise = sample_noise(m, 3, seed=0)
+    >>> noise.shape, bool((noise[0] == noise[0, 0]).all())
+    ((3, 50, 1), True)
     """
     strategy = causal(mechanism)
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
@@ -105,7 +106,7 @@ def noise_block(
     Examples
     --------
     >>> from affinedp.control import design_output_noise, noise_block
-    >>> m = design_output_noise(([[1]], [[1]]), 50, 1.0, 0.01, neighbours="forward")
+    >>> m = design_output_noise(([[1]], [[1]]), 50, epsilon=1.0, delta=0.01)
     >>> noise_block(m, seed=0).ninputs
     1
     """

@@ -71,7 +71,7 @@ class Dynamics(Domain):
         for name, count in (("A", self.horizon - 1), ("C", self.horizon)):
             object.__setattr__(self, name, frozen(_matrices(getattr(self, name), name, count)))
         n, m = self.A.shape[-1], self.C.shape[-2]
-        if self.A.shape[-2] != n or n == 0:
+        if self.A.shape[-2] != n:
             raise AffineDPError(f"A must be square, but has shape {self.A.shape}")
         if n > MOST_STATES:
             raise AffineDPError(f"{n} states are more than the {MOST_STATES} that are handled here")
@@ -98,7 +98,7 @@ class Dynamics(Domain):
             The first state of one trajectory, or of one per row.
         """
         data, wrap = read_rows(self.names, x)
-        if hasattr(x, "columns") or hasattr(x, "index"):
+        if hasattr(x, "columns") or hasattr(x, "to_frame"):
             return data, wrap
         shape = (*np.shape(x)[:-1], self.horizon, self.outputs)
         return data, lambda y, outputs: np.reshape(y, shape)
@@ -236,6 +236,8 @@ def dynamics_of(system: Any, horizon: int) -> Dynamics:
         tuple(f"{letter}{i + 1}" for i in range(count))
         for letter, count in (("x", A.shape[-1]), ("y", C.shape[-2]))
     )
+    if not states:
+        raise AffineDPError("A must be square and have a state at least")
     return Dynamics(A, C, steps, states, outputs)
 
 

@@ -22,7 +22,6 @@ from affinedp.privacy.asked import Asked
 from affinedp.privacy.guarantee import Guarantee
 
 FORMAT = "affinedp mechanism 2"
-TRAJECTORY_FORMAT = "affinedp trajectory mechanism"
 STRUCTURED_FORMAT = "affinedp structured mechanism"
 VERSION = 1
 # A guarantee that is computed again differs by rounding only.
@@ -105,7 +104,6 @@ def read_document(path: Path, form: str = FORMAT) -> Mapping[str, Any]:
     document = parsed(path)
     if document.get("format") != form:
         other = {
-            TRAJECTORY_FORMAT: "TrajectoryMechanism.load",
             STRUCTURED_FORMAT: "load_structured",
             FORMAT: "Mechanism.load",
         }

@@ -18,7 +18,6 @@ MOST_VALUES = 5_000_000
 
 # Noise that has classes of its own.
 OTHER_READERS = {
-    "affinedp trajectory mechanism": "TrajectoryMechanism.load",
     "affinedp structured mechanism": "load_structured",
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from affinedp.control.by_time import noise_by_time
 from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.given_noise import verify_trajectory_noise
 from affinedp.laws.calibration import gaussian_sigma_bound
@@ -67,8 +68,8 @@ def _scales() -> list[Claim]:
     bound = float(gaussian_sigma_bound(EPSILON, DELTA))
     scalar = design_output_noise(([[1.0]], [[1.0]]), HORIZON, EPSILON, DELTA)
     vehicle = design_output_noise(VEHICLE, HORIZON, EPSILON, DELTA, mu=POSITIONS)
-    least = float(scalar.noise_by_time[0, 0])
-    apart = float(np.abs(vehicle.noise_by_time - scalar.noise_by_time).max())
+    least = float(noise_by_time(scalar)[0, 0])
+    apart = float(np.abs(noise_by_time(vehicle) - noise_by_time(scalar)).max())
     return [
         _printed("√Σ by the paper", PAPER_SIGMA, bound, "1 / (Φ⁻¹(δ) + √(Φ⁻¹(δ)² + 2ε)), a bound"),
         _printed("√Σ, the least", PAPER_SIGMA, least, "κ(ε, 1/√Σ) = δ, the rule the paper states"),

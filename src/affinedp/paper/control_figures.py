@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from affinedp.control.by_time import noise_by_time
 from affinedp.paper.drawing import (
     BLUE,
     GREEN,
@@ -130,7 +131,7 @@ def velocities(designs: Sequence[TrackingErrors], narrow: bool = False) -> Figur
         squares[state].set_ylabel(f"E|{letter}(t) − {letter}ᵣ(t)|²  [{_squared(unit)}]")
     for design, colour, style in zip(designs, colours, styles):
         line: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.8}
-        noise.plot(design.noise.noise_by_time[:, 0], label=design.name, **line)
+        noise.plot(noise_by_time(design.noise)[:, 0], label=design.name, **line)
         for state in (0, 1):
             squares[state].plot(design.exact[:, state], **line)
             _simulated(squares[state], design, state, 2 * EVERY, colour)

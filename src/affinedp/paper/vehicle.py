@@ -15,11 +15,11 @@ from affinedp.control.loop.simulation import Simulation
 from affinedp.control.loop.sweeps import sweep
 from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.design import independent_output_noise
-from affinedp.control.trajectory.neighbours import Neighbours
-from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
 from affinedp.laws.calibration import gaussian_sigma, gaussian_sigma_bound
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.trajectory import Neighbours
 
-Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise
+Noise: TypeAlias = Mechanism
 
 PERIOD = 0.1
 VEHICLE = (

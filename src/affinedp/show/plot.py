@@ -48,12 +48,22 @@ def plot(mechanism: MechanismRecord) -> Figure:
     >>> [axes.get_title() for axes in plot(m).axes]
     ['Promise', 'Covariance of the noise', 'Noise on every output']
     """
-    shown = mechanism.strategy.shown(
-        mechanism.adjacency, mechanism.noise, mechanism.guarantee.sensitivity
-    )
+    shown = shown_noise(mechanism)
     if shown is not None:
         return draw_lines(mechanism.guarantee, shown)
     return draw(mechanism, independent_baseline(mechanism))
+
+
+def shown_noise(mechanism: MechanismRecord) -> Shown | None:
+    """Return what a strategy says about its noise; None for noise of matrices."""
+    guarantee = mechanism.guarantee
+    asked = guarantee.asked
+    return mechanism.strategy.shown(
+        mechanism.adjacency,
+        mechanism.noise,
+        guarantee.sensitivity,
+        None if asked is None or asked.releases > 1 else (asked.epsilon, asked.delta),
+    )
 
 
 def draw_lines(guarantee: Guarantee, shown: Shown) -> Figure:

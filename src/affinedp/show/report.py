@@ -12,7 +12,7 @@ from affinedp.record import MechanismRecord
 from affinedp.show.baseline import Baseline, independent_baseline
 from affinedp.show.opening import headline, paragraph
 from affinedp.show.page import OutputRow, Report, printable, printed, round_up, shortened
-from affinedp.show.plot import draw, draw_lines
+from affinedp.show.plot import draw, draw_lines, shown_noise
 from affinedp.strategies.base import Shown
 from affinedp.strategies.dense import Dense
 
@@ -55,9 +55,7 @@ def report(mechanism: MechanismRecord) -> Report:
     >>> r.equations
     ('cells_in + cells_out - cells_total = 0',)
     """
-    shown = mechanism.strategy.shown(
-        mechanism.adjacency, mechanism.noise, mechanism.guarantee.sensitivity
-    )
+    shown = shown_noise(mechanism)
     if shown is not None:
         return _report_as_shown(mechanism, shown)
     if not isinstance(mechanism.strategy, Dense):

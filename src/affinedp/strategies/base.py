@@ -383,7 +383,13 @@ class Strategy(Part):
             "releases (give it a method `prepare`)"
         )
 
-    def shown(self, adjacency: Adjacency, law: Law, sensitivity: float) -> Shown | None:
+    def shown(
+        self,
+        adjacency: Adjacency,
+        law: Law,
+        sensitivity: float,
+        asked: tuple[float, float] | None = None,
+    ) -> Shown | None:
         """Return what a report says; None for noise of matrices.
 
         Parameters
@@ -394,6 +400,8 @@ class Strategy(Part):
             Of the noise.
         sensitivity : float
             What is promised.
+        asked : (float, float), optional
+            The (ε, δ) that was asked for, for one release.
         """
         return None
 

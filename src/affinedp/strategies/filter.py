@@ -163,6 +163,13 @@ class Filter(Causal):
             at_start = float(np.linalg.norm(self.start)) * math.sqrt(made.order)
         return np.asarray((direct + self.response_bound * (into + at_start)) * (1 + 1e-9))
 
+    @property
+    def independent(self) -> bool:
+        """Whether the noise is white, and each number of it is on one output alone."""
+        made = self.noise
+        square = made.order == 0 and made.inputs == made.outputs
+        return square and np.array_equal(made.D, np.diag(np.diagonal(made.D)))
+
     def scaled(self, factor: float) -> Filter:
         """Return the same with noise that is larger by a factor."""
         return replace(self, scale=self.scale * factor)
@@ -179,13 +186,6 @@ class Filter(Causal):
     def energy(self) -> Energy:
         """The proof of how much an impulse on a private input can do, for all time."""
         return energy_certificate(self.whitened)
-
-    @property
-    def independent(self) -> bool:
-        """Whether the noise is white, and each number of it is on one output alone."""
-        made = self.noise
-        square = made.order == 0 and made.inputs == made.outputs
-        return square and np.array_equal(made.D, np.diag(np.diagonal(made.D)))
 
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
         """Return what ζ is moved by, step by step, for inputs over some steps, at rest before."""
@@ -344,7 +344,13 @@ class Filter(Causal):
             state = state @ made.A.T + drawn @ made.B.T
         return found
 
-    def shown(self, adjacency: Adjacency, law: Law, sensitivity: float) -> Shown:
+    def shown(
+        self,
+        adjacency: Adjacency,
+        law: Law,
+        sensitivity: float,
+        asked: tuple[float, float] | None = None,
+    ) -> Shown:
         """Return what a report says: the noise of each output, beside white noise."""
         plant, names = self.domain, ", ".join(self.domain.names)
         forward = isinstance(adjacency, Inputs) and adjacency.forward

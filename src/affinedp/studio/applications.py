@@ -10,6 +10,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
+from affinedp.control.by_time import noise_by_time
 from affinedp.control.stationary.output_noise import design_output_noise
 from affinedp.control.trajectory.design import independent_output_noise
 from affinedp.errors import AffineDPError
@@ -48,12 +49,13 @@ def control(plant: Plant) -> dict[str, Any]:
             (A, C), plant.horizon, neighbours=plant.neighbours, **asked
         )
         once = independent_output_noise((A, C), 1, neighbours=plant.neighbours, **asked)
+    (fresh_scale, once_scale) = (float(noise_by_time(one, 1)[0, 0]) for one in (fresh, once))
     # fresh noise that is right for one measurement, sent at every step
-    larger = float(fresh.sigma[0] / once.sigma[0])
+    larger = fresh_scale / once_scale
     really = gaussian_epsilon(plant.delta, fresh.guarantee.sensitivity * larger)
     times = np.unique(np.linspace(0, plant.horizon - 1, MOST_POINTS).astype(int))
-    by_time = np.asarray(noise.noise_by_time)[times]
-    numbers = plant.horizon * noise.outputs
+    by_time = noise_by_time(noise)[times]
+    numbers = plant.horizon * noise.domain.outputs
     return {
         "claimed": plant.epsilon,
         "really": float(really),
@@ -69,10 +71,10 @@ def control(plant: Plant) -> dict[str, Any]:
         "outputs": by_time.T.tolist(),
         "error": math.sqrt(noise.expected_squared_error / numbers),
         "fresh": {
-            "sigma": float(fresh.sigma[0]),
+            "sigma": fresh_scale,
             "error": math.sqrt(fresh.expected_squared_error / numbers),
         },
-        "single": float(once.sigma[0]),
+        "single": once_scale,
         "script": _control_script(plant, reach),
     }
 
@@ -197,7 +199,7 @@ def _control_script(plant: Plant, reach: Any) -> str:
     return "\n".join([
         '"""The least output noise that hides a trajectory; made by affinedp studio."""',
         "",
-        "from affinedp.control import design_output_noise",
+        "from affinedp.control import design_output_noise, noise_by_time",
         "",
         f"A = {matrix(plant.A, 'A').tolist()!r}",
         f"C = {matrix(plant.C, 'C').tolist()!r}",
@@ -206,7 +208,7 @@ def _control_script(plant: Plant, reach: Any) -> str:
         f'    mu={reach!r}, neighbours="{plant.neighbours}",',
         ")",
         f'print("kept epsilon", noise.guarantee.epsilon({plant.delta!r}))',
-        'print("typical error", float((noise.noise_by_time**2).mean() ** 0.5))',
+        'print("typical error", float((noise_by_time(noise) ** 2).mean() ** 0.5))',
         'noise.save("noise.json")    # affinedp control gateway --mechanism noise.json …',
         "",
     ])  # fmt: skip

@@ -8,17 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.noise import TrajectoryMechanism
-from affinedp.control.trajectory.promise import promise_of_root
-from affinedp.domains.dynamics import Dynamics
-from affinedp.domains.powers import growth_exponent
 from affinedp.errors import AffineDPError
 from affinedp.files.proofs import AGREEMENT
 from affinedp.mechanism import Mechanism
-from affinedp.privacy.guarantee import Guarantee
 from affinedp.privacy.promise import promise
+from affinedp.strategies.causal import Causal
 from affinedp.strategies.filter import Filter
 from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.strategies.trajectory import Trajectory
 
 # Without a declared error, 2e/τ over all steps and outputs adds up to twice this share of s.
 DEVIATION_SHARE = 2.0**-16
@@ -89,46 +86,45 @@ class Facts:
         return np.asarray(self.loading * 2.0 ** -(GRID_BITS + 1) / spare)
 
 
-def trajectory_facts(mechanism: TrajectoryMechanism, dynamics: Dynamics) -> Facts:
-    """Return the facts of noise from one draw."""
-    points = mechanism.root if mechanism.points is None else mechanism.points
-    found = promise_of_root(mechanism.neighbours, points, mechanism.law, mechanism.rate)
-    _check_agreement(mechanism.guarantee, found.sensitivity)
+def facts_of(mechanism: Mechanism, strategy: Causal, steps: int) -> Facts:
+    """Return the facts of noise with a memory, over the steps of a run."""
+    if isinstance(strategy, Trajectory):
+        return _of_one_draw(mechanism, strategy)
+    if isinstance(strategy, Filter):
+        return _of_filter(mechanism, strategy, steps)
+    raise AffineDPError(f"a gateway does not know noise of a {type(strategy).__name__}")
+
+
+def _of_one_draw(mechanism: Mechanism, strategy: Trajectory) -> Facts:
+    """The facts of noise from one draw."""
+    check_promise(mechanism)
+    dynamics, law = strategy.domain, mechanism.noise
     if dynamics.horizon > MOST_STEPS:
         raise AffineDPError(
             f"a horizon of {dynamics.horizon:,} steps is too long to send one by one: give "
             "horizon=, how many steps this run has at most, or send once and predict "
             "(once_then_predict)"
         )
-    root = mechanism.root
-    deviations = deviations_of(mechanism, dynamics.horizon)
+    deviations = strategy.deviations(law, dynamics.horizon)
     # these are doubles: each is off by at most (2n + 4) ulp of |C| |A…A| |R|
     rows = np.abs(dynamics.C.reshape(-1, *dynamics.C.shape[-2:])).max(axis=0)
-    size = np.linalg.norm(rows, axis=1) * np.linalg.norm(root)
-    size = size * math.ldexp(1.0, growth_exponent(dynamics))
+    size = np.linalg.norm(rows, axis=1) * math.sqrt(np.trace(law.covariance(strategy.start)))
+    size = size * math.ldexp(1.0, strategy.growth)
     largest = deviations.max(axis=0) + size * dynamics.states * 2.0**-40
     return Facts(
         dynamics.output_names,
         mechanism.guarantee.sensitivity,
         dynamics.horizon,
-        math.sqrt(root.shape[1]) * largest * (1 + SAFE),
+        math.sqrt(strategy.coordinates) * largest * (1 + SAFE),
         float((deviations**2).sum()),
         np.array([_usual(spread) for spread in deviations.T]),
-        mechanism.law != "gaussian",
+        law.norm != 2,
     )
 
 
-def deviations_of(mechanism: TrajectoryMechanism, steps: int) -> FloatArray:
-    """Return the standard deviation of the noise at the first steps, shape (steps, m)."""
-    if steps == mechanism.horizon:
-        return mechanism.noise_by_time
-    return np.asarray(np.linalg.norm(mechanism.loadings(0, steps), axis=2))
-
-
-def stationary_facts(mechanism: Mechanism, made: Filter, steps: int) -> Facts:
+def _of_filter(mechanism: Mechanism, made: Filter, steps: int) -> Facts:
     """Return the facts of stationary noise."""
-    found = promise(mechanism.adjacency, made, mechanism.noise)
-    _check_agreement(mechanism.guarantee, found.sensitivity)
+    check_promise(mechanism)
     moved = made.loading() * made.scale * 2.0 ** (GRID_BITS - STREAM_BITS) * (1 + SAFE)
     deviations = np.sqrt(made.last_variances(mechanism.noise))
     more = FRESH_SHARE_ENDLESS / FRESH_SHARE if steps > MANY_STEPS else 1.0
@@ -162,9 +158,12 @@ def _usual(spread: FloatArray) -> float:
     return math.ldexp(1.0, math.frexp(usual)[1] - 1)
 
 
-def _check_agreement(guarantee: Guarantee, found: float) -> None:
+def check_promise(mechanism: Mechanism) -> None:
+    """Refuse a guarantee that promises nothing, or more than its noise keeps."""
+    guarantee = mechanism.guarantee
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
         raise AffineDPError("this mechanism promises nothing; nothing is sent with it")
+    found = promise(mechanism.adjacency, mechanism.strategy, mechanism.noise).sensitivity
     if not found <= guarantee.sensitivity * (1 + AGREEMENT):
         raise AffineDPError(
             f"the guarantee states a sensitivity of {guarantee.sensitivity!r}, but the noise gives "

@@ -23,8 +23,8 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger
 from affinedp.control.gateway.alarms import Alarms
-from affinedp.control.gateway.kinds import Kind, kind_of, spread
 from affinedp.control.gateway.plan import PUBLISHED_BITS, GatewayPlan
+from affinedp.control.gateway.sending import Sending
 from affinedp.control.gateway.stated import check_useful, conditions
 from affinedp.control.sensors.reach import Reach
 from affinedp.control.sensors.sensor import (
@@ -78,7 +78,7 @@ class Gateway:
 
     Parameters
     ----------
-    mechanism : TrajectoryMechanism, StationaryNoise or IndependentOutputNoise
+    mechanism : Mechanism
         From :func:`~affinedp.control.design_output_noise`,
         :func:`~affinedp.control.design_input_noise` or
         :func:`~affinedp.control.independent_output_noise`.  Stationary noise goes on for ever
@@ -146,20 +146,22 @@ class Gateway:
         moved: bool = False,
     ) -> None:
         asked = Asked(ledger, label, redraw, moved)
-        kind = kind_of(mechanism, horizon)
-        sensor = sensor_of(kind.names, resolution, measurement_error, range)
-        kind.check_range(sensor, reach)
-        self._kind, self._sensor = kind, sensor
-        chosen = _chosen(kind, sensor, fresh_noise)
+        sending = Sending.of(mechanism, horizon)
+        sensor = sensor_of(sending.names, resolution, measurement_error, range)
+        sending.check_range(sensor, reach)
+        self._sending, self._sensor = sending, sensor
+        chosen = _chosen(sending, sensor, fresh_noise)
 
         def begin() -> Beginning:
-            plan = kind.plan(sensor, fresh_noise)
-            check_useful(sensor, spread(kind, plan), kind.cost(sensor))
+            plan = sending.plan(sensor, fresh_noise)
+            check_useful(sensor, np.sqrt(sending.variance(plan)), sending.cost(sensor))
 
             def draw(ledger: Ledger | None, label: str) -> Memory:
                 if ledger is not None:
-                    ledger.charge(kind.guarantee, fingerprint=kind.fingerprint, label=label)
-                return _memory(kind.draw(plan), None)
+                    ledger.charge(
+                        sending.guarantee, fingerprint=sending.mechanism.fingerprint, label=label
+                    )
+                return _memory(sending.draw(plan), None)
 
             return Beginning({**chosen, "plan": plan.to_record()}, draw)
 
@@ -168,9 +170,9 @@ class Gateway:
 
         self._run = Run(state, GATEWAY, begin, check, asked)
         self._plan = GatewayPlan.from_record(self._run.settings["plan"])
-        self._walk = kind.walk(self._plan)
+        self._walk = sending.walk(self._plan)
         self._fresh = [SingleNoise(self._plan.fresh_law, s) for s in self._plan.fresh_scales]
-        self._alarms = Alarms(self._run.path, sensor, kind.names, self._plan.largest)
+        self._alarms = Alarms(self._run.path, sensor, sending.names, self._plan.largest)
         self._name: str | None = self._run.memory["run"]
         self._next = self._run.until
         # memory and draws of steps that may be sent, and the memory behind them
@@ -178,22 +180,22 @@ class Gateway:
         self._last = _numbers(self._run.memory)
         self._run.rest = self._rest
         if sensor.exact:
-            logger.warning("gateway: %s", sensor.sentence(kind.names))
+            logger.warning("gateway: %s", sensor.sentence(sending.names))
 
     @property
     def mechanism(self) -> Any:
         """The noise."""
-        return self._kind.mechanism
+        return self._sending.mechanism
 
     @property
     def outputs(self) -> int:
         """How many numbers are sent at each step."""
-        return len(self._kind.names)
+        return len(self._sending.names)
 
     @property
     def horizon(self) -> int:
         """How many steps there are."""
-        return self._kind.steps
+        return self._sending.steps
 
     @property
     def next_step(self) -> int:
@@ -254,13 +256,13 @@ class Gateway:
         inf for an output to which the mechanism adds no noise.
         """
         with np.errstate(divide="ignore"):
-            return np.asarray(self._kind.variance(self._plan) / self._kind.designed - 1)
+            return np.asarray(self._sending.variance(self._plan) / self._sending.designed - 1)
 
     @property
     def guarantee(self) -> Guarantee:
         """What is promised about everything sent over the whole horizon."""
-        promise = self._kind.guarantee
-        warnings = [*conditions(self._kind, self._sensor, self._plan), *self._run.warnings]
+        promise = self._sending.guarantee
+        warnings = [*conditions(self._sending, self._sensor, self._plan), *self._run.warnings]
         exact = promise.exact and self._plan.noise_factor < 1 + HARDLY_ENLARGED
         return replace(promise, exact=exact, warnings=(*promise.warnings, *warnings))
 
@@ -320,7 +322,7 @@ class Gateway:
             ahead, last = self._drawn(step, until)
             outputs = self._published(step, measured, ahead[step])
             self._run.keep(step, self._kept(step, measured, outputs))
-            forget = None if self._kind.keeps is None else step - self._kind.keeps
+            forget = None if self._sending.keeps is None else step - self._sending.keeps
             self._run.commit(until, _memory(last, name), forget)
             self._ahead, self._last, self._name = ahead, last, name
         for t in range(self._next, step + 1):
@@ -392,18 +394,6 @@ class Gateway:
                 "run",
             )
 
-    def to_control_block(self, seed: int | np.random.Generator | None = None) -> Any:
-        """Return a python-control block with simulated noise of the same law.
-
-        It never shows the secret draw: a simulation may be looked at, what is sent may not.
-
-        Parameters
-        ----------
-        seed : int, Generator or None
-            Seed of the simulation.
-        """
-        return self._kind.mechanism.to_control_block(seed)
-
     def close(self) -> None:
         """Close the state; another gateway may then continue where this one ended.
 
@@ -453,14 +443,14 @@ def _numbers(memory: Memory) -> tuple[int, ...]:
     return tuple(int(word, 16) for word in memory["path"])
 
 
-def _chosen(kind: Kind, sensor: Sensor, fresh_noise: ArrayLike | None) -> dict[str, Any]:
+def _chosen(sending: Sending, sensor: Sensor, fresh_noise: ArrayLike | None) -> dict[str, Any]:
     """What the user chose, as text: it must be the same whenever the state is opened."""
-    values = per_output(fresh_noise, "fresh_noise", len(kind.names))
+    values = per_output(fresh_noise, "fresh_noise", len(sending.names))
     return {
-        "fingerprint": kind.fingerprint,
+        "fingerprint": sending.mechanism.fingerprint,
         "sensor": sensor.to_record(),
         "fresh_noise": None if values is None else [float(v).hex() for v in values],
-        "horizon": kind.steps,
+        "horizon": sending.steps,
     }
 
 

@@ -13,10 +13,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.record import OneDrawNoise
+from affinedp.arrays import dense
 from affinedp.errors import AffineDPError
 from affinedp.laws.cones import LatticeCones
+from affinedp.laws.knorm import KNorm
 from affinedp.laws.polytope import Polytope, polytope_of
 from affinedp.laws.sampler.cone import ConeNoise
 from affinedp.strategies.rounded_plan import GRID_BITS
@@ -47,10 +47,10 @@ class BodyOnGrid:
     charge: Fraction
 
     @classmethod
-    def of(cls, noise: OneDrawNoise) -> BodyOnGrid:
+    def of(cls, law: KNorm, sensitivity: float) -> BodyOnGrid:
         """Put the body on a grid on which a step moves no output by 2⁻⁵⁶ of its noise."""
-        whole = polytope_of(noise.body_points)
-        inverse = np.linalg.inv(noise.root[noise.noisy])
+        whole = polytope_of(dense(law.points))
+        inverse = np.linalg.inv(np.linalg.cholesky(dense(law.moment)))
         size = float(np.linalg.norm(inverse)) * math.sqrt(len(inverse)) * 1.01
         if not 0 < size < math.inf:
             raise AffineDPError("the noise is too ill-conditioned to send with")
@@ -64,7 +64,7 @@ class BodyOnGrid:
         )
         # a vertex is off by SPLIT/2 steps in every coordinate at most, and gauges are sums of them
         off = body.box([Fraction(SPLIT, 2)] * body.dimension)
-        longest = Fraction(noise.guarantee.sensitivity) / Fraction(noise.rate)
+        longest = Fraction(sensitivity) / Fraction(law.rate)
         cell = body.box([Fraction(1)] * body.dimension)
         return cls(exponent, body, longest * (1 + off) + 3 * cell)
 
@@ -74,10 +74,3 @@ class BodyOnGrid:
         unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
         noise = ConeNoise(LatticeCones(self.body), math.floor(rate / unit) * unit)
         return tuple(int(c) for c in noise.draw(BATCH)[0])
-
-    def root(self, noise: OneDrawNoise) -> FloatArray:
-        """Return what makes x(0) of a draw in units of 2⁻⁵⁶: powers of two."""
-        places = noise.noisy
-        root = np.zeros((noise.states, len(places)))
-        root[places, np.arange(len(places))] = math.ldexp(1.0, self.exponent + GRID_BITS)
-        return root

@@ -35,13 +35,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.gateway.facts import SAFE, Facts, trajectory_facts
+from affinedp.control.gateway.facts import SAFE, Facts
 from affinedp.control.sensors.sensor import Sensor, per_output
-from affinedp.control.trajectory.noise import TrajectoryMechanism
-from affinedp.domains.powers import growth_exponent
 from affinedp.errors import AffineDPError
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
-from affinedp.strategies.trajectory import path_bits
 
 # Published are multiples of τ / 2^PUBLISHED_BITS.
 PUBLISHED_BITS = 2
@@ -129,42 +126,28 @@ class GatewayPlan:
         )
 
 
-def gateway_plan(
-    mechanism: TrajectoryMechanism,
-    sensor: Sensor | None = None,
-    fresh_noise: ArrayLike | None = None,
-    horizon: int | None = None,
-) -> GatewayPlan:
-    """Choose fresh noise and grids for noise from one draw.
-
-    Examples
-    --------
-    >>> from affinedp.control import design_output_noise
-    >>> from affinedp.control.sensors.sensor import sensor_of
-    >>> m = design_output_noise(([[1]], [[1]]), horizon=100, epsilon=1, delta=0.01)
-    >>> plan = gateway_plan(m)
-    >>> plan.fresh_exponents, plan.noise_factor < 1 + 1e-8, plan.measurement_error[0] > 7e-10
-    ((-10,), True, True)
-    >>> plan = gateway_plan(m, sensor_of(m.dynamics.output_names, 2e-3))    # it rounds to 2e-3
-    >>> round(float(plan.fresh_noise[0]), 3), round(plan.noise_factor, 3)
-    (0.268, 1.01)
-    """
-    dynamics = mechanism.dynamics if horizon is None else mechanism.dynamics.shortened(horizon)
-    facts = trajectory_facts(mechanism, dynamics)
-
-    def bits(exponents: Sequence[int]) -> int:
-        return path_bits(dynamics, growth_exponent(dynamics), exponents)
-
-    return plan_for(facts, sensor, fresh_noise, bits)
-
-
 def plan_for(
     facts: Facts,
     sensor: Sensor | None,
     fresh_noise: ArrayLike | None,
     bits: Callable[[Sequence[int]], int],
 ) -> GatewayPlan:
-    """Choose fresh noise and grids by the facts of a mechanism."""
+    """Choose fresh noise and grids by the facts of a mechanism.
+
+    Examples
+    --------
+    >>> from affinedp.control import design_output_noise
+    >>> from affinedp.control.gateway.facts import facts_of
+    >>> from affinedp.control.sensors.sensor import sensor_of
+    >>> m = design_output_noise(([[1]], [[1]]), horizon=100, epsilon=1, delta=0.01)
+    >>> facts, bits = facts_of(m, m.strategy, 100), m.strategy.path_bits
+    >>> plan = plan_for(facts, None, None, bits)
+    >>> plan.fresh_exponents, plan.noise_factor < 1 + 1e-8, plan.measurement_error[0] > 7e-10
+    ((-10,), True, True)
+    >>> plan = plan_for(facts, sensor_of(("y1",), 2e-3), None, bits)        # it rounds to 2e-3
+    >>> round(float(plan.fresh_noise[0]), 3), round(plan.noise_factor, 3)
+    (0.268, 1.01)
+    """
     sensor = Sensor((), ()) if sensor is None else sensor
     declared = sensor.deviation()
     scales = per_output(fresh_noise, "fresh_noise", len(facts.names))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.gateway.kinds import Kind
 from affinedp.control.gateway.plan import GatewayPlan
+from affinedp.control.gateway.sending import Sending
 from affinedp.control.sensors.sensor import Sensor
 from affinedp.errors import AffineDPError
 
@@ -22,25 +22,25 @@ MANY_DRAWS = 1e9
 OF_EACH_DRAW = 1e-26
 
 
-def conditions(kind: Kind, sensor: Sensor, plan: GatewayPlan) -> Iterator[str]:
+def conditions(sending: Sending, sensor: Sensor, plan: GatewayPlan) -> Iterator[str]:
     """Say what the promise needs of the sensors, and what they cost."""
     errors = "; ".join(
         f"{name}: {error:.3g} (and |{name}| ≤ {largest:.3g})"
-        for name, error, largest in zip(kind.names, plan.measurement_error, plan.largest)
+        for name, error, largest in zip(sending.names, plan.measurement_error, plan.largest)
     )
     yield (
         "it holds for recorded measurements that are off the equations by at most "
         f"{errors}: rounding, the sensor's resolution, model error that neighbours do not share"
     )
-    yield f"declared about the sensors: {sensor.sentence(kind.names)}"
-    draws = 3.0 * kind.steps * len(kind.names)
+    yield f"declared about the sensors: {sensor.sentence(sending.names)}"
+    draws = 3.0 * sending.steps * len(sending.names)
     if draws > MANY_DRAWS:
         yield f"δ(ε) is right where it is at least {OF_EACH_DRAW * draws:.1g} (1 + e^ε)"
-    if sensor.low and kind.minds_saturation:
+    if sensor.low and not sending.strategy.independent:
         yield "public limits keep every measurement in the sensors' range: that is taken on trust"
-    if not sensor.exact and not sensor.low and kind.minds_saturation:
+    if not sensor.exact and not sensor.low and not sending.strategy.independent:
         yield "it holds as long as no sensor saturates: declare its range to have that checked"
-    said = advice(kind.cost(sensor))
+    said = advice(sending.cost(sensor))
     if said:
         yield said
 

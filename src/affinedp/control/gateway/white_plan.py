@@ -16,46 +16,31 @@ import math
 
 import numpy as np
 
-from affinedp.control.gateway.facts import DEVIATION_SHARE, SAFE
+from affinedp.control.gateway.facts import DEVIATION_SHARE, SAFE, check_promise
 from affinedp.control.gateway.plan import GatewayPlan, on_grids
 from affinedp.control.sensors.sensor import Sensor
-from affinedp.control.trajectory.noise import IndependentOutputNoise
-from affinedp.control.trajectory.promise import independent_promise
-from affinedp.errors import AffineDPError
-from affinedp.files.proofs import AGREEMENT
+from affinedp.mechanism import Mechanism
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
-from affinedp.strategies.trajectory import LEAST_BITS
+from affinedp.strategies.trajectory import LEAST_BITS, Fresh
 
 
-def white_plan(
-    mechanism: IndependentOutputNoise, sensor: Sensor, horizon: int | None = None
-) -> GatewayPlan:
-    """Choose scales and grids for independent noise.
+def white_plan(mechanism: Mechanism, strategy: Fresh, sensor: Sensor) -> GatewayPlan:
+    """Choose scales and grids for independent noise over the horizon of the strategy.
 
     Examples
     --------
     >>> from affinedp.control import independent_output_noise
     >>> from affinedp.control.sensors.sensor import sensor_of
     >>> m = independent_output_noise(([[1]], [[1]]), horizon=100, epsilon=1, delta=0.01)
-    >>> plan = white_plan(m, sensor_of(m.dynamics.output_names, 0.1))
-    >>> bool(np.isclose(plan.fresh_noise[0] / m.sigma[0], 1.1))
+    >>> plan = white_plan(m, m.strategy, sensor_of(("y1",), 0.1))
+    >>> bool(np.isclose(plan.fresh_noise[0] / m.strategy.sigma, 1.1))
     True
     """
-    guarantee = mechanism.guarantee
-    steps = mechanism.horizon if horizon is None else horizon
-    if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
-        raise AffineDPError("this mechanism promises nothing; nothing is sent with it")
-    sigma, s = np.asarray(mechanism.sigma, dtype=float), guarantee.sensitivity
-    if not np.all(sigma > 0):
-        raise AffineDPError("an output without noise would be sent as it is: leave it out")
-    found = independent_promise(mechanism.neighbours, float(sigma.min())).sensitivity
-    if not found <= s * (1 + AGREEMENT):
-        raise AffineDPError(
-            f"the guarantee states a sensitivity of {s!r}, but the noise gives up to {found!r}: "
-            "they do not belong together"
-        )
+    check_promise(mechanism)
+    s, steps, outputs = mechanism.guarantee.sensitivity, strategy.horizon, strategy.domain.outputs
+    sigma = np.full(outputs, strategy.sigma)
     declared = sensor.deviation()
-    free = sigma * (s * DEVIATION_SHARE / math.sqrt(steps * mechanism.outputs))
+    free = sigma * (s * DEVIATION_SHARE / math.sqrt(steps * outputs))
     needed = np.zeros(len(sigma)) if declared is None else declared
     # y is rounded to a grid of 2^-56 of the final noise, which this bounds generously
     growth = 1 + 2 * math.sqrt(steps * float(((needed / sigma) ** 2).sum())) / s

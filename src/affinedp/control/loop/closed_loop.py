@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,7 +33,6 @@ from affinedp.control.loop.numbers import (
     shaped,
     whole_number,
 )
-from affinedp.control.loop.plant import Plant, plant_of
 from affinedp.control.loop.record import LoopRecord, Reference, checked_reference
 from affinedp.control.loop.report import LoopWarning, loop_report, noise_warnings
 from affinedp.control.loop.simulation import (
@@ -42,13 +41,11 @@ from affinedp.control.loop.simulation import (
     run_loop,
     white_noise,
 )
-from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
+from affinedp.control.loop.steered import SteeredPlant, plant_of
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.mechanism import Mechanism
 from affinedp.show.page import Report
-
-Noise: TypeAlias = TrajectoryMechanism | IndependentOutputNoise | Mechanism
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -57,7 +54,7 @@ class ClosedLoop(LoopRecord):
 
     Attributes
     ----------
-    plant : Plant
+    plant : SteeredPlant
         Given as a discrete-time ``control.StateSpace``, or as (A, B, C) or (A, B, C, D).
     feedback : array, shape (k, n)
         K in u(t) = −K (x̂(t) − x_r(t)).
@@ -193,7 +190,7 @@ class ClosedLoop(LoopRecord):
 
     def mean_square_error(
         self,
-        noise: Noise | None,
+        noise: Mechanism | None,
         steps: int,
         *,
         process_noise: ArrayLike | None = None,
@@ -206,7 +203,7 @@ class ClosedLoop(LoopRecord):
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise, Mechanism or None
+        noise : Mechanism or None
             On the outputs; None for none.
         steps : int
             How many outputs are sent, at most the noise's horizon.
@@ -227,7 +224,7 @@ class ClosedLoop(LoopRecord):
 
     def stationary_error(
         self,
-        noise: Noise | None,
+        noise: Mechanism | None,
         *,
         process_noise: ArrayLike | None = None,
         sensor_noise: ArrayLike | None = None,
@@ -236,7 +233,7 @@ class ClosedLoop(LoopRecord):
 
         Parameters
         ----------
-        noise : Mechanism, IndependentOutputNoise or None
+        noise : Mechanism or None
             On the outputs; None for none.  Stationary noise with a horizon has no such error.
         process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
             White noise on x(t+1) and on y(t), besides: standard deviations or a covariance.
@@ -263,12 +260,12 @@ class ClosedLoop(LoopRecord):
         seen = np.hstack([semidefinite_root(self.state_weight), np.zeros((n, n))])
         return self.matrix, self.injection, seen, np.zeros((n, self.plant.outputs))
 
-    def report(self, noise: Noise, steps: int | None = None) -> Report:
+    def report(self, noise: Mechanism, steps: int | None = None) -> Report:
         """Return the noise's report with the tracking error beside it.
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise or Mechanism
+        noise : Mechanism
             On the outputs.
         steps : int, optional
             How many outputs are sent: the mean over them.  Unless given, the noise's horizon; for
@@ -278,7 +275,7 @@ class ClosedLoop(LoopRecord):
         check_noise(self, noise, 1 if count is None else count)
         return loop_report(self, noise, count, self.warnings)
 
-    def _warnings(self, noise: Noise | None, steps: int) -> tuple[str, ...]:
+    def _warnings(self, noise: Mechanism | None, steps: int) -> tuple[str, ...]:
         return (*self.warnings, *(() if noise is None else noise_warnings(noise, steps)))
 
     def noise_cost(
@@ -319,7 +316,7 @@ class ClosedLoop(LoopRecord):
 
     def simulate(
         self,
-        noise: Noise | ArrayLike | None,
+        noise: Mechanism | ArrayLike | None,
         steps: int,
         runs: int,
         seed: int,
@@ -334,7 +331,7 @@ class ClosedLoop(LoopRecord):
 
         Parameters
         ----------
-        noise : TrajectoryMechanism, IndependentOutputNoise, Mechanism, array or None
+        noise : Mechanism, array or None
             Drawn anew in each run, or given for all: an array of shape (runs, steps, m).
         steps : int
             How many outputs are sent.
@@ -366,9 +363,6 @@ class ClosedLoop(LoopRecord):
         elif isinstance(noise, Mechanism):
             check_noise(self, noise, count)
             added = sample_noise(noise, many, count, start)
-        elif isinstance(noise, TrajectoryMechanism | IndependentOutputNoise):
-            check_noise(self, noise, count)
-            added = noise.sample(many, start)[:, :count]
         else:
             added = shaped(noise, (many, count, m), "noise")
         if sensor.any():
@@ -387,7 +381,7 @@ def _weight(value: ArrayLike | None, n: int) -> FloatArray:
 
 
 def _lqg_gains(
-    plant: Plant,
+    plant: SteeredPlant,
     state_cost: ArrayLike,
     input_cost: ArrayLike,
     process_covariance: ArrayLike,

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
+from affinedp.control.by_time import causal
 from affinedp.control.loop.filtered_noise import check_endless, noisy_loop
 from affinedp.control.loop.numbers import covariance
 from affinedp.control.loop.record import LoopRecord
-from affinedp.control.loop.recursions import responses, unit_loadings, variances
 from affinedp.control.loop.simulation import check_growth
-from affinedp.control.trajectory.record import FreshOutputNoise, OneDrawNoise
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.strategies.causal import Causal
 from affinedp.strategies.filter import Filter
-
-AnyNoise: TypeAlias = OneDrawNoise | FreshOutputNoise | Mechanism
+from affinedp.strategies.trajectory import Fresh, Trajectory
 
 
 def mean_errors(loop: LoopRecord, steps: int) -> FloatArray:
@@ -48,7 +45,7 @@ def lasting_error(loop: LoopRecord) -> FloatArray | None:
 
 def mean_squares(
     loop: LoopRecord,
-    noise: AnyNoise | None,
+    noise: Mechanism | None,
     steps: int,
     process_noise: ArrayLike | None = None,
     sensor_noise: ArrayLike | None = None,
@@ -60,9 +57,12 @@ def mean_squares(
     return squares
 
 
-def check_noise(loop: LoopRecord, noise: AnyNoise | Dynamics, steps: int) -> None:
+def check_noise(loop: LoopRecord, noise: Mechanism | Dynamics, steps: int) -> None:
     """Refuse noise for other outputs, or for fewer steps."""
-    outputs, horizon = outputs_and_horizon(noise)
+    if isinstance(noise, Dynamics):
+        outputs, horizon = noise.outputs, noise.horizon
+    else:
+        outputs, horizon = len(causal(noise).step_names), causal(noise).horizon
     if outputs != loop.plant.outputs:
         raise AffineDPError(
             f"the noise is for {outputs} outputs, but the plant has {loop.plant.outputs}"
@@ -74,24 +74,9 @@ def check_noise(loop: LoopRecord, noise: AnyNoise | Dynamics, steps: int) -> Non
         )
 
 
-def outputs_and_horizon(noise: AnyNoise | Dynamics) -> tuple[int, int]:
-    """Return how many outputs noise is for, at how many steps."""
-    if not isinstance(noise, Mechanism):
-        return noise.outputs, noise.horizon
-    if not isinstance(noise.strategy, Causal):
-        raise AffineDPError("this noise is not for the outputs of a plant, one after another")
-    return len(noise.strategy.step_names), noise.strategy.horizon
-
-
-def filter_of(noise: AnyNoise | None) -> Filter | None:
-    """Return the filter of stationary noise; None for other noise."""
-    found = noise.strategy if isinstance(noise, Mechanism) else None
-    return found if isinstance(found, Filter) else None
-
-
 def added_squares(
     loop: LoopRecord,
-    noise: AnyNoise | None,
+    noise: Mechanism | None,
     steps: int,
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
@@ -101,30 +86,30 @@ def added_squares(
     fresh = _fresh(loop, noise, process_noise, sensor_noise)
     squares = np.zeros((steps + 1, n))
     with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(noise, OneDrawNoise):
-            loadings = noise.loadings(0, steps)
-            moved = responses(loop.matrix, loop.injection, loadings, loadings.shape[2])
-            squares += [noise.variance * np.sum(response[:n] ** 2, axis=1) for response in moved]
-        filtered = filter_of(noise)
-        if filtered is not None:
+        made = None if noise is None else noise.strategy
+        if noise is not None and isinstance(made, Trajectory):
+            loadings = made.over(0, steps)
+            moved = _responses(loop.matrix, loop.injection, loadings, loadings.shape[2])
+            squares += [noise.noise.variances(response[:n]) for response in moved]
+        filtered = made if isinstance(made, Filter) else None
+        if filtered is not None or fresh.any():
             moving = noisy_loop(loop.matrix, loop.injection, filtered, fresh)
             squares += moving.variances(steps)[:, :n]
-        elif fresh.any():
-            squares += variances(loop.matrix, fresh, steps)[:, :n]
     return squares
 
 
 def stationary_squares(
     loop: LoopRecord,
-    noise: AnyNoise | None,
+    noise: Mechanism | None,
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
 ) -> FloatArray:
     """Return the variance of each state after a long time, shape (n,)."""
-    if isinstance(noise, OneDrawNoise):
+    made = None if noise is None else noise.strategy
+    if isinstance(made, Trajectory):
         raise AffineDPError("noise of one draw has no stationary state: use mean_square_error")
     fresh = _fresh(loop, noise, process_noise, sensor_noise)
-    filtered = filter_of(noise)
+    filtered = made if isinstance(made, Filter) else None
     check_endless(filtered)
     moving = noisy_loop(loop.matrix, loop.injection, filtered, fresh)
     return np.array(moving.stationary().diagonal()[: loop.plant.states])
@@ -136,9 +121,9 @@ def cost_of_one_draw(
     """Return W of :meth:`affinedp.control.ClosedLoop.noise_cost`."""
     n = loop.plant.states
     cost = np.zeros((dynamics.states, dynamics.states))
-    loadings = unit_loadings(dynamics, steps)
+    loadings = _unit_loadings(dynamics, steps)
     with np.errstate(over="ignore", invalid="ignore"):
-        for response in responses(loop.matrix, loop.injection, loadings, dynamics.states):
+        for response in _responses(loop.matrix, loop.injection, loadings, dynamics.states):
             cost += response[:n].T @ weight @ response[:n]
     if not np.all(np.isfinite(cost)):
         raise AffineDPError(
@@ -150,15 +135,36 @@ def cost_of_one_draw(
 
 def _fresh(
     loop: LoopRecord,
-    noise: AnyNoise | None,
+    noise: Mechanism | None,
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
 ) -> FloatArray:
     """Covariance of all white noise on the loop's state."""
     n = loop.plant.states
     sensor = covariance(sensor_noise, "sensor_noise", loop.plant.outputs)
-    if isinstance(noise, FreshOutputNoise):
-        sensor = sensor + np.diag(noise.variance * noise.sigma**2)
+    if noise is not None and isinstance(noise.strategy, Fresh):
+        variance = noise.noise.variance * noise.strategy.sigma**2
+        sensor = sensor + variance * np.eye(loop.plant.outputs)
     fresh: FloatArray = loop.injection @ sensor @ loop.injection.T
     fresh[:n, :n] += covariance(process_noise, "process_noise", n)
     return fresh
+
+
+def _responses(
+    matrix: FloatArray, injection: FloatArray, loadings: Iterable[FloatArray], columns: int
+) -> Iterator[FloatArray]:
+    """Yield H_0 = 0, H_1, …: z(t) = H_t η, if z(t+1) = M z(t) + N γ(t) and γ(t) = Γ_t η."""
+    response = np.zeros((len(matrix), columns))
+    yield response
+    for loading in loadings:
+        response = matrix @ response + injection @ loading
+        yield response
+
+
+def _unit_loadings(dynamics: Dynamics, steps: int) -> Iterator[FloatArray]:
+    """Yield C(t) A(t−1)…A(0) for t = 0, …, steps − 1: loadings of noise with root I."""
+    product = np.eye(dynamics.states)
+    for t in range(steps):
+        yield dynamics.output_matrix(t) @ product
+        if t + 1 < steps:
+            product = dynamics.state_matrix(t) @ product

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
 from affinedp.control.loop.numbers import shaped
-from affinedp.control.loop.plant import Plant
+from affinedp.control.loop.steered import SteeredPlant
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 
@@ -23,7 +23,7 @@ Reference: TypeAlias = Callable[[int], ArrayLike] | ArrayLike
 class LoopRecord:
     """Plant, observer and state feedback that follow a reference."""
 
-    plant: Plant
+    plant: SteeredPlant
     feedback: FloatArray = field(repr=False)
     observer: FloatArray = field(repr=False)
     reference: Reference = field(repr=False)

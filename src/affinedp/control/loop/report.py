@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from affinedp.control.by_time import causal
 from affinedp.control.loop.exact_errors import (
-    AnyNoise,
-    filter_of,
     lasting_error,
     mean_squares,
-    outputs_and_horizon,
     stationary_squares,
 )
 from affinedp.control.loop.record import LoopRecord
-from affinedp.control.trajectory.record import OneDrawNoise
-from affinedp.control.trajectory.report import report as output_report
 from affinedp.mechanism import Mechanism
+from affinedp.neighbours.trajectory import InitialState
 from affinedp.show.page import Report
+from affinedp.strategies.filter import Filter
+from affinedp.strategies.trajectory import Trajectory
 
 # Noise that changes by more than this over the horizon is worth a word.
 MUCH = 100.0
@@ -29,18 +28,19 @@ class LoopWarning(UserWarning):
     """A loop that is not stable, or noise that explodes in it."""
 
 
-def noise_warnings(noise: AnyNoise, steps: int) -> tuple[str, ...]:
+def noise_warnings(noise: Mechanism, steps: int) -> tuple[str, ...]:
     """Return what a careful reader should know about noise over some steps."""
-    if not isinstance(noise, OneDrawNoise) or steps < 2:
+    made = noise.strategy
+    if not isinstance(made, Trajectory) or steps < 2:
         return ()
-    first, last = np.linalg.norm(noise.noise_at([0, steps - 1]), axis=1)
+    first, last = np.linalg.norm(made.deviations_at(noise.noise, [0, steps - 1]), axis=1)
     if last > MUCH * first:
         return (
             f"the noise grows from {first:.3g} to {last:.3g} over {steps:,} steps, as the plant "
             "itself does: one draw follows the dynamics. Close a local loop that stabilises the "
             "plant before it is measured, and design for the closed loop",
         )
-    if first > MUCH * last and noise.neighbours.kind != "initial":
+    if first > MUCH * last and not isinstance(noise.adjacency, InitialState):
         return (
             f"the noise starts at {first:.3g} and ends at {last:.3g}: dynamics that contract make "
             "late states cost much noise early. If the past need not follow, use "
@@ -50,21 +50,20 @@ def noise_warnings(noise: AnyNoise, steps: int) -> tuple[str, ...]:
 
 
 def loop_report(
-    loop: LoopRecord, noise: AnyNoise, steps: int | None, warnings: tuple[str, ...]
+    loop: LoopRecord, noise: Mechanism, steps: int | None, warnings: tuple[str, ...]
 ) -> Report:
     """Return the noise's report with what the loop pays beside it."""
-    filtered = filter_of(noise)
-    if steps is None and filtered is not None and filtered.domain.horizon is None:
+    made = causal(noise)
+    if steps is None and isinstance(made, Filter) and made.domain.horizon is None:
         words, count = "after a long time", 1
         mean = lasting_error(loop)
         if mean is None:  # a reference that moves has no last mean
             words, mean = f"{words}, around its mean", np.zeros(loop.plant.states)
         errors = [mean**2 + stationary_squares(loop, one, None, None) for one in (noise, None)]
     else:
-        count = outputs_and_horizon(noise)[1] if steps is None else steps
+        count = made.horizon if steps is None else steps
         words = f"over {count:,} step{'s' if count > 1 else ''}"
         errors = [mean_squares(loop, one, count).mean(axis=0) for one in (noise, None)]
-    made = noise.report() if isinstance(noise, Mechanism) else output_report(noise)
     rows = [
         (
             "tracking",
@@ -75,4 +74,5 @@ def loop_report(
     ]
     cautions = (*warnings, *noise_warnings(noise, count))
     rows += [("warning", caution) for caution in cautions]
-    return replace(made, totals=(*made.totals, *rows))
+    found = noise.report()
+    return replace(found, totals=(*found.totals, *rows))

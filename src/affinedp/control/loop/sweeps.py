@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.control.loop.closed_loop import ClosedLoop, Noise
+from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
+from affinedp.mechanism import Mechanism
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class Sweep:
 
 def sweep(
     loop: ClosedLoop,
-    noise: Callable[[float], Noise],
+    noise: Callable[[float], Mechanism],
     epsilons: Sequence[float],
     steps: int,
     *,
@@ -95,6 +96,6 @@ def sweep(
 
 
 def _one(
-    loop: ClosedLoop, noise: Callable[[float], Noise], epsilon: float, steps: int
+    loop: ClosedLoop, noise: Callable[[float], Mechanism], epsilon: float, steps: int
 ) -> FloatArray:
     return loop.mean_square_error(noise(epsilon), steps)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.initial import InitialState
-from affinedp.control.trajectory.neighbours import TimeLocal, TrajectoryNeighbours, WholeManifold
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import Distances, named
+from affinedp.neighbours.trajectory import (
+    InitialState,
+    TimeLocal,
+    TrajectoryAdjacency,
+    WholeManifold,
+)
 
 MOST_ENTRIES = 20_000
 MOST_NUMBERS = 4e8
 SMALLEST, LARGEST = 1e-150, 1e150
 
 
-def trajectory_neighbours(dynamics: Dynamics, mu: Distances, kind: str) -> TrajectoryNeighbours:
+def trajectory_neighbours(dynamics: Dynamics, mu: Distances, kind: str) -> TrajectoryAdjacency:
     """Return the neighbours of a kind.
 
     Parameters

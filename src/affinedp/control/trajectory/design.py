@@ -11,36 +11,31 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
+from affinedp.control.by_time import noise_by_time
 from affinedp.control.trajectory.choose import trajectory_neighbours
-from affinedp.control.trajectory.initial import InitialState
 from affinedp.control.trajectory.knorm_noise import least_body
 from affinedp.control.trajectory.laplace_noise import least_laplace_root
 from affinedp.control.trajectory.least_noise import least_noise
 from affinedp.control.trajectory.lower_bound import with_lower_bound
-from affinedp.control.trajectory.neighbours import Neighbours, TrajectoryNeighbours
-from affinedp.control.trajectory.noise import IndependentOutputNoise, TrajectoryMechanism
-from affinedp.control.trajectory.promise import (
-    UncertainPromiseError,
-    body_promise,
-    independent_laplace_promise,
-    independent_promise,
-    needed_coordinates,
-    structured_promise,
-)
-from affinedp.control.trajectory.record import root_of_body
 from affinedp.control.trajectory.too_long import longest_that_works, too_long
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.separate import floor_note, with_floor
 from affinedp.domains.dynamics import ENDLESS, Dynamics, dynamics_of
-from affinedp.domains.observability import Coordinates, output_gramian
+from affinedp.domains.observability import Coordinates, output_gramian, revealed_coordinates
 from affinedp.domains.powers import HorizonTooLongError
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
+from affinedp.laws.base import Law
+from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.hull import TooLargeBodyError
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.laplace import Laplace
 from affinedp.laws.named import LawName
+from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Distances
-from affinedp.privacy.guarantee import Guarantee, keeping
+from affinedp.neighbours.trajectory import InitialState, Neighbours, TrajectoryAdjacency
 from affinedp.progress import Progress
+from affinedp.strategies.trajectory import Fresh, Trajectory, UncertainPromiseError
 
 __all__ = [
     "Dynamics",
@@ -86,7 +81,7 @@ def design_trajectory_noise(
     *,
     law: LawName | Literal["auto"] = "gaussian",
     tol: float = 1e-8,
-) -> TrajectoryMechanism:
+) -> Mechanism:
     """Return the least noise with one draw for the whole horizon that keeps (ε, δ).
 
     :func:`~affinedp.control.design_output_noise` is what people call.
@@ -98,7 +93,7 @@ def design_trajectory_noise(
     """
     if law == "auto":
         best = _least_of_laws(system, horizon, epsilon, delta, mu, neighbours, cost, tol)
-        return keeping(best, epsilon, delta)
+        return best.keeping(epsilon, delta)
     limit = _limit(law, epsilon, delta)
     dynamics = _dynamics(system, horizon, neighbours)
     tolerance = float(real_array(tol, "tol", 0))
@@ -106,7 +101,7 @@ def design_trajectory_noise(
         raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
     chosen = trajectory_neighbours(dynamics, mu, neighbours)
     try:
-        found = keeping(_designed(chosen, limit, cost, tolerance, law), epsilon, delta)
+        found = _designed(chosen, limit, cost, tolerance, law).keeping(epsilon, delta)
         return with_lower_bound(found, cost, epsilon, delta)
     except (UncertainPromiseError, HorizonTooLongError) as error:
         works = longest_that_works(
@@ -147,7 +142,7 @@ def independent_output_noise(
     neighbours: Neighbours = "time-local",
     *,
     law: LawName = "gaussian",
-) -> IndependentOutputNoise:
+) -> Mechanism:
     """Return fresh noise at every step that truly keeps (ε, δ): the honest baseline.
 
     The paper compares with it in section V.C (r = T); its promise is that of Theorem 1.
@@ -159,7 +154,7 @@ def independent_output_noise(
 
     Returns
     -------
-    IndependentOutputNoise
+    Mechanism
 
     Examples
     --------
@@ -168,17 +163,16 @@ def independent_output_noise(
 
     >>> from affinedp.control import independent_output_noise
     >>> noise = independent_output_noise(([[1]], [[1]]), 100, epsilon=1.0, delta=0.01)
-    >>> round(float(noise.sigma[0]), 4)
+    >>> round(noise.strategy.sigma, 4)
     18.7788
     """
     limit = _limit(law, epsilon, delta)
     dynamics = dynamics_of(system, horizon)
     chosen = trajectory_neighbours(dynamics, mu, neighbours)
-    promise = independent_promise if law == "gaussian" else independent_laplace_promise
-    sigma = promise(chosen, 1.0).sensitivity / limit * (1 + 1e-14)
-    guarantee = promise(chosen, sigma)
-    made = IndependentOutputNoise(chosen, guarantee, np.full(dynamics.outputs, sigma))
-    return keeping(made, epsilon, delta)
+    noise: Law = Gaussian() if law == "gaussian" else Laplace()
+    made = Mechanism(chosen, Fresh(dynamics, 1.0), noise)
+    sigma = made.guarantee.sensitivity / limit * (1 + 1e-14)
+    return replace(made, strategy=Fresh(dynamics, sigma)).keeping(epsilon, delta)
 
 
 def _limit(law: str, epsilon: float, delta: float) -> float:
@@ -197,12 +191,14 @@ def _limit(law: str, epsilon: float, delta: float) -> float:
 
 
 def _designed(
-    neighbours: TrajectoryNeighbours, limit: float, cost: Any, tol: float, law: LawName
-) -> TrajectoryMechanism:
-    dynamics = neighbours.dynamics
+    neighbours: TrajectoryAdjacency, limit: float, cost: Any, tol: float, law: LawName
+) -> Mechanism:
+    dynamics = neighbours.domain
     gramian = output_gramian(dynamics)
-    coordinates = needed_coordinates(neighbours, gramian)
-    differences = neighbours.directions()
+    coordinates = revealed_coordinates(dynamics, gramian).restricted(neighbours.moving())
+    if len(coordinates.places) == 0:
+        raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
+    differences = neighbours.differences()
     places = coordinates.places
     lengths = np.abs(differences[:, places]).max(axis=0)
     weight, floor = with_floor(_weight(cost, dynamics, gramian)[np.ix_(places, places)], lengths)
@@ -210,7 +206,9 @@ def _designed(
     gap = None
     if law == "knorm":
         points, note = least_body(differences, coordinates.combinations, weight)
-        return _with_notes(_at_the_rate(neighbours, coordinates, points, limit, (*notes, note)))
+        start = _placed(dynamics, coordinates, np.eye(len(places)))
+        made = _at_the_rate(neighbours, Trajectory(dynamics, start), points, limit)
+        return _with_notes(made.with_design(notes=(*notes, note)))
     if law == "laplace":
         square, note = least_laplace_root(differences, coordinates.combinations, weight, limit)
         notes += (note,)
@@ -221,13 +219,26 @@ def _designed(
                 lambda gap: progress.update(0.5, f"(gap {gap:.0e})"),
             )  # fmt: skip
         square, gap = best.root, best.gap
-    chosen, guarantee = _at_the_limit(neighbours, coordinates, square, limit, law)
-    more = float(np.linalg.norm(chosen) / np.linalg.norm(square)) ** 2
+    noise: Law = Gaussian() if law == "gaussian" else Laplace()
+    start = _placed(dynamics, coordinates, square)
+    made = _at_the_limit(Mechanism(neighbours, Trajectory(dynamics, start), noise), limit)
+    more = float(np.linalg.norm(_start(made)) / np.linalg.norm(square)) ** 2
     if gap is not None and more > 1 + SCALED:  # what rounding hides of the promise costs noise
         gap = (1 + gap) * more - 1
-    root = np.zeros((dynamics.states, len(chosen)))
-    root[coordinates.places] = chosen
-    return _with_notes(TrajectoryMechanism(neighbours, guarantee, root, gap, notes))
+    return _with_notes(made.with_design(gap=gap, notes=notes))
+
+
+def _placed(dynamics: Dynamics, coordinates: Coordinates, square: FloatArray) -> FloatArray:
+    """Noise on some entries of x(0), for all of them."""
+    start = np.zeros((dynamics.states, square.shape[1]))
+    start[coordinates.places] = square
+    return start
+
+
+def _start(mechanism: Mechanism) -> FloatArray:
+    """R."""
+    assert isinstance(mechanism.strategy, Trajectory)
+    return mechanism.strategy.start
 
 
 def _weight(cost: Any, dynamics: Dynamics, gramian: FloatArray) -> FloatArray:
@@ -246,46 +257,31 @@ def _weight(cost: Any, dynamics: Dynamics, gramian: FloatArray) -> FloatArray:
     return (matrix + matrix.T) / 2
 
 
-def _at_the_limit(
-    neighbours: TrajectoryNeighbours,
-    coordinates: Coordinates,
-    square: FloatArray,
-    limit: float,
-    law: LawName,
-) -> tuple[FloatArray, Guarantee]:
+def _at_the_limit(mechanism: Mechanism, limit: float) -> Mechanism:
     """Scale the noise so that its sensitivity, computed anew, is at most and nearly the limit."""
     # rounding may move the sensitivity up again: then more and more is added
     added = 0.0
     for margin in (4e-15, 4e-15, 4e-15, 1e-13, 1e-11, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 0.0):
-        guarantee = structured_promise(neighbours, coordinates, square, law)
-        if limit * (1 - max(1e-9, 2 * added)) <= guarantee.sensitivity <= limit:
-            return square, guarantee
-        square = square * (guarantee.sensitivity / limit * (1 + margin))
-        added = margin
+        found = mechanism.guarantee.sensitivity
+        if limit * (1 - max(1e-9, 2 * added)) <= found <= limit:
+            return mechanism
+        scaled = mechanism.strategy.scaled(found / limit * (1 + margin))
+        mechanism, added = replace(mechanism, strategy=scaled), margin
     raise UncertainPromiseError("the noise could not be scaled to the promise")
 
 
 def _at_the_rate(
-    neighbours: TrajectoryNeighbours,
-    coordinates: Coordinates,
-    points: FloatArray,
-    limit: float,
-    notes: tuple[str, ...],
-) -> TrajectoryMechanism:
+    neighbours: TrajectoryAdjacency, strategy: Trajectory, points: FloatArray, limit: float
+) -> Mechanism:
     """K-norm noise whose ε, computed anew, is at most and nearly the limit."""
     rate = limit
-    for _ in range(5):
-        guarantee = body_promise(neighbours, coordinates, points, rate)
-        if limit * (1 - 1e-9) <= guarantee.sensitivity <= limit:
-            break
-        rate = rate * (limit / guarantee.sensitivity) * (1 - 4e-16)
-    if not guarantee.sensitivity <= limit:
-        raise UncertainPromiseError("the noise could not be scaled to the promise")
-    whole = np.zeros((neighbours.dynamics.states, points.shape[1]))
-    whole[coordinates.places] = points
-    whole.flags.writeable = False
-    root = root_of_body(whole, rate)
-    return TrajectoryMechanism(neighbours, guarantee, root, None, notes, whole, rate)
+    for _ in range(6):
+        made = Mechanism(neighbours, strategy, KNorm(points, rate))
+        found = made.guarantee.sensitivity
+        if limit * (1 - 1e-9) <= found <= limit:
+            return made
+        rate = rate * (limit / found) * (1 - 4e-16)
+    raise UncertainPromiseError("the noise could not be scaled to the promise")
 
 
 def _least_of_laws(
@@ -297,11 +293,11 @@ def _least_of_laws(
     neighbours: Neighbours,
     cost: NoiseCost | ArrayLike | None,
     tol: float,
-) -> TrajectoryMechanism:
+) -> Mechanism:
     """The law of least cost: pure ones keep ε without δ, which is more than is asked for."""
     laws: list[tuple[LawName, float]] = [("gaussian", delta)] if delta > 0 else []
     laws += [("knorm", 0.0), ("laplace", 0.0)] if epsilon > 0 else []
-    found: list[TrajectoryMechanism] = []
+    found: list[Mechanism] = []
     said: list[list[warnings.WarningMessage]] = []
     refused = ""
     for law, each in laws:
@@ -318,20 +314,20 @@ def _least_of_laws(
         said.append(heard)
     if not found:
         raise AffineDPError("ε = 0 needs δ > 0")
-    dynamics = found[0].dynamics
+    dynamics = found[0].domain
     weight = _weight(cost, dynamics, output_gramian(dynamics))
-    costs = [one.variance * float(np.trace(one.root.T @ weight @ one.root)) for one in found]
+    costs = [float(np.trace(weight @ one.noise.covariance(_start(one)))) for one in found]
     # of equal ones the first: a gateway sends K-norm noise, and no Laplace noise
     best = next(i for i, value in enumerate(costs) if value <= min(costs) * (1 + SAME))
     others = ", ".join(f"{one.law} {value / costs[best]:.3g}" for one, value in zip(found, costs))
     for warning in said[best]:
         warnings.warn(warning.message, stacklevel=4)
     note = f"the law of least cost, relative to it: {others}{refused}"
-    chosen = replace(found[best], notes=(*found[best].notes, note), least=None)
+    chosen = found[best].with_design(notes=(*found[best].notes, note), least=None)
     return with_lower_bound(chosen, cost, epsilon, delta)  # with the δ that was asked for
 
 
-def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:
+def _with_notes(mechanism: Mechanism) -> Mechanism:
     """Say so, and warn, where the noise is very uneven over time or far from the least."""
     if mechanism.gap is not None and mechanism.gap > FAR_FROM_LEAST:
         note = (
@@ -339,15 +335,17 @@ def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:
             "horizon the dynamics stretch some directions far more than others. The promise holds"
         )
         warnings.warn(note, GapWarning, stacklevel=5)
-        mechanism = replace(mechanism, notes=(*mechanism.notes, note))
-    if isinstance(mechanism.neighbours, InitialState):
+        mechanism = mechanism.with_design(notes=(*mechanism.notes, note))
+    neighbours = mechanism.adjacency
+    assert isinstance(neighbours, TrajectoryAdjacency)
+    if isinstance(neighbours, InitialState):
         return mechanism  # the noise fades or grows with what it hides
-    size = np.linalg.norm(mechanism.noise_by_time, axis=1)
-    wanted = mechanism.neighbours.mu.max(axis=1)
+    size = np.linalg.norm(noise_by_time(mechanism), axis=1)
+    wanted = neighbours.mu.max(axis=1)
     relative = size[wanted > 0] / wanted[wanted > 0]
     if not relative.max() > UNEVEN * np.median(relative[relative > 0]):
         return mechanism
-    peak, last = int(size.argmax()), mechanism.horizon - 1
+    peak, last = int(size.argmax()), mechanism.domain.horizon - 1
     advice = (
         "Dynamics that contract make late states cost much noise early. If the past need not "
         "follow, use neighbours='forward' or 'initial'; else let mu decrease with time"
@@ -362,4 +360,4 @@ def _with_notes(mechanism: TrajectoryMechanism) -> TrajectoryMechanism:
         f"{size[last]:.3g} at t = {last}, {size[peak]:.3g} at most (t = {peak}). {advice}"
     )
     warnings.warn(note, UnevenNoiseWarning, stacklevel=5)
-    return replace(mechanism, notes=(*mechanism.notes, note))
+    return mechanism.with_design(notes=(*mechanism.notes, note))

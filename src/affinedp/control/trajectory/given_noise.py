@@ -9,24 +9,26 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
 from affinedp.control.trajectory.choose import trajectory_neighbours
-from affinedp.control.trajectory.neighbours import Neighbours, trajectory_manifold
-from affinedp.control.trajectory.noise import TrajectoryMechanism
-from affinedp.control.trajectory.promise import needed_coordinates, structured_promise
-from affinedp.control.trajectory.recorded import MOST_ENTRIES, output_query
 from affinedp.domains.dynamics import Dynamics, dynamics_of
-from affinedp.domains.observability import (
-    Coordinates,
-    output_gramian,
-    revealed_coordinates,
-)
+from affinedp.domains.observability import Coordinates, output_gramian, revealed_coordinates
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
+from affinedp.laws.base import Law
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.laplace import Laplace
 from affinedp.laws.named import LawName
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.trajectory import Neighbours, trajectory_manifold
+from affinedp.privacy.design import Design
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.privacy.verification import verify
+from affinedp.strategies.causal import OutputNames
+from affinedp.strategies.trajectory import Trajectory
 
 # A covariance that is less symmetric than this is a mistake.
 ASYMMETRY = 1e-9
+# Entries of a trajectory for which noise of any kind is verified.
+MOST_ENTRIES = 5_000
 
 
 def verify_output_noise(
@@ -38,7 +40,7 @@ def verify_output_noise(
     law: LawName = "gaussian",
     mu: float | ArrayLike = 1.0,
     neighbours: Neighbours = "time-local",
-) -> TrajectoryMechanism:
+) -> Mechanism:
     """Return given noise ``γ(t) = C A^t √Σ η`` with what it promises for the whole trajectory.
 
     Theorem 3 of the paper for a Σ of one's own, or Theorem 1 with all neighbours of Definition 4.
@@ -64,7 +66,7 @@ def verify_output_noise(
 
     Returns
     -------
-    TrajectoryMechanism
+    Mechanism
         Its root is a square one of the same covariance, on what the outputs reveal.
 
     Examples
@@ -83,14 +85,18 @@ def verify_output_noise(
     if law == "laplace" and root is None:
         raise AffineDPError("Laplace noise is not known by its covariance: give its root")
     given = _root(dynamics, covariance, root)
-    gramian = output_gramian(dynamics)
-    revealed = revealed_coordinates(dynamics, gramian)
-    needed = needed_coordinates(chosen, gramian)
+    revealed = revealed_coordinates(dynamics, output_gramian(dynamics))
+    needed = revealed.restricted(chosen.moving())
+    if not len(needed.places):
+        raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
     square = _seen(revealed, needed, given, law)
-    guarantee = structured_promise(chosen, needed, square, law)
-    kept = np.zeros((dynamics.states, len(square)))
-    kept[needed.places] = square
-    return TrajectoryMechanism(chosen, guarantee, kept, None, ("noise that was given",))
+    start = np.zeros((dynamics.states, len(square)))
+    start[needed.places] = square
+    noise: Law = Gaussian() if law == "gaussian" else Laplace()
+    design = Design(notes=("noise that was given",))
+    made = Mechanism(chosen, Trajectory(dynamics, start), noise, design=design)
+    made.guarantee  # noqa: B018 (what cannot be promised is refused here)
+    return made
 
 
 def verify_trajectory_noise(
@@ -150,17 +156,19 @@ def verify_trajectory_noise(
             f"a trajectory of {entries:,} entries is too long for noise of any kind (at most "
             f"{MOST_ENTRIES:,}); noise C A^t √Σ η has no such limit (verify_output_noise)"
         )
+    import scipy.sparse as sparse
+
     manifold = trajectory_manifold(dynamics)
-    query, names = output_query(dynamics)
+    outputs = [dynamics.output_matrix(t) for t in range(dynamics.horizon)]
     found = verify(
         manifold,
         noise_matrix,
         covariance=covariance,
         law=law,
-        query=query,
-        adjacency=chosen.adjacency(manifold),
+        query=sparse.csr_array(sparse.block_diag(outputs)),
+        adjacency=chosen.on_manifold(manifold),
     )
-    return found.with_output_names(names)
+    return found.with_output_names(OutputNames(dynamics.output_names, dynamics.horizon))
 
 
 def _root(dynamics: Dynamics, covariance: ArrayLike | None, root: ArrayLike | None) -> FloatArray:

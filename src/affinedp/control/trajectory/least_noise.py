@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.control.trajectory.promise import UncertainPromiseError
 from affinedp.designs.least_trace import least_trace
 from affinedp.errors import AffineDPError
+from affinedp.strategies.trajectory import UncertainPromiseError
 
 # Directions that are solved for at once, and how many are added at a time.
 FEW = 20_000

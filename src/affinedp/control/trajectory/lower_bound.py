@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from affinedp.control.trajectory.least_noise import least_noise
-from affinedp.control.trajectory.noise import TrajectoryMechanism
-from affinedp.control.trajectory.promise import needed_coordinates
 from affinedp.designs.separate import with_floor
 from affinedp.domains.observability import output_gramian
 from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
 from affinedp.privacy.least_possible import LeastPossible
 
 # How exact the bound is.
 GAP = 1e-6
 
 
-def with_lower_bound(
-    mechanism: TrajectoryMechanism, cost: Any, epsilon: float, delta: float
-) -> TrajectoryMechanism:
+def with_lower_bound(mechanism: Mechanism, cost: Any, epsilon: float, delta: float) -> Mechanism:
     """Add what no mechanism with the promise can go below: outputs that err in any way at all.
 
     Their error has a second moment M ⪰ V n nᵀ for every move n of the outputs, by which the least
@@ -30,7 +26,7 @@ def with_lower_bound(
 
     Parameters
     ----------
-    mechanism : TrajectoryMechanism
+    mechanism : Mechanism
         As designed.
     cost : object or None
         If noise costs something else than the squared error of the outputs, there is no bound: it
@@ -38,23 +34,22 @@ def with_lower_bound(
     epsilon, delta : float
         The promise that was asked for.
     """
-    neighbours = mechanism.neighbours
     if cost is not None:
         return mechanism
+    adjacency: Any = mechanism.adjacency
+    strategy: Any = mechanism.strategy
     try:
-        gramian = output_gramian(neighbours.dynamics)
-        coordinates = needed_coordinates(neighbours, gramian)
-        differences, places = neighbours.directions(), coordinates.places
+        gramian = output_gramian(mechanism.domain)
+        needed = strategy.revealed.restricted(adjacency.moving())
+        differences, places = adjacency.differences(), needed.places
         lengths = np.abs(differences[:, places]).max(axis=0)
         weight, floor = with_floor(gramian[np.ix_(places, places)], lengths)
         if floor:
             return mechanism
-        best = least_noise(
-            differences, coordinates.combinations, weight, 1.0, GAP, lambda gap: None
-        )
-        error = mechanism.variance * float(np.trace(mechanism.root.T @ gramian @ mechanism.root))
+        best = least_noise(differences, needed.combinations, weight, 1.0, GAP, lambda gap: None)
+        error = float(np.trace(gramian @ mechanism.noise.covariance(strategy.start)))
         dual = best.lower_bound(weight)
         least = LeastPossible(dual, error, float(epsilon), float(delta), "real")
     except AffineDPError:  # too ill-conditioned to say anything
         return mechanism
-    return replace(mechanism, least=least)
+    return mechanism.with_design(least=least)

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.trajectory.initial import InitialState
-from affinedp.control.trajectory.neighbours import StateAdjacency
-from affinedp.control.trajectory.promise import needed_coordinates
-from affinedp.control.trajectory.record import OneDrawNoise
-from affinedp.domains.manifold import AffineManifold
-from affinedp.domains.observability import Coordinates, output_gramian
+from affinedp.control.by_time import causal
+from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.mechanism import Mechanism, build
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.trajectory import TrajectoryAdjacency
+from affinedp.strategies.trajectory import Trajectory
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +34,8 @@ class OnceThenPredict:
     ----------
     mechanism : Mechanism
         Of x(0), or of the combinations of it that the outputs reveal.
-    noise : OneDrawNoise
-        The same noise as a trajectory has it.
+    dynamics : Dynamics
+        What the outputs follow by.
     places : array of int
         Which entries of the predicted x(0) the released numbers are; the others are zero, and no
         output tells.
@@ -54,7 +52,7 @@ class OnceThenPredict:
     """
 
     mechanism: Mechanism = field(repr=False)
-    noise: OneDrawNoise
+    dynamics: Dynamics
     places: FloatArray = field(repr=False)
 
     def release(self, x0: ArrayLike, **options: Any) -> FloatArray:
@@ -83,7 +81,7 @@ class OnceThenPredict:
         offsets : array_like, shape (steps − 1, n), optional
             The public inputs ``B u(t)``; zero by default.
         """
-        dynamics = self.noise.dynamics
+        dynamics = self.dynamics
         values = real_array(released, "released", 1)
         if values.shape != self.places.shape:
             raise AffineDPError(f"released has shape {values.shape}, not {self.places.shape}")
@@ -104,13 +102,14 @@ class OnceThenPredict:
         return found
 
 
-def once_then_predict(noise: OneDrawNoise) -> OnceThenPredict:
+def once_then_predict(mechanism: Mechanism) -> OnceThenPredict:
     """Return the same promise as one ordinary release of x(0), and predictions from it.
 
     Parameters
     ----------
-    noise : TrajectoryMechanism
-        From :func:`~affinedp.control.design_output_noise` with ``neighbours="initial"``.
+    mechanism : Mechanism
+        Of one draw, from :func:`~affinedp.control.design_output_noise` or
+        :func:`~affinedp.control.verify_output_noise`.
 
     Returns
     -------
@@ -124,19 +123,10 @@ def once_then_predict(noise: OneDrawNoise) -> OnceThenPredict:
     >>> bool(once.mechanism.guarantee.holds(1.0, 0.01))
     True
     """
-    if not isinstance(noise, OneDrawNoise) or not isinstance(noise.neighbours, InitialState):
-        raise AffineDPError(
-            "once, then predict needs noise that was designed with neighbours='initial'"
-        )
-    dynamics = noise.dynamics
-    coordinates: Coordinates = needed_coordinates(noise.neighbours, output_gramian(dynamics))
-    n, places = dynamics.states, coordinates.places
-    states = AffineManifold(np.zeros((0, n)), names=[f"{name}(0)" for name in dynamics.state_names])
-    adjacency = StateAdjacency(states, noise.neighbours, noise.neighbours.mu)
-    names = [f"{dynamics.state_names[place]}(0)" for place in places]
-    root = noise.root if noise.points is None else noise.points
-    made = build(
-        adjacency, coordinates.combinations, np.eye(len(places)), root[places],
-        noise.law, names, notes=noise.notes, rate=noise.rate,
-    )  # fmt: skip
-    return OnceThenPredict(made, noise, np.asarray(places))
+    strategy, adjacency = causal(mechanism), mechanism.adjacency
+    if not isinstance(strategy, Trajectory) or not isinstance(adjacency, TrajectoryAdjacency):
+        raise AffineDPError("once, then predict needs noise from one draw for the whole horizon")
+    dense, about = strategy.on_first_state(adjacency, mechanism.noise)
+    made = Mechanism(about, dense, mechanism.noise).with_design(notes=mechanism.notes)
+    made.guarantee  # noqa: B018 (what cannot be promised is refused here)
+    return OnceThenPredict(made, mechanism.domain, np.asarray(strategy.revealed.places))

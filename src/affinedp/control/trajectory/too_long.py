@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from affinedp.control.by_time import noise_by_time
 from affinedp.control.trajectory.choose import trajectory_neighbours
-from affinedp.control.trajectory.initial import InitialState
-from affinedp.control.trajectory.neighbours import TrajectoryNeighbours
-from affinedp.control.trajectory.noise import TrajectoryMechanism
 from affinedp.domains.powers import HorizonTooLongError, SingularDynamicsError, inverted, log_growth
 from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.trajectory import InitialState, TrajectoryAdjacency
 
 # Dynamics that stretch differences by less than this many powers of two are not to blame.
 MUCH = 20.0
@@ -22,19 +22,19 @@ ON_THE_CIRCLE = 1e-9
 
 
 def longest_that_works(
-    neighbours: TrajectoryNeighbours, design: Callable[[TrajectoryNeighbours], TrajectoryMechanism]
-) -> TrajectoryMechanism | None:
+    neighbours: TrajectoryAdjacency, design: Callable[[TrajectoryAdjacency], Mechanism]
+) -> Mechanism | None:
     """Return the noise of a horizon that works though a slightly longer one does not, by bisection.
 
     Parameters
     ----------
-    neighbours : TrajectoryNeighbours
+    neighbours : TrajectoryAdjacency
         Those over the horizon that is too long.
     design : callable
         From neighbours to noise, or a refusal.
     """
     found = None
-    low, high = 0, neighbours.dynamics.horizon
+    low, high = 0, neighbours.domain.horizon
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         while high - low > 1:
@@ -42,9 +42,9 @@ def longest_that_works(
             mu = (
                 neighbours.mu[0] if isinstance(neighbours, InitialState) else neighbours.mu[:middle]
             )
-            dynamics = neighbours.dynamics.shortened(middle)
+            dynamics = neighbours.domain.shortened(middle)
             try:
-                found = design(trajectory_neighbours(dynamics, mu, neighbours.kind))
+                found = design(trajectory_neighbours(dynamics, mu, neighbours.said))
                 low = middle
             except AffineDPError:
                 high = middle
@@ -52,31 +52,31 @@ def longest_that_works(
 
 
 def too_long(
-    neighbours: TrajectoryNeighbours, works: TrajectoryMechanism, error: AffineDPError
+    neighbours: TrajectoryAdjacency, works: Mechanism, error: AffineDPError
 ) -> HorizonTooLongError:
     """Return the refusal: what is wrong, which horizon works at what cost, and what to do.
 
     Parameters
     ----------
-    neighbours : TrajectoryNeighbours
+    neighbours : TrajectoryAdjacency
         Those over the horizon that is too long.
-    works : TrajectoryMechanism
+    works : Mechanism
         From :func:`longest_that_works`.
     error : AffineDPError
         What the design said.
     """
-    sizes = np.linalg.norm(works.noise_by_time, axis=1)
+    sizes, most = np.linalg.norm(noise_by_time(works), axis=1), works.domain.horizon
     peak = int(sizes.argmax())
     return HorizonTooLongError(
-        f"a horizon of {neighbours.dynamics.horizon:,} steps is too long for "
-        f"neighbours={neighbours.kind!r}: {_reason(neighbours, error)}. The longest that works is "
-        f"{works.horizon:,}, with noise of standard deviation {sizes[peak]:.2g} at t = {peak}"
+        f"a horizon of {neighbours.domain.horizon:,} steps is too long for "
+        f"neighbours={neighbours.said!r}: {_reason(neighbours, error)}. The longest that works is "
+        f"{most:,}, with noise of standard deviation {sizes[peak]:.2g} at t = {peak}"
         f"{_instead(neighbours)}",
-        works.horizon,
+        most,
     )
 
 
-def _reason(neighbours: TrajectoryNeighbours, error: AffineDPError) -> str:
+def _reason(neighbours: TrajectoryAdjacency, error: AffineDPError) -> str:
     stretched = _stretched(neighbours)
     if stretched > MUCH:
         return (
@@ -87,9 +87,9 @@ def _reason(neighbours: TrajectoryNeighbours, error: AffineDPError) -> str:
     return str(error).partition(" A horizon of")[0].removesuffix(" Shorten the horizon").rstrip(".")
 
 
-def _stretched(neighbours: TrajectoryNeighbours) -> float:
+def _stretched(neighbours: TrajectoryAdjacency) -> float:
     """About log₂ of how much larger a late difference was at the start; 0 if that is not known."""
-    dynamics = neighbours.dynamics
+    dynamics = neighbours.domain
     if isinstance(neighbours, InitialState) or dynamics.time_varying:
         return 0.0
     try:
@@ -98,9 +98,9 @@ def _stretched(neighbours: TrajectoryNeighbours) -> float:
         return 0.0
 
 
-def _instead(neighbours: TrajectoryNeighbours) -> str:
+def _instead(neighbours: TrajectoryAdjacency) -> str:
     """What to promise instead, where Theorem 3 asks too much."""
-    dynamics = neighbours.dynamics
+    dynamics = neighbours.domain
     if isinstance(neighbours, InitialState):
         return ""
     if dynamics.time_varying:

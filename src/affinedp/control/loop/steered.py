@@ -16,7 +16,7 @@ from affinedp.exact.numbers import real_array
 
 
 @dataclass(frozen=True, eq=False)
-class Plant:
+class SteeredPlant:
     """``x(t+1) = A x(t) + B u(t)``, ``y(t) = C x(t) + D u(t)``."""
 
     A: FloatArray = field(repr=False)
@@ -57,16 +57,16 @@ class PrivatePlant:
     output_labels: tuple[str, ...]
 
 
-def plant_of(system: Any) -> Plant:
+def plant_of(system: Any) -> SteeredPlant:
     """Return a system as a checked plant.
 
     Examples
     --------
-    >>> from affinedp.control.loop.plant import plant_of
+    >>> from affinedp.control.loop.steered import plant_of
     >>> plant_of(([[1, 0.1], [0, 1]], [[0.005], [0.1]], [[1, 0]])).state_names
     ('x1', 'x2')
     """
-    if isinstance(system, Plant):
+    if isinstance(system, SteeredPlant):
         return system
     matrices: Sequence[Any]
     dt: Any = None
@@ -90,7 +90,7 @@ def plant_of(system: Any) -> Plant:
         if len(matrices) == 4
         else np.zeros((m, B.shape[1]))
     )
-    return Plant(
+    return SteeredPlant(
         fixed(dynamics.A), B, fixed(dynamics.C), fixed(D),
         dynamics.state_names, dynamics.output_names,
         1.0 if dt is None or dt is True else float(dt),
