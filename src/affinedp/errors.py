@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 EXCERPT = 60
+# Of many things, those that a refusal names.
+NAMED = 6
 
 
 class AffineDPError(ValueError):
@@ -39,6 +41,27 @@ def _restored(kind: Any, args: tuple[Any, ...], data: dict[str, Any]) -> Any:
     found.args = args
     found.__dict__.update(data)
     return found
+
+
+def listed(items: Sequence[object], most: int = NAMED) -> str:
+    """Name a few things in words.
+
+    Parameters
+    ----------
+    items : sequence
+        What to name, at least one.
+    most : int
+        How many are named.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed("abcdefgh", most=3)
+    ('a, b and c', 'a, b, c and 5 more')
+    """
+    shown = [str(item) for item in items[:most]]
+    if len(items) > most:
+        shown.append(f"{len(items) - most:,} more")
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
 
 
 class EquationError(AffineDPError):

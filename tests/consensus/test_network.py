@@ -163,7 +163,7 @@ def test_agents_that_hear_nobody():
         consensus(graph)
     assert refused.value.agents == ("z",)
     parts = nx.disjoint_union(nx.cycle_graph(4), nx.cycle_graph(3))
-    with pytest.raises(NetworkError, match="2 parts.*4, 5, 6"):
+    with pytest.raises(NetworkError, match="2 parts.*4, 5 and 6"):
         consensus(parts)
     for lonely in (nx.empty_graph(1), nx.empty_graph(0)):
         with pytest.raises(NetworkError, match="nothing to average"):
@@ -202,7 +202,7 @@ def test_values_by_name():
     made = consensus(RING, mu={"a": 1, "c": 3, "b": 2, "e": 5, "d": 4})
     assert_array_equal(made.mu, [1, 2, 3, 4, 5])
     assert made.agents == ("a", "b", "c", "d", "e")
-    with pytest.raises(NetworkError, match="mu is missing for agents 'd', 'e'"):
+    with pytest.raises(NetworkError, match="mu is missing for agents 'd' and 'e'"):
         consensus(RING, mu={"a": 1, "b": 2, "c": 3})
     with pytest.raises(AffineDPError, match="no agent 'x'"):
         consensus(RING, mu={"x": 1})
@@ -233,9 +233,9 @@ def test_names_that_cannot_be_looked_up():
 
 
 def test_lists_of_names_count_right():
-    with pytest.raises(AffineDPError, match="there are agents 0, 1, 2, 3, 4 and 95 more"):
+    with pytest.raises(AffineDPError, match="there are agents 0, 1, 2, 3, 4, 5 and 94 more"):
         consensus(nx.cycle_graph(100)).agent_guarantee("x")
-    with pytest.raises(AffineDPError, match="there are agents 'a', 'b', 'c', 'd', 'e'$"):
+    with pytest.raises(AffineDPError, match="there are agents 'a', 'b', 'c', 'd' and 'e'$"):
         consensus(RING).agent_guarantee("x")
 
 

@@ -140,7 +140,7 @@ a = 1.0
         ("epsilon = 1.0", "", "give epsilon"),
         ("epsilon = 1.0", "epsilon = -1", "epsilon is negative"),
         ("epsilon = 1.0", "epsilon = true", "must be a number"),
-        ("epsilon = 1.0", "epsilon = {a = 1}", "missing for agents 'b', 'c'"),
+        ("epsilon = 1.0", "epsilon = {a = 1}", "missing for agents 'b' and 'c'"),
         ("rounds = 3", "rounds = 3.5", "rounds must be"),
         ("rounds = 3", "round = 3", "did you mean 'rounds'"),
         ("[noise]", "[nois]", "unknown key 'nois'"),

@@ -109,7 +109,7 @@ def made(graph, **settings):
 def test_weight_sums_of_one_are_reported():
     graph = nx.cycle_graph([1, 2, 3, 4, 5])
     found = made(graph, weights=0.5)
-    assert "agents 1, 2, 3, 4, 5 sum to 1 or more" in found.notes[0]
+    assert "agents 1, 2, 3, 4 and 5 sum to 1 or more" in found.notes[0]
     assert "paper's condition" in found.notes[0]
     assert found.alpha < 1
     # heavier still, and convergent

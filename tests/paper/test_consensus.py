@@ -27,7 +27,7 @@ def test_the_network():
     made = ten_agents()
     assert_allclose(made.laplacian.toarray(), wanted)
     assert list(made.agents) == list(range(1, 11))
-    assert "agents 2, 5, 7, 10" in made.notes[0]
+    assert "agents 2, 5, 7 and 10" in made.notes[0]
     assert made.spectrum.lambda_n == pytest.approx(1.5757, abs=5e-5)
     assert made.alpha == pytest.approx(0.825694, abs=5e-7)
 

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from affinedp import errors
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-
-SHOWN_AGENTS = 5
 
 
 class NetworkError(AffineDPError):
@@ -163,7 +162,5 @@ def is_name(name: object) -> bool:
 
 def listed(agents: Sequence[Hashable]) -> str:
     """Write the names of a few agents."""
-    shown = ", ".join(repr(agent) for agent in agents[:SHOWN_AGENTS])
-    more = len(agents) - SHOWN_AGENTS
     word = "agent" if len(agents) == 1 else "agents"
-    return f"{word} {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"{word} {errors.listed([repr(agent) for agent in agents])}"

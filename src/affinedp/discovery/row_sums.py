@@ -18,6 +18,7 @@ from affinedp.discovery.equation import DiscoveredEquation, told
 from affinedp.discovery.exact_table import ExactTable, Labels
 from affinedp.discovery.relation import FITS, MOST_MISSES, Found, Relation, Terms, check
 from affinedp.discovery.writing import quoted
+from affinedp.errors import listed
 
 TOTAL_WORDS = frozenset({
     "total", "totals", "all", "sum", "overall", "aggregate", "subtotal", "subtotals",
@@ -35,7 +36,6 @@ WEAK = -0.5
 # A column with more equal pairs than this share does not tell which rows are sums.
 TELLING = 0.1
 SHOWN_PARTS = 12
-SHOWN_COLUMNS = 6
 EQUAL = Relation({0: Fraction(1), 1: Fraction(-1)})
 
 Group = tuple[int, tuple[int, ...]]
@@ -69,9 +69,7 @@ class RowSums:
         )
         where = "in every column of numbers"
         if self.not_columns:
-            more = len(self.names) - SHOWN_COLUMNS
-            shown = ", ".join(self.names[:SHOWN_COLUMNS])
-            where = f"in {shown}{f' and {more} more' if more > 0 else ''}"
+            where = f"in {listed(self.names)}"
         some = [(total, parts[:MOST_COMPONENT]) for total, parts in self.groups]
         return told(
             replace(worst, log10_chance=self.log10_chance),

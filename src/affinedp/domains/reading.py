@@ -13,7 +13,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.domains.frames import fresh_index
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, listed
 from affinedp.exact.numbers import real_array
 
 # Results with their names, in the form that the data had.
@@ -104,8 +104,7 @@ def _other_columns(missing: list[str], unknown: list[str]) -> str:
 
 
 def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-    return ", ".join(repr(name) for name in names[:5]) + more
+    return listed([repr(name) for name in names])
 
 
 def _frame(values: FloatArray, index: Any, outputs: tuple[str, ...]) -> Any:

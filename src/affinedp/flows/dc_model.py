@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.flows.flow_network import FlowNetwork, listed
+from affinedp.errors import AffineDPError, MissingExtraError, listed
+from affinedp.flows.flow_network import FlowNetwork
 
 # Elements that put power into a bus or take it out.
 INJECTING = (

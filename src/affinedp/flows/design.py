@@ -9,10 +9,8 @@ from numpy.typing import ArrayLike
 
 from affinedp.designs.gaussian import design_gaussian
 from affinedp.designs.laplace import design_laplace
-from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.flows.flow_network import listed
+from affinedp.errors import AffineDPError, TooManyCircuitsError, listed
 from affinedp.flows.manifold import FlowManifold
-from affinedp.flows.neighbours import InjectionAdjacency
 from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
@@ -131,8 +129,6 @@ def _published(flow: FlowManifold, publish: str | Sequence[str]) -> list[str]:
 def _notes(flow: FlowManifold, mechanism: Mechanism) -> list[str]:
     """What a reader should know: the laws, what is public anyway, and wild neighbours."""
     notes = [flow.assumes]
-    if isinstance(mechanism.adjacency, InjectionAdjacency):
-        notes = [f"neighbours: {mechanism.adjacency.words}"]  # a file keeps notes, not words
     public = [name for name in mechanism.output_names if name in set(flow.known)]
     if public:
         notes.append(f"published without noise, as the laws alone fix it: {listed(public)}")

@@ -14,9 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.errors import AffineDPError
-
-SHOWN = 6
+from affinedp.errors import AffineDPError, listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +109,6 @@ class FlowNetwork:
             some = listed([repr(known) for known in self.place])
             raise AffineDPError(f"there is no node {label!r} in the network; there are {some}")
         return self.place[key]
-
-
-def listed(items: Sequence[str]) -> str:
-    """Name a few items in words."""
-    more = len(items) - SHOWN
-    shown = [*items[:SHOWN], f"{more} more"] if more > 0 else list(items)
-    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
 
 
 def are(items: Sequence[str]) -> str:

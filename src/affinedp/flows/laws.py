@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.errors import AffineDPError
-from affinedp.flows.flow_network import FlowNetwork, listed
+from affinedp.errors import AffineDPError, listed
+from affinedp.flows.flow_network import FlowNetwork
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import Matrix
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError, IdentifiableEntriesError
+from affinedp.errors import AffineDPError, IdentifiableEntriesError, listed
 from affinedp.files.problem import PublicEntries
-from affinedp.flows.flow_network import FlowNetwork, are, listed
+from affinedp.flows.flow_network import FlowNetwork, are
 from affinedp.flows.laws import line_laws, node_balance
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 

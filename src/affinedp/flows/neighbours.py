@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, listed
 from affinedp.exact.numbers import meaning, real_array
-from affinedp.flows.flow_network import FlowNetwork, listed
+from affinedp.flows.flow_network import FlowNetwork
 from affinedp.flows.manifold import FlowManifold
 from affinedp.flows.transfers import BITS, BigIntegers, leaving, rounded, transfers
 from affinedp.neighbours.adjacency import mu_words

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, listed
 from affinedp.files.problem import PublicEntries
 from affinedp.flows.dc_model import SolvedNetwork, solve
-from affinedp.flows.flow_network import listed
 from affinedp.flows.manifold import FlowManifold, Laws, build
 
 # The solved flows must obey the equations this well, relative to the largest of them.
