@@ -259,3 +259,30 @@ def test_whole_noise_at_rare_levels_is_bounded():
     found = m.interval(np.zeros(3), combination=[1, 1, 1], level=1 - 1e-12)
     assert found.how.startswith("from the law")
     assert 20 < found.high < 50
+
+
+@pytest.mark.parametrize("frame", ["pandas", "polars"])
+def test_intervals_know_columns_by_their_names(frame):
+    library = pytest.importorskip(frame)
+    M = adp.AffineManifold(np.zeros((0, 2)), names=["small", "large"])
+    m = adp.iid_noise(M, law="laplace", epsilon=1.0, query=[[1, 0], [0, 100]], mu=[1, 100])
+    names = m.output_names
+    rows = {names[1]: [1.0, 2.0], names[0]: [3.0, 4.0]}
+    found = m.interval(library.DataFrame(rows))
+    wanted = m.interval(np.array([[3.0, 1.0], [4.0, 2.0]]))
+    assert np.array_equal(found.low, wanted.low)
+
+
+def test_intervals_cover_the_rounding_of_what_is_published():
+    """At 1e17 doubles are 16 apart: more than the noise."""
+    M = adp.AffineManifold([[1, 1, -1]])
+    m = adp.design_laplace(M, epsilon=1.0)
+    x = np.array([1e17, 3e17, 4e17])
+    inside = 0
+    for _ in range(40):
+        low, high = m.interval(m.release(x))
+        inside += np.all((low <= x) & (x <= high))
+    assert inside >= 36
+    # a combination without noise has the width of its rounding
+    low, high = m.interval(m.release(x), combination=[1, 1, -1])
+    assert low <= 0 <= high

@@ -1,6 +1,7 @@
 from .budget.ledger import BudgetExceededError as BudgetExceededError
 from .budget.ledger import Ledger as Ledger
 from .designs.choose import design as design
+from .designs.fit import fit as fit
 from .designs.gaussian import design_gaussian as design_gaussian
 from .designs.knorm import design_knorm as design_knorm
 from .designs.laplace import design_laplace as design_laplace

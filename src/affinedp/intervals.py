@@ -21,6 +21,9 @@ from affinedp.strategies.base import Strategy
 
 # What rounding of doubles may add to an end, relatively.
 END_SLACK = 1e-11
+EPS = float(np.finfo(float).eps)
+# Roundings in a number that is published, and in a combination of such.
+ROUNDED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +92,9 @@ def interval_of(
         outside = each_of(outside, 1 if given.ndim == 1 else len(given))
     reach, how = strategy.reach(mechanism.noise, matrix, outside, simultaneous)
     center, width = _centers(given, matrix, powers), _enlarged(reach, factor, powers)
+    # what was published is rounded, and so is the sum
+    terms = None if matrix is None else abs(matrix)
+    width = width + ROUNDED * EPS * _centers(np.abs(given), terms, powers)
     if single:
         center, width = center[..., 0], width[..., 0]
     low, high = center - width, center + width

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy import sparse
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
+from affinedp.privacy.promise import promise
 from oracles import exact_directions, stands_for
 
 NUMBERS = st.sampled_from([0, 0, 0, 1, 1, -1, 2, 0.1, 0.3, -1.7, 1e-13, 1 / 3])
@@ -185,3 +187,23 @@ def test_rank_that_floats_cannot_see_is_refused():
     """Two draws for one output leave rounding no room to see the third."""
     with pytest.raises(AffineDPError, match="ill-conditioned"):
         adp.verify(PAIR, [[1, 1, 0], [0, 0, 1e-17]], law="laplace")
+
+
+class Farther(adp.CircuitAdjacency):
+    """Neighbours that move twice as far as those of the class above."""
+
+    kind = "test.farther"
+    words = "twice as far"
+
+    def moves(self, limit=200_000):
+        yield from adp.CircuitAdjacency(self.manifold, 2 * self.mu).moves(limit)
+
+
+@pytest.mark.parametrize(
+    "design", [adp.design_laplace, adp.design_knorm, partial(adp.design_knorm, integers=True)]
+)
+def test_a_subclass_is_answered_by_its_own_moves(design):
+    M = adp.AffineManifold([[1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1]], names=list("abcdef"))
+    m = design(M, epsilon=1.0)
+    found = promise(Farther(M), m.strategy, m.noise)
+    assert found.sensitivity == pytest.approx(2 * m.guarantee.sensitivity)

@@ -171,6 +171,14 @@ def test_what_is_told_of_rows_says_nothing_about_them(mechanism, tmp_path):
     )
 
 
+def test_a_worker_with_another_version_draws_nothing(mechanism, tmp_path):
+    """It may make other noise of the same key."""
+    work = replace(job(mechanism, tmp_path / "out", rows(2)), version="0.0")
+    for task in (work.check, work.part):
+        with pytest.raises(adp.AffineDPError, match="install one version everywhere"):
+            task(0, rows(2))
+
+
 def test_opendp_draws_no_parts(mechanism, tmp_path):
     with pytest.raises(adp.AffineDPError, match="same noise again"):
         mechanism.release(given_parts(rows(2)), into=tmp_path / "out", sampler="opendp")

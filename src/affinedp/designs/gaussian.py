@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, within_range
 from affinedp.designs.bounds import proof_of, with_least
+from affinedp.designs.fit import at_the_limit
 from affinedp.designs.gaussian_sum import least_over_sum
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import (
@@ -257,27 +257,6 @@ def assemble(blocks: list[Block], roots: list[FloatArray], outputs: int) -> tupl
         (np.ones(len(place)), (place, np.arange(len(place)))), shape=(outputs, len(place))
     )
     return sparse.csr_array(spread @ stacked), sparse.csr_array(sparse.block_diag(roots))
-
-
-def at_the_limit(mechanism: Mechanism, limit: float) -> Mechanism:
-    """Scale the noise so that its verified sensitivity is at most, and nearly, ``limit``."""
-    for _ in range(3):
-        found = mechanism.guarantee.sensitivity
-        if mechanism.guarantee.leak is not None or not math.isfinite(found):
-            raise AffineDPError(
-                "the noise that was designed does not cover the query in floating point; the "
-                "problem is too ill-conditioned. Rescale the outputs"
-            )
-        if limit * (1 - 1e-9) <= found <= limit:
-            return mechanism
-        factor = found / limit * (1 + 4e-15)
-        mechanism = replace(mechanism, strategy=mechanism.strategy.scaled(factor))
-    if mechanism.guarantee.sensitivity <= limit:
-        return mechanism
-    raise AffineDPError(
-        f"the noise could not be scaled to the promise (sensitivity {found!r} for {limit!r}): the "
-        "problem is too ill-conditioned"
-    )
 
 
 def refuse_too_small(mechanism: Mechanism) -> None:

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, within_range
 from affinedp.designs.bounds import dual_value, with_least
+from affinedp.designs.fit import at_the_limit
 from affinedp.designs.gaussian import (
     assemble,
-    at_the_limit,
     largest_sensitivity,
     refuse_too_small,
 )

@@ -13,7 +13,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.designs.bounds import COORDINATES
-from affinedp.designs.gaussian import LeastGaussian, assemble, at_the_limit
+from affinedp.designs.fit import at_the_limit
+from affinedp.designs.gaussian import LeastGaussian, assemble
 from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import NOTHING_TO_HIDE, Block
 from affinedp.errors import AffineDPError

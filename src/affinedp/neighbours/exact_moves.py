@@ -39,7 +39,7 @@ def exact_move(adjacency: Adjacency, column: FloatArray) -> tuple[dict[int, Frac
     if type(adjacency) is not CircuitAdjacency:
         read = {j: meaning(v) for j, v in zip(places, values)}
         short = all(c.denominator <= 10**12 for c in read.values())
-        if isinstance(adjacency, FreeSetAdjacency):
+        if type(adjacency) is FreeSetAdjacency:
             return read, short and _is_of_free_set(adjacency, read)
         return read, short
     size = max(map(abs, values), default=0.0)

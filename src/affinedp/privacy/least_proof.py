@@ -140,7 +140,7 @@ def is_move(adjacency: Adjacency, move: FloatArray) -> bool:
         return False
     if type(adjacency) is CircuitAdjacency:
         return _is_circuit(adjacency, move)
-    if isinstance(adjacency, FreeSetAdjacency):
+    if type(adjacency) is FreeSetAdjacency:
         small = SAME * size.max()
         moved = [[j for j in entries if size[j] > small] for entries in adjacency.free_sets]
         far = [entries[0] for entries in moved if len(entries) == 1]

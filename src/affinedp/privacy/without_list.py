@@ -73,7 +73,7 @@ class UnlistedCircuits(Proof):
 
     def largest(self, strategy: Strategy, adjacency: Adjacency, law: Law) -> Largest:
         """Return the bound that the weights prove, by checking the proof."""
-        if not isinstance(strategy, Dense) or type(law) is not Gaussian:
+        if type(strategy) is not Dense or type(law) is not Gaussian:
             raise AffineDPError("weights on circuits prove Gaussian noise of matrices only")
         if self.weights.shape != (adjacency.manifold.n,):
             raise AffineDPError("the weights do not fit the manifold")

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+import affinedp
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler.words import Key
 from affinedp.release.part_files import PartFiles, common_types
@@ -77,6 +78,8 @@ class ReleaseInParts:
         From which noise is drawn.
     name : str
         Of this release, in its folder.
+    version : str
+        Of affinedp: another one may draw other noise from the same key.
     digests : tuple of str or None
         Of the rows of all parts, once they were checked.
     schema : str or None
@@ -90,6 +93,7 @@ class ReleaseInParts:
     files: PartFiles
     key: Key = field(repr=False)
     name: str
+    version: str
     digests: tuple[str, ...] | None = field(default=None, repr=False)
     schema: str | None = field(default=None, repr=False)
     made: tuple[Path, ...] = field(default=(), repr=False)
@@ -104,7 +108,8 @@ class ReleaseInParts:
         place = Path(os.path.realpath(folder))
         _refuse_inside(place)
         made = tuple(path for path in (place, *place.parents) if not path.exists())
-        job = cls(rows, place, files, Key(secrets.token_bytes(32)), uuid.uuid4().hex, made=made)
+        key, name = Key(secrets.token_bytes(32)), uuid.uuid4().hex
+        job = cls(rows, place, files, key, name, affinedp.__version__, made=made)
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             full = any(place.iterdir())
@@ -130,6 +135,7 @@ class ReleaseInParts:
                 f"part {number} is a {type(frame).__module__}.{type(frame).__name__}, and must be "
                 "a pandas DataFrame"
             )
+        self._refuse_other_version(number)
         if not self._is_here():
             raise AffineDPError(
                 f"part {number} does not find this release in {self.folder}: all workers must "
@@ -165,6 +171,7 @@ class ReleaseInParts:
         known = self.digests or ()
         if not 0 <= number < len(known):
             raise PartError(f"part {number} was not there when {len(known)} were checked", number)
+        self._refuse_other_version(number)
         if not self._is_here():
             raise PartError(f"part {number} is of a release that is no more in its folder", number)
         digest, order = self._recognised(frame)
@@ -217,6 +224,14 @@ class ReleaseInParts:
     @property
     def _marker(self) -> Path:
         return self.folder / INCOMPLETE
+
+    def _refuse_other_version(self, number: int) -> None:
+        if affinedp.__version__ != self.version:
+            raise AffineDPError(
+                f"part {number} runs with affinedp {affinedp.__version__}, and the release began "
+                f"with {self.version}: a part that runs again must get the same noise, so install "
+                "one version everywhere"
+            )
 
     def _is_here(self) -> bool:
         """Whether this release is the one that the folder is made for."""

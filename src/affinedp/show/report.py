@@ -74,7 +74,9 @@ def report(mechanism: MechanismRecord) -> Report:
     )
     equations = () if mechanism.guarantee.leak is not None else mechanism.equations
     promise = [*mechanism.guarantee.summary(), *_scope(mechanism.manifold)]
-    law = LAWS[mechanism.law] + (" noise on integers" if mechanism.noise.whole else " noise")
+    words = mechanism.noise.words
+    law = words[:1].upper() + words[1:]
+    law += " noise on integers" if mechanism.noise.whole else " noise"
     given = mechanism.manifold.n - mechanism.manifold.dim
     bare = [text for label, text in promise if label == "not protected"]
     return Report(

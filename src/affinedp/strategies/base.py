@@ -414,11 +414,11 @@ class Strategy(Part):
             As it was released.
         """
         names = self.names
-        if hasattr(y, "reindex"):  # pandas
-            labels = list(y.index if y.ndim == 1 else y.columns)
+        if hasattr(y, "reindex") or hasattr(y, "columns"):  # pandas, polars
+            labels = list(y.columns if hasattr(y, "columns") else y.index)
             if set(labels) != set(names) or len(labels) != len(names):
                 raise AffineDPError("y must have exactly the outputs of the mechanism as its names")
-            y = (y[list(names)]).to_numpy()
+            y = y[list(names)].to_numpy()
         given = np.asarray(y, dtype=float)
         shaped = given.ndim in (1, 2) and given.shape[-1] == len(names)
         if not shaped or not np.isfinite(given).all():

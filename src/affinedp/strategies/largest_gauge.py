@@ -56,7 +56,7 @@ def largest_of_gauge(strategy: Matrices, adjacency: Adjacency, law: Law) -> Larg
     if leak is not None:
         return Largest(math.inf, math.inf, True, "", because=f": {NOT_COVERED}", leak=leak)
     coordinates = Coordinates.of(query, basis, law)
-    if isinstance(law, KNorm) and isinstance(adjacency, CircuitAdjacency):
+    if isinstance(law, KNorm) and type(adjacency) is CircuitAdjacency:
         sums = law.bodies.sums
         long = law.whole and any(part.width != 1 for part in sums)
         # a list gives a better curve

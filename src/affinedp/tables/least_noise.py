@@ -10,7 +10,8 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, is_sparse
 from affinedp.designs.choose import least_noise
-from affinedp.designs.gaussian import at_the_limit, design_gaussian
+from affinedp.designs.fit import at_the_limit
+from affinedp.designs.gaussian import design_gaussian
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.problem import Problem, checked_problem
 from affinedp.domains.manifold import AffineManifold

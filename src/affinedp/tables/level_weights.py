@@ -16,7 +16,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Norm, dense
-from affinedp.designs.gaussian import at_the_limit
+from affinedp.designs.fit import at_the_limit
 from affinedp.designs.separate import range_basis
 from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism, build

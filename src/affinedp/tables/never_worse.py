@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
-from affinedp.designs.gaussian import at_the_limit
+from affinedp.designs.fit import at_the_limit
 from affinedp.designs.knorm import at_the_rate
 from affinedp.designs.separate import range_basis
 from affinedp.errors import AffineDPError
