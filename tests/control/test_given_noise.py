@@ -123,5 +123,5 @@ def test_noise_that_does_not_fit_is_no_mechanism():
     for start in (np.eye(3), np.zeros((2, 0)), np.zeros((2, 2)), np.ones((2, 1))):
         with pytest.raises(adp.AffineDPError, match="entries"):
             Trajectory(m.domain, start)
-    half = replace(m, strategy=m.strategy.scaled(0.5))
+    half = replace(m.with_design(asked=None), strategy=m.strategy.scaled(0.5))
     assert half.guarantee.sensitivity == pytest.approx(2 * m.guarantee.sensitivity, rel=1e-9)

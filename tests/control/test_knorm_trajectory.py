@@ -151,7 +151,10 @@ def test_a_cost_of_ones_own_has_no_bound():
 
 def test_other_noise_has_its_own_promise():
     pure = vehicle(law="knorm")
-    assert replace(pure, noise=pure.noise.at_rate(2.0)).guarantee.epsilon() == pytest.approx(2.0)
+    with pytest.raises(AffineDPError, match="does not keep"):
+        replace(pure, noise=pure.noise.at_rate(2.0)).guarantee  # noqa: B018
+    unasked = pure.with_design(asked=None)
+    assert replace(unasked, noise=pure.noise.at_rate(2.0)).guarantee.epsilon() == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("law", ["laplace", "knorm"])

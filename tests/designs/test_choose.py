@@ -186,14 +186,6 @@ def test_separate_blocks_and_public_outputs():
         assert m.excess == pytest.approx(9.694, abs=2e-3)
 
 
-def test_confined_data_is_not_certified():
-    promise = {"epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}
-    m = adp.design(SUM, **promise, confined=True)
-    assert "not certified" in m.least.sentence()
-    assert "about 9.70 times" in m.least.sentence()
-    assert "at most 9.70 times" in adp.design(SUM, **promise).least.sentence()
-
-
 def test_free_combinations_have_no_bound():
     m = adp.design_gaussian(SUM, epsilon=1.0, delta=1e-6, weights=[1, 0, 0])
     assert m.lower_bound is None
@@ -377,10 +369,9 @@ def test_real_noise_on_whole_numbers_is_announced():
     assert m.notes[-1] == "gaussian noise is real: what is published is not whole"
 
 
-@pytest.mark.parametrize("option", [{"integers": "no"}, {"confined": 1}])
-def test_what_is_not_yes_or_no_is_refused(option):
+def test_what_is_not_yes_or_no_is_refused():
     with pytest.raises(AffineDPError, match="must be True or False"):
-        adp.design(SUM, epsilon=1.0, **option)
+        adp.design(SUM, epsilon=1.0, integers="no")
 
 
 @pytest.mark.parametrize("starts", [-1, 1.5, True])

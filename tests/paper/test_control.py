@@ -94,8 +94,8 @@ def test_scalar_and_vehicle_designs_agree(by_name):
     claim = by_name["scalar design against the vehicle with public velocities"]
     assert claim.ours < 1e-10
     designed = design_output_noise(vehicle.VEHICLE, 100, 1.0, 0.01, mu=(1, 0))
-    assert designed.root.shape == (2, 1)
-    assert designed.root[1, 0] == 0.0
+    assert designed.strategy.start.shape == (2, 1)
+    assert designed.strategy.start[1, 0] == 0.0
 
 
 def test_the_papers_noise_reveals_velocities(by_name):
@@ -115,7 +115,7 @@ def test_designs_that_hide_velocities_cost_more():
     for design, velocity in ((designs[1], 0.1), (designs[2], 1.0)):
         late = np.stack([-0.1 * times * velocity, np.full(100, velocity)])
         directions = np.column_stack([[1.0, 0.0], late])
-        whitened = np.linalg.solve(design.noise.root, directions)
+        whitened = np.linalg.solve(design.noise.strategy.start, directions)
         assert np.linalg.norm(whitened, axis=0).max() <= limit * (1 + 1e-9)
         missed = vehicle.guessed_velocities(design.simulation)
         missed = missed - design.simulation.states[:, :99, 1]
@@ -123,7 +123,7 @@ def test_designs_that_hide_velocities_cost_more():
     # all of Definition 4: circuits leave out one entry, and the least entry moves by 1
     circuits = [[[1.0], [0.0]]]
     circuits += [np.array([[-0.1 * t], [1.0]]) * 10 for t in times]
-    whitened = np.linalg.solve(designs[3].noise.root, np.hstack(circuits))
+    whitened = np.linalg.solve(designs[3].noise.strategy.start, np.hstack(circuits))
     assert np.linalg.norm(whitened, axis=0).max() == pytest.approx(limit, rel=1e-6)
 
 

@@ -12,8 +12,8 @@ from affinedp.domains.dynamics import dynamics_of
 from affinedp.domains.powers import growth_exponent
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import RationalMatrix
-from affinedp.strategies.causal import Path, _rounded, _Rows, rounded
-from affinedp.strategies.trajectory import LEAST_BITS, one_draw_system, path_bits
+from affinedp.strategies.causal import _rounded, _Rows, rounded
+from affinedp.strategies.trajectory import LEAST_BITS, Trajectory, path_bits
 
 
 def exact_noise(dynamics, root, draw, draw_bits):
@@ -30,7 +30,7 @@ def exact_noise(dynamics, root, draw, draw_bits):
 
 
 def followed(dynamics, root, draw, draw_bits, bits, exponents):
-    path = Path(one_draw_system(dynamics, root), bits)
+    path = Trajectory(dynamics, root).path(bits)
     numbers, found = path.begin(draw, draw_bits), []
     for t in range(dynamics.horizon):
         found.append(path.row(t, numbers, (), 0, exponents))
@@ -68,12 +68,12 @@ def test_products_are_exact_whatever_the_doubles(matrix, numbers):
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_path_follows_the_definition(seed, varying_state, varying_output):
     rng = np.random.default_rng(seed)
-    n, m, r, horizon = rng.integers(1, 5), rng.integers(1, 4), rng.integers(1, 4), 12
+    n, m, horizon = rng.integers(1, 5), rng.integers(1, 4), 12
     A = rng.normal(size=(horizon - 1, n, n)) * 10.0 ** rng.integers(-2, 2)
     C = rng.normal(size=(horizon, m, n)) * 10.0 ** rng.integers(-6, 6)
     dynamics = dynamics_of((A if varying_state else A[0], C if varying_output else C[0]), horizon)
-    root = rng.normal(size=(n, r)) * 10.0 ** rng.integers(-6, 6)
-    draw = [int(v) for v in rng.integers(-(2**59), 2**59, size=r)]
+    root = rng.normal(size=(n, n)) * 10.0 ** rng.integers(-6, 6)
+    draw = [int(v) for v in rng.integers(-(2**59), 2**59, size=n)]
     exponents = [int(e) for e in rng.integers(-120, 3, size=m)]
     bits = path_bits(dynamics, growth_exponent(dynamics), exponents)
     exact = exact_noise(dynamics, root, draw, 56)
@@ -89,7 +89,7 @@ def test_error_bound_of_the_module():
     dynamics = dynamics_of(([[1.0, 0.1], [0.0, 0.97]], np.eye(2)), 400)
     growth, root, draw = growth_exponent(dynamics), np.eye(2), [12345678901, -98765432109]
     for bits in (4, 30, 100):
-        path, worst = Path(one_draw_system(dynamics, root), bits), 0.0
+        path, worst = Trajectory(dynamics, root).path(bits), 0.0
         numbers = path.begin(draw, 32)
         for t, exact in enumerate(exact_noise(dynamics, root, draw, 32)):
             error = [float(Fraction(n, 2**bits) - x) for n, x in zip(numbers, exact)]

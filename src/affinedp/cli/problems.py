@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from affinedp.privacy.guarantee import Guarantee
 
 # What noise is designed for unless something else is said.
-PLAN: Mapping[str, Any] = MappingProxyType(
-    {"releases": 1, "objective": "sum", "integers": False, "confined": False}
-)
+PLAN: Mapping[str, Any] = MappingProxyType({"releases": 1, "objective": "sum", "integers": False})
 _PROBLEM = Argument(..., help="Problem in TOML or JSON.", show_default=False)
 _CHECK_AGAINST = Option(
     None, help="Private data: say on stderr which equations it obeys that were not given."
@@ -92,9 +90,6 @@ def design(
     integers: bool = Option(
         False, "--integers", help="Data is whole; K-norm noise keeps it whole."
     ),
-    confined: bool = Option(
-        False, "--confined", help="Data is bounded, as counts ≥ 0 with a public total are."
-    ),
     check_against: Path | None = _CHECK_AGAINST,
     preview: bool = Option(
         False, "--preview", help="Show promise and accuracy only; nothing is written."
@@ -135,9 +130,7 @@ def design(
     say_forgotten(read, check_against)
     own_law, algorithm = _algorithm(method, law, basis, covariance)
     plan = {"releases": releases, "objective": objective, "integers": integers}
-    mechanism = design_problem(
-        read, law or own_law or read.law, epsilon, delta, algorithm, {**plan, "confined": confined}
-    )
+    mechanism = design_problem(read, law or own_law or read.law, epsilon, delta, algorithm, plan)
     if output is not None:
         mechanism.save(output)
 

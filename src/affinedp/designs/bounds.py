@@ -85,7 +85,6 @@ def with_least(
     *,
     data: Data = "any",
     objective: Objective = "sum",
-    confined: bool = False,
 ) -> Kind:
     """Return the mechanism with the bound that belongs to its promise, if there is one.
 
@@ -99,7 +98,7 @@ def with_least(
         Of :func:`dual_value`.
     epsilon, delta : float
         The promise of one release.
-    data, objective, confined
+    data, objective
         As for :class:`~affinedp.privacy.least_possible.LeastPossible`.
     """
     if proof is None:
@@ -113,6 +112,6 @@ def with_least(
         three = weight_of_three(mechanism.adjacency, mechanism.dense.query, weights)
     least = LeastPossible(
         proof.value, error_under(mechanism, weights, objective), float(epsilon), float(delta),
-        data, objective, confined, three, weights, proof,
+        data, objective, three, weights, proof,
     )  # fmt: skip
     return mechanism.with_design(least=least)

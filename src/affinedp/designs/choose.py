@@ -61,7 +61,6 @@ def design(
     releases: int = 1,
     objective: Objective = "sum",
     integers: bool = False,
-    confined: bool = False,
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
     adjacency: Adjacency | None = None,
@@ -101,9 +100,6 @@ def design(
         Whether the data is whole.  K-norm noise is then whole, too, and its promise about whole
         neighbours, as ``lower_bound`` is; where another law wins the notes say that what is
         published is not whole (``law="knorm"`` keeps it whole).
-    confined : bool
-        Whether the data is known to lie in a bounded region, as non-negative counts with a public
-        total do: ``lower_bound`` is then marked as not certified.
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, optional
@@ -139,7 +135,7 @@ def design(
     problem = checked_problem(
         adjacency_of(manifold, adjacency, mu), resolve_query(manifold, query), weights,
         float(real_array(epsilon, "epsilon", 0)), float(real_array(delta, "delta", 0)),
-        releases, objective, integers, confined, imbalance,
+        releases, objective, integers, imbalance,
     )  # fmt: skip
     if effort not in ("quick", "default", "thorough"):
         raise AffineDPError(f"effort must be 'quick', 'default' or 'thorough', not {effort!r}")
@@ -320,7 +316,7 @@ def _explained(
     kept = chosen.keeping(problem.epsilon, problem.delta, problem.releases)
     return with_least(
         kept, problem.weights, dual, *promise,
-        data=problem.data, objective=problem.objective, confined=problem.confined,
+        data=problem.data, objective=problem.objective,
     )  # fmt: skip
 
 

@@ -36,8 +36,8 @@ class Problem:
         The promise that so many releases keep together.
     objective : {"sum", "largest"}
         What is to be least.
-    integers, confined : bool
-        About the data.
+    integers : bool
+        Whether the data is whole.
     imbalance : float or None
         For moves that cannot be listed.
     """
@@ -51,7 +51,6 @@ class Problem:
     releases: int
     objective: Objective
     integers: bool
-    confined: bool
     imbalance: float | None
 
     @property
@@ -131,7 +130,6 @@ def checked_problem(
     releases: int,
     objective: Objective,
     integers: bool,
-    confined: bool,
     imbalance: float | None,
 ) -> Problem:
     """Return the problem, or refuse what cannot be.
@@ -142,7 +140,7 @@ def checked_problem(
         Whom the promise is about.
     asked : tuple
         F and the names of its outputs.
-    weights, epsilon, delta, releases, objective, integers, confined, imbalance
+    weights, epsilon, delta, releases, objective, integers, imbalance
         As for :func:`affinedp.design`.
     """
     releases = checked_releases(releases)
@@ -158,6 +156,5 @@ def checked_problem(
     query, names = asked
     return Problem(
         adjacency, query, names, checked_weights(weights, query.shape[0]), epsilon, delta,
-        int(releases), objective, yes_or_no(integers, "integers"),
-        yes_or_no(confined, "confined"), imbalance,
+        int(releases), objective, yes_or_no(integers, "integers"), imbalance,
     )  # fmt: skip

@@ -41,9 +41,6 @@ class LeastPossible(Part):
         ``"real"`` for real numbers only; ``"integer"`` where only whole numbers occur.
     objective : {"sum", "largest"}
         What ``error`` counts.
-    confined : bool
-        Whether the data is known to lie in a bounded region, as counts with a public total do.
-        Then the bound is an approximation and not certified.
     sum_of_three : float
         The weight that all outputs share, where they are three whole numbers with one public sum,
         moved by one; 0 elsewhere.  There the least is known.
@@ -60,7 +57,6 @@ class LeastPossible(Part):
     delta: float = 0.0
     data: Data = "any"
     objective: Objective = "sum"
-    confined: bool = False
     sum_of_three: float = 0.0
     weights: Matrix | None = field(default=None, repr=False, compare=False)
     proof: LeastProof | None = field(default=None, repr=False, compare=False)
@@ -69,7 +65,7 @@ class LeastPossible(Part):
         numbers = (self.dual, self.error, self.epsilon, self.delta, self.sum_of_three)
         if not all(math.isfinite(number) and number >= 0.0 for number in numbers):
             raise AffineDPError(f"a least possible error cannot have the numbers {numbers}")
-        if self.objective not in ("sum", "largest") or type(self.confined) is not bool:
+        if self.objective not in ("sum", "largest"):
             raise AffineDPError("a least possible error is about the sum or the largest variance")
         if self.error * UP < self.bound:
             raise AffineDPError(
@@ -97,11 +93,6 @@ class LeastPossible(Part):
     def scope(self) -> str:
         """Which data the bound is about, in words."""
         kind = {"any": "data", "real": "real data", "integer": "whole numbers"}[self.data]
-        if self.confined:
-            return (
-                f"{kind} far inside the region to which it is confined: an approximation, not "
-                "certified"
-            )
         return f"{kind} anywhere on the manifold; data that is confined is not covered"
 
     def sentence(self) -> str:
@@ -109,8 +100,7 @@ class LeastPossible(Part):
         what = "squared error" if self.objective == "sum" else "largest variance"
         promise = f"ε = {self.epsilon:.6g}" + (f", δ = {self.delta:.3g}" if self.delta else "")
         times = _rounded_up(self.excess)
-        most = "about" if self.confined else "at most"
-        near = "the least" if times == "1.00" else f"{most} {times} times the least"
+        near = "the least" if times == "1.00" else f"at most {times} times the least"
         return f"{what} {near} that any mechanism with {promise} can do ({self.scope})"
 
 

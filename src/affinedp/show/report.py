@@ -226,8 +226,8 @@ def _optimality(mechanism: MechanismRecord) -> str:
             "Gaussian noise with this promise has"
         )
     least = mechanism.least
-    if least is not None and not least.confined and least.excess <= 1 + ROUNDING:
-        return "certified: no mechanism does better"
+    if least is not None and least.excess <= 1 + ROUNDING:
+        return "certified: no mechanism does better for data anywhere on the manifold"
     if mechanism.law == "knorm":
         return "not certified (bodies of least noise are not a convex problem): less may do"
     if mechanism.law == "laplace":

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -397,4 +398,8 @@ def constant(matrix: RationalMatrix) -> Callable[[int], RationalMatrix]:
     matrix : RationalMatrix
         At all times.
     """
-    return lambda step: matrix
+    return partial(_same, matrix)  # which can be sent to other processes
+
+
+def _same(matrix: RationalMatrix, step: int) -> RationalMatrix:
+    return matrix

@@ -95,7 +95,7 @@ def table_noise(
     whole = counts_are_whole(description, adjacency)
     problem = checked_problem(
         adjacency, resolve_query(manifold, None), weights, description.epsilon, description.delta,
-        releases, "sum", whole, bool(layout.sums), None,
+        releases, "sum", whole, None,
     )  # fmt: skip
     count = _count(adjacency) * manifold.dim
     practice: list[tuple[str, Mechanism]] = []
