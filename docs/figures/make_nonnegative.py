@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from affinedp.designs.structured.trees import design_tree
+from affinedp.designs.tree import design_tree
+from affinedp.tables import whole
 
 RELEASES = 200
 BINS = ((0, 0), (1, 2), (3, 9), (10, 29), (30, 10**9))
@@ -25,9 +26,8 @@ def main() -> None:
     mechanism = design_tree(parent, epsilon=0.5)
     errors = []
     for _ in range(RELEASES):
-        out = mechanism.release(counts, whole=True, nonnegative=True)
-        assert out.whole is not None
-        errors.append((out.estimates[21:] - cells, out.whole[21:] - cells))
+        out = mechanism.release(counts)
+        errors.append((out[21:] - cells, whole(mechanism, out, nonnegative=True)[21:] - cells))
     free, kept = (np.array(each) for each in zip(*errors))
     figure = Figure(figsize=(7.5, 3.6))
     figure.set_layout_engine("constrained")

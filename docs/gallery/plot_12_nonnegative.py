@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import affinedp as adp
+from affinedp.tables import whole
 
 generator = np.random.default_rng(3)
 parent = [-1, *[0] * 20, *(1 + i // 20 for i in range(400))]
@@ -20,9 +21,9 @@ mechanism = adp.design_tree(parent, epsilon=0.5)
 # %%
 # Twenty releases of the same table, cells grouped by their true count.
 
-releases = [mechanism.release(counts, whole=True, nonnegative=True) for _ in range(20)]
-free = np.array([out.estimates[21:] - cells for out in releases])
-kept = np.array([out.whole[21:] - cells for out in releases])
+releases = [mechanism.release(counts) for _ in range(20)]
+free = np.array([y[21:] - cells for y in releases])
+kept = np.array([whole(mechanism, y, nonnegative=True)[21:] - cells for y in releases])
 groups = {"0": (0, 0), "1–2": (1, 2), "3–9": (3, 9), "10–29": (10, 29), "30 and more": (30, 10**9)}
 figure, axes = plt.subplots(figsize=(6.8, 3.8), layout="constrained")
 for place, (low, high) in enumerate(groups.values()):

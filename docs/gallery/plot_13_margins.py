@@ -14,20 +14,21 @@ import affinedp as adp
 
 adult = [85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2]
 design = adp.design_margins(adult, "<=3", epsilon=1.0, delta=1e-6)
-print(f"{len(design.variances)} tables, at most {design.gap:.1e} above the least")
+variances = dict(zip(design.strategy.margins, design.strategy.cell_variances(design.noise)))
+print(f"{len(variances)} tables, at most {design.gap:.1e} above the least")
 
 # %%
 # The least squared error over all cells spends most on tables with many cells; weights, or
 # ``goal="largest"``, ask for something else.  No table contradicts another.
 
-sizes = {margin: np.prod([adult[j] for j in margin]) for margin in design.variances}
+sizes = {margin: np.prod([adult[j] for j in margin]) for margin in variances}
 colours = {1: "#D55E00", 2: "#0072B2", 3: "#56B4E9"}
 figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 for order in (3, 2, 1):
     chosen = [margin for margin in sizes if len(margin) == order]
     axes.loglog(
         [sizes[margin] for margin in chosen],
-        [design.variances[margin] ** 0.5 for margin in chosen],
+        [variances[margin] ** 0.5 for margin in chosen],
         "o",
         color=colours[order],
         markersize=4,

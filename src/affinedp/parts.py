@@ -58,6 +58,13 @@ HOMES = {
     "one agent": "affinedp.consensus.promise",
     "one draw": "affinedp.consensus.promise",
     "one record": "affinedp.consensus.moments",
+    "crossed": "affinedp.domains.crossed",
+    "placed": "affinedp.domains.placed",
+    "geometrics": "affinedp.laws.geometrics",
+    "margins": "affinedp.strategies.margins",
+    "counted margins": "affinedp.strategies.counted_margins",
+    "product": "affinedp.strategies.product",
+    "leaf cells": "affinedp.strategies.product",
 }
 
 PartType = TypeVar("PartType", bound="Part")

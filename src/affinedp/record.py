@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -217,9 +217,11 @@ class MechanismRecord(Part):
 
         Parameters
         ----------
-        combination : array_like, shape (m,)
-            One coefficient per output.
+        combination : array_like, shape (m,), or mapping
+            One coefficient per output; or coefficients by output, 0 where none are given.
         """
+        if isinstance(combination, Mapping):
+            combination = self.strategy.row(combination)
         row = real_array(combination, "combination", 1)[None]
         if row.shape[1] != len(self.strategy.names):
             raise AffineDPError(

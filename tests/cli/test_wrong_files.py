@@ -320,10 +320,9 @@ def test_reports_of_all_kinds_of_noise(run, folder):
     assert run("control design loop.toml -o noise.json")[0] == 0
     answer = json.loads(run("control design loop.toml -o noise.json --json")[1])
     assert answer["asked"] == {"epsilon": 1.0, "delta": 0.01, "holds": True}
-    from affinedp.designs.structured.saved import save_structured
-    from affinedp.designs.structured.trees import design_tree
+    from affinedp.designs.tree import design_tree
 
-    save_structured(design_tree([-1, 0, 0], epsilon=1, delta=0.01), folder / "tree.json")
+    design_tree([-1, 0, 0], epsilon=1, delta=0.01).save(folder / "tree.json")
     for name in ("mechanism.json", "noise.json", "tree.json"):
         code, out, err = run(f"report {name}")
         assert code == 0, err

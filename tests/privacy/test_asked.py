@@ -6,9 +6,8 @@ import pytest
 
 import affinedp as adp
 from affinedp.control import design_output_noise
-from affinedp.designs.structured.margins import design_margins
-from affinedp.designs.structured.saved import load_structured, save_structured
-from affinedp.designs.structured.trees import design_tree
+from affinedp.designs.margins import design_margins
+from affinedp.designs.tree import design_tree
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
 from affinedp.privacy.asked import Asked
@@ -107,7 +106,7 @@ def test_files_remember_and_are_not_trusted(manifold, tmp_path):
     assert adp.Mechanism.load(file).guarantee.asked is None
 
 
-def test_files_of_control_and_of_structured_noise_remember_it(tmp_path):
+def test_files_of_control_remember_it(tmp_path):
     file = tmp_path / "m.json"
     for neighbours in ("initial", "forward"):
         design_output_noise(ROOM, 10, 1, 0.01, neighbours=neighbours).save(file)
@@ -115,8 +114,3 @@ def test_files_of_control_and_of_structured_noise_remember_it(tmp_path):
         saved_with(file, lambda d: d["saved"]["design"]["asked"].update(delta=0.001))
         with pytest.raises(AffineDPError, match="does not keep ε = 1 at δ = 0.001"):
             adp.Mechanism.load(file)
-    save_structured(design_tree([-1, 0, 0], epsilon=1, delta=1e-6), file)
-    assert load_structured(file).guarantee.asked == Asked(1.0, 1e-6)
-    saved_with(file, lambda d: d["asked"].update(epsilon=0.5))
-    with pytest.raises(AffineDPError, match="does not keep"):
-        load_structured(file)

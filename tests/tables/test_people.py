@@ -378,7 +378,7 @@ def test_half_widths_of_laplace_trees_hold_for_every_number(level):
         width = np.asarray(one.half_width(level), float).ravel()
         covered = (errors <= width).mean(axis=0)
         assert (covered >= level - 4 * math.sqrt(level * (1 - level) / 100_000)).all()
-        if one.mechanism.whole_cells:  # nor is it much wider than the next whole number below
+        if one.mechanism.noise.whole:  # nor is it much wider than the next whole number below
             covered = (errors <= width - 1).mean(axis=0)
         assert (covered <= level + 0.03).all()
 

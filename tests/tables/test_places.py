@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
 from affinedp.cli.release import release_file
-from affinedp.designs.structured.whole_tables import whole_tables
+from affinedp.domains.crossed import Crossed
+from affinedp.domains.placed import Placed
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
+from affinedp.strategies.product import Product
 from affinedp.tables import (
     MarginRelease,
     TableError,
@@ -24,6 +26,7 @@ from affinedp.tables import (
     with_total_rows,
 )
 from affinedp.tables.places import places_of
+from affinedp.tables.whole_numbers import whole_margin
 
 WARDS = pd.DataFrame(
     {"city": ["A", "A", "A", "B", "B"], "ward": ["1", "2", "3", "1", "2"]}
@@ -109,11 +112,11 @@ def test_whole_tables_stay_near_their_targets_and_are_unbiased():
     full[[2, 3, 4, 5]] = cells
     full[1] = full[3:].sum(axis=0)
     full[0] = full[1] + full[2]
-    inside = np.asarray(tree.inside(full))
-    drawn = np.array([whole_tables(tree, np.ones(6), inside, False) for _ in range(4000)])
+    noise = Product(Placed(tree, Crossed((2,))), ((0,),), np.ones(2), np.ones(6))
+    drawn = np.array([whole_margin(noise, full, False) for _ in range(4000)])
     assert (drawn[:, 0] == drawn[:, 1] + drawn[:, 2]).all()
-    assert (np.abs(drawn - inside) < 3).all()
-    error = (drawn - inside).mean(axis=0)
+    assert (np.abs(drawn - full) < 3).all()
+    error = (drawn - full).mean(axis=0)
     assert np.abs(error).max() < 5 * drawn.std(axis=0).max() / math.sqrt(4000)
 
 
@@ -257,7 +260,7 @@ def test_from_file_to_file(tmp_path, capsys):
     assert len(out) == 8 * 12
     assert out["count"].dtype == np.int64
     assert (tmp_path / "out-report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert any("in one cell of the table of one place" in line for line in said)
+    assert any("in one cell of the tables of all places" in line for line in said)
     with pytest.raises(AffineDPError, match="read_margin_release"):
         read_table_release(tmp_path / "margins.toml")
     found = CliRunner().invoke(app, ["tables", "preview", str(tmp_path / "margins.toml")])

@@ -16,8 +16,7 @@ import pytest
 
 from affinedp.cli.release import release_file
 from affinedp.domains.frames import fresh_index, fresh_labels
-from affinedp.mechanism import Mechanism
-from affinedp.tables import BrokenTotalsError, TableError, TableRelease
+from affinedp.tables import BrokenTotalsError, TableError, TableRelease, table_rows
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
 TOTALS = {"t": ["a", "b"]}
@@ -27,13 +26,13 @@ TOTALS = {"t": ["a", "b"]}
 def same_noisy_numbers(monkeypatch):
     """Noise that covers the data altogether: what comes out does not depend on what goes in."""
 
-    def drawn(mechanism, points, **options):
+    def drawn(mechanism, plan, points, **options):
         noise = mechanism.noise_matrix
         noise = noise.toarray() if hasattr(noise, "toarray") else np.asarray(noise)
         numbers = np.random.default_rng(7).standard_normal((len(points), noise.shape[1]))
         return 3 * numbers @ noise.T
 
-    monkeypatch.setattr(Mechanism, "release", drawn)
+    monkeypatch.setattr(table_rows, "publish", drawn)
     monkeypatch.setitem(matplotlib.rcParams, "svg.hashsalt", "names of clip paths")
 
 

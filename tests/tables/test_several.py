@@ -226,7 +226,7 @@ def test_rows_of_one_person_are_not_called_a_household():
     )
     both = MarginRelease(attributes=LABELS, epsilon=1.0, at_most=3, household=2).design().guarantee
     assert both.neighbours.startswith(
-        "a household of up to 2 people, each more or less, in at most 3"
+        "a household of up to 2 people more or less, each in at most 3 cells"
     )
 
 

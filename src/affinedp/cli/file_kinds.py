@@ -15,7 +15,7 @@ from affinedp.errors import AffineDPError
 from affinedp.files.visible import visible
 
 Kind = Literal[
-    "problem", "table description", "mechanism", "structured noise", "loop",
+    "problem", "table description", "mechanism", "loop",
     "network", "ledger", "data", "",
 ]  # fmt: skip
 
@@ -24,7 +24,6 @@ MOST_BYTES = 8_000_000
 DATA = (".csv", ".parquet", ".xlsx")
 FORMATS: dict[str, Kind] = {
     "affinedp mechanism 2": "mechanism",
-    "affinedp structured mechanism": "structured noise",
 }
 # What only one kind of file that people write has at its top.
 OWN_KEYS: dict[str, Kind] = {
@@ -44,7 +43,6 @@ USES: dict[Kind, str] = {
     "and affinedp release {file} DATA -o OUTPUT publishes",
     "mechanism": "affinedp report {file} says what it promises, and affinedp release {file} DATA "
     "-o OUTPUT publishes with it, or affinedp control gateway --mechanism {file} sends with it",
-    "structured noise": "load_structured reads it in Python",
     "loop": "affinedp control design {file} -o noise.json designs its noise",
     "network": "affinedp consensus launch {file} tries it out",
     "ledger": "affinedp ledger show {file} says what is in it",
@@ -119,7 +117,7 @@ def _many_files(folder: Path) -> str:
 
 
 def _article(kind: Kind) -> str:
-    return kind if kind in ("data", "structured noise") else f"a {kind}"
+    return kind if kind == "data" else f"a {kind}"
 
 
 @contextmanager

@@ -93,27 +93,14 @@ def report(
     affinedp report mechanism.json --html report.html
     """
     from affinedp.files.writing import write_text
+    from affinedp.mechanism import Mechanism
 
-    expect(mechanism, "mechanism", "structured noise")
-    loaded = load_any(mechanism, reverify=not trust)
+    expect(mechanism, "mechanism")
+    loaded = Mechanism.load(mechanism, reverify=not trust)
     if html is None:
         return Answer(mechanism_as_json(loaded), loaded.report)
     write_text(html, loaded.report().page())
     return Answer(mechanism_as_json(loaded), f"wrote {html}")
-
-
-def load_any(path: Path, reverify: bool = True) -> Any:
-    """Return the mechanism in a file, of whatever kind it is."""
-    from affinedp.files.mechanisms import STRUCTURED_FORMAT, format_of
-
-    form = format_of(path)
-    if form == STRUCTURED_FORMAT:
-        from affinedp.designs.structured.saved import load_structured
-
-        return load_structured(path)  # always verified
-    from affinedp.mechanism import Mechanism
-
-    return Mechanism.load(path, reverify=reverify)
 
 
 Told = tuple[dict[str, Any], list[str]]

@@ -16,6 +16,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.privacy.least_error import Data
 from affinedp.privacy.least_possible import Objective
 from affinedp.record import MechanismRecord, error_under
+from affinedp.strategies.rounded_plan import GRID_BITS
 
 MOST_RELEASES = 10**9
 
@@ -158,3 +159,28 @@ def checked_problem(
         adjacency, query, names, checked_weights(weights, query.shape[0]), epsilon, delta,
         int(releases), objective, yes_or_no(integers, "integers"), imbalance,
     )  # fmt: skip
+
+
+def check_grid(epsilon: float, delta: float, changed: int) -> None:
+    """Refuse a δ so small that Gaussian noise on a grid could be told from noise on the line.
+
+    The discrete law of one number is within 4⁻ᵏ/24 of the rounded Gaussian, and only numbers that
+    neighbours change count: δ grows by at most (1 + e^ε) · changed · 4⁻ᵏ/24.  The share 2⁻³⁰ of
+    the noise pays for 10⁻¹⁰ of δ and more.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The promise.
+    changed : int
+        How many noisy numbers two neighbours can change.
+    """
+    try:
+        added = (1 + math.exp(epsilon)) * changed * 4.0**-GRID_BITS / 24
+    except OverflowError:
+        added = math.inf
+    if not added <= 1e-10 * delta:
+        raise AffineDPError(
+            f"delta = {delta:g} is too small, or epsilon = {epsilon:g} too large, for noise on the "
+            f"grid of 2^-{GRID_BITS}: it could add {added:.1e} to delta"
+        )

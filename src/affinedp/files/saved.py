@@ -16,11 +16,6 @@ from affinedp.parts import Part, StorageError, restored
 MOST_BYTES = 1_000_000_000  # nearly all of it base64, which takes about as much memory again
 MOST_VALUES = 5_000_000
 
-# Noise that has classes of its own.
-OTHER_READERS = {
-    "affinedp structured mechanism": "load_structured",
-}
-
 Kind = TypeVar("Kind", bound=Part)
 
 
@@ -63,9 +58,7 @@ def read_saved(path: Path, form: str, wanted: type[Kind]) -> tuple[Kind, Mapping
     found = document.get("format")
     if found != form:
         name = str(found)[:60]
-        reader = OTHER_READERS.get(name)
-        older = ", an older version: design it again, and save it" if "mechanism" in name else ""
-        hint = f", which {reader} reads" if reader else older
+        hint = ", an older version: design it again, and save it" if "mechanism" in name else ""
         raise StorageError(f"{path.name} is not a file of the kind {form!r}, but {name!r}{hint}")
     stated = document.get("stated")
     if not isinstance(stated, dict):

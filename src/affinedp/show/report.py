@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.outputs import MOST_OUTPUTS
@@ -24,6 +24,7 @@ LAWS = {
     "laplace": "Laplace",
     "knorm": "K-norm",
     "staircase": "Staircase",
+    "geometric": "Geometric",
 }
 
 
@@ -59,7 +60,9 @@ def report(mechanism: MechanismRecord) -> Report:
     if shown is not None:
         return _report_as_shown(mechanism, shown)
     if not isinstance(mechanism.strategy, Dense):
-        return _by_groups(mechanism)
+        words = mechanism.noise.words
+        title = f"{words[0].upper()}{words[1:]} noise on {mechanism.domain.words}"
+        return grouped_report(mechanism, title, mechanism.strategy.noise_by_group(mechanism.noise))
     baseline = independent_baseline(mechanism)
     errors = mechanism.expected_squared_errors
     independent = baseline.deviation
@@ -132,18 +135,24 @@ def _report_as_shown(mechanism: MechanismRecord, shown: Shown) -> Report:
     )
 
 
-def _by_groups(mechanism: MechanismRecord) -> Report:
-    """What is said where outputs are too many to be listed: their noise by group."""
-    squares = mechanism.expected_squared_errors
-    rows = []
-    for name, places in mechanism.strategy.groups():
-        own = squares[places]
-        if len(own):
-            rows.append(OutputRow(printable(name), math.sqrt(own.mean()), None, None))
+def grouped_report(
+    mechanism: MechanismRecord, title: str, noise: Iterable[tuple[str, float]]
+) -> Report:
+    """Return what is said where outputs are too many to be listed: their noise by group.
+
+    Parameters
+    ----------
+    mechanism : MechanismRecord
+        Any mechanism.
+    title : str
+        One line.
+    noise : iterable of (str, float)
+        Root mean square noise of groups of outputs.
+    """
+    rows = [OutputRow(printable(name), size, None, None) for name, size in noise]
     guarantee = mechanism.guarantee
-    law = mechanism.noise.words
     return Report(
-        title=f"{law[0].upper()}{law[1:]} noise on {mechanism.domain.words}",
+        title=title,
         promise=(*guarantee.summary(), ("covers", mechanism.domain.covers)),
         outputs=tuple(rows),
         totals=tuple(_compared(mechanism)),

@@ -456,6 +456,19 @@ class Strategy(Part):
         for place, name in enumerate(self.names):
             yield name, slice(place, place + 1)
 
+    def noise_by_group(self, law: Law) -> Iterator[tuple[str, float]]:
+        """Yield the root mean square noise of every group of outputs, for reports.
+
+        Parameters
+        ----------
+        law : Law
+            Of the noise.
+        """
+        squares = self.variances(law)
+        for name, places in self.groups():
+            if len(squares[places]):
+                yield name, math.sqrt(float(squares[places].mean()))
+
 
 def rounded_up(value: float | Fraction) -> float:
     """Return the least double that is not below a number.

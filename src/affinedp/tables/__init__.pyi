@@ -16,3 +16,5 @@ from .table_design import TableDesign as TableDesign
 from .table_file import read_table_release as read_table_release
 from .table_file import table_toml as table_toml
 from .table_release import TableRelease as TableRelease
+from .whole_numbers import rounding_reach as rounding_reach
+from .whole_numbers import whole as whole

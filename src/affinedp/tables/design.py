@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.designs.structured.tree_bound import PoorDesignError
-from affinedp.designs.structured.trees import design_tree_for_targets
+from affinedp.designs.tree import tree_noise_for_targets
+from affinedp.designs.tree_bound import PoorDesignError
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
 from affinedp.privacy.asked import Asked
@@ -20,13 +20,14 @@ from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.least_noise import table_noise
 from affinedp.tables.multiples import multiples_of
 from affinedp.tables.neighbours import manifold_of, neighbours_of
+from affinedp.tables.never_worse import Compared
 from affinedp.tables.promise import table_guarantee
 from affinedp.tables.refusals import TableError, closest
 from affinedp.tables.tree_tables import (
     amount,
     design_tree_table,
     parents_of,
-    tree_guarantee,
+    people_of,
     tree_parents,
 )
 
@@ -101,22 +102,13 @@ def design_for_targets(
         if name not in names and not isinstance(name, int):
             raise TableError(f"there is no level {name!r}{closest(str(name), names)}")
         asked[names.index(name) if name in names else name] = value
-    neighbours: Any = description.neighbours
-    public = ~layout.is_private
-    mechanism = design_tree_for_targets(
-        parent,
-        targets=asked,
-        delta=description.delta,
-        neighbours=neighbours,
-        household=description.household * (description.at_most or 1) * (amount(description) or 1),
-        public=public if public.any() else None,
-        names=tuple(layout.name(entry) for entry in range(len(parent))),
-    )
+    people = people_of(description, layout, parent)
+    mechanism = tree_noise_for_targets(people, targets=asked, delta=description.delta)
     # the budget of all releases: squares of sensitivities add up
     together = mechanism.guarantee.sensitivity * math.sqrt(description.releases) * (1 + 2e-15)
     epsilon = GaussianCurve(together).epsilon(description.delta)
     met = replace(description, epsilon=epsilon, law="gaussian")
-    guarantee = _kept(tree_guarantee(met, mechanism), met)
+    guarantee = _kept(mechanism.guarantee, met)
     return DesignedNoise(met, layout, mechanism, guarantee, 1, None, guarantee.neighbours, ())
 
 
@@ -133,9 +125,9 @@ def _tree_design(
     description: TableDescription, layout: Layout, parent: IntArray, weights: FloatArray | None
 ) -> DesignedNoise:
     """The design of a table that is one tree of totals, in linear time."""
-    mechanism, compared = design_tree_table(description, layout, parent, weights)
-    guarantee = tree_guarantee(description, mechanism)
-    guarantee = _kept(guarantee, description)
+    mechanism = design_tree_table(description, layout, parent, weights)
+    compared = tuple(Compared(o.reason, o.law, o.error) for o in mechanism.alternatives)
+    guarantee = _kept(mechanism.guarantee, description)
     words = guarantee.neighbours
     return DesignedNoise(description, layout, mechanism, guarantee, 1, None, words, compared)
 

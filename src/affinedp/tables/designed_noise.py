@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, dense
-from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.intervals import checked_level
 from affinedp.mechanism import Mechanism
 from affinedp.privacy.guarantee import Guarantee
+from affinedp.strategies.tree import Tree
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.multiples import Multiples
 from affinedp.tables.never_worse import Compared
 from affinedp.tables.promise import charge_words, whole_words
 from affinedp.tables.tree_tables import tree_reach
+from affinedp.tables.whole_numbers import rounding_reach
 
 # Rounding to a whole number at random adds at most this to a variance, where nothing is above it.
 WHOLE = 0.25
@@ -38,7 +39,7 @@ class DesignedNoise:
         What was asked for.
     layout : Layout
         Entries and equations.
-    mechanism : Mechanism or TreeMechanism
+    mechanism : Mechanism
         The noise on the private entries of one data set; of a large hierarchy, on all entries.
     guarantee : Guarantee
         What a release of the whole table promises.
@@ -56,7 +57,7 @@ class DesignedNoise:
 
     description: TableDescription
     layout: Layout
-    mechanism: Mechanism | TreeMechanism
+    mechanism: Mechanism
     guarantee: Guarantee
     releases: int
     multiples: Multiples | None = field(repr=False)
@@ -65,9 +66,14 @@ class DesignedNoise:
     bound: float | None = None
 
     @property
+    def tree(self) -> bool:
+        """Whether the noise is that of a tree of totals, on public entries too."""
+        return isinstance(self.mechanism.strategy, Tree)
+
+    @property
     def charge(self) -> Guarantee:
         """What is charged to a ledger, ``releases`` times."""
-        if isinstance(self.mechanism, TreeMechanism):
+        if self.tree:
             return self.guarantee
         return replace(
             self.mechanism.guarantee,
@@ -78,16 +84,16 @@ class DesignedNoise:
     @property
     def enlargement(self) -> float:
         """How much larger a release makes the noise, for what rounding of doubles adds."""
-        if isinstance(self.mechanism, TreeMechanism):
+        if self.tree:
             return 1.0
         return self.mechanism.prepared(self.bound).factor
 
     @cached_property
     def deviations(self) -> FloatArray:
         """Standard deviation of each private entry; with rounding, as if that were uniform."""
-        if isinstance(self.mechanism, TreeMechanism):
+        if self.tree:
             whole = self.description.round_to is not None or self.description.nonnegative
-            whole = whole and not self.mechanism.whole_cells
+            whole = whole and not self.mechanism.noise.whole
             squares = self.mechanism.expected_squared_errors[self.layout.private]
             return np.sqrt(squares + WHOLE * (squares > 0) * whole)
         squares = self.mechanism.expected_squared_errors * self.enlargement**2
@@ -98,20 +104,20 @@ class DesignedNoise:
     @property
     def whole(self) -> bool:
         """Whether only whole numbers are let through, so that the true ones are whole."""
-        return isinstance(self.mechanism, TreeMechanism) or self.mechanism.noise.whole
+        return self.tree or self.mechanism.noise.whole
 
     @property
     def already_multiples(self) -> bool:
         """Whether the noise is whole, and so what it is added to needs no rounding."""
         step = self.description.round_to
-        whole = not isinstance(self.mechanism, TreeMechanism) and self.mechanism.noise.whole
+        whole = not self.tree and self.mechanism.noise.whole
         return whole and step is not None and (1 / Fraction(str(step))).denominator == 1
 
     @property
     def weighted_error(self) -> float:
         """Expected squared error of one data set under the weights, before rounding."""
         errors = self.mechanism.expected_squared_errors
-        if isinstance(self.mechanism, TreeMechanism):
+        if self.tree:
             errors = errors[self.layout.private]
         weights = self.layout.weights(self.description.weights, self.description.mu)
         return math.fsum(errors if weights is None else errors * weights)
@@ -139,10 +145,10 @@ class DesignedNoise:
         -------
         Series by column, or DataFrame by cell
         """
-        if isinstance(self.mechanism, TreeMechanism):
+        if self.tree:
             reach = tree_reach(self.mechanism, checked_level(level))[self.layout.private]
             if rounded and self.description.round_to is not None:
-                reach = reach + self.mechanism.rounding_reach * (reach > 0)
+                reach = reach + rounding_reach(self.mechanism) * (reach > 0)
             return self.shaped(reach)
         if self.mechanism.noise.size is not None:
             zero = np.zeros(len(self.mechanism.output_names))

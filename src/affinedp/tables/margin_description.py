@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -12,15 +12,12 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.designs.problem import checked_releases
-from affinedp.designs.structured.margin_blocks import members
-from affinedp.designs.structured.margin_mechanism import MarginMechanism
-from affinedp.designs.structured.margin_promise import neighbour_words
-from affinedp.designs.structured.place_promise import place_words
-from affinedp.designs.structured.tree_margin_mechanism import TreeMarginMechanism
 from affinedp.errors import AffineDPError
 from affinedp.laws.named import LawName
-from affinedp.neighbours.people import unit_of
+from affinedp.mechanism import Mechanism
 from affinedp.privacy.guarantee import Guarantee
+from affinedp.strategies.margins import OfMargins
+from affinedp.strategies.product import OfPlaces
 from affinedp.tables.description import choice, counted_less_often, number
 from affinedp.tables.places import EVERYWHERE, Places, places_of
 from affinedp.tables.refusals import closest, declared
@@ -172,34 +169,29 @@ class DesignedMargins:
     ----------
     description : MarginDescription
         What was asked for.
-    mechanism : MarginMechanism or TreeMarginMechanism
+    mechanism : Mechanism
         The noise.
     """
 
     description: MarginDescription
-    mechanism: MarginMechanism | TreeMarginMechanism = field(repr=False)
+    mechanism: Mechanism = field(repr=False)
+
+    @property
+    def strategy(self) -> OfMargins | OfPlaces:
+        """What is measured, at one place or at all nodes of a tree."""
+        strategy = self.mechanism.strategy
+        assert isinstance(strategy, OfMargins | OfPlaces)
+        return strategy
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised, with the unit that all tables share."""
-        asked = self.description
-        household, often = asked.household, asked.at_most
-        words = self.mechanism.guarantee.neighbours
-        if often is not None and asked.neighbours == "person":
-            once = (
-                neighbour_words("person", household)
-                if asked.tree is None
-                else place_words("person", household)
-            )
-            rows = f"{often} cell{'s' * (often > 1)}"
-            words = once.replace("in one cell", f"in at most {rows}")
-        kind = {"swaps": "swap"}.get(asked.neighbours, asked.neighbours)
-        return replace(self.mechanism.guarantee, unit=unit_of(kind, household), neighbours=words)
+        """What is promised."""
+        return self.mechanism.guarantee
 
     @cached_property
     def wanted(self) -> list[tuple[int, ...]]:
         """All margins that are released, by the numbers of their attributes."""
-        return [members(A) for A in self.mechanism.margins.tolist()]
+        return list(self.strategy.margins)
 
     def cells(self, chosen: Iterable[int]) -> int:
         """Return how many cells a margin has at one place.
@@ -209,7 +201,12 @@ class DesignedMargins:
         chosen : iterable of int
             Its attributes.
         """
-        return math.prod(self.mechanism.sizes[j] for j in chosen)
+        return math.prod(self.sizes[j] for j in chosen)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many labels every attribute has."""
+        return tuple(len(list(labels)) for labels in self.description.attributes.values())
 
     def variances(self, chosen: tuple[int, ...]) -> FloatArray:
         """Return the variance of a cell of a margin at every place, before rounding.
@@ -219,9 +216,10 @@ class DesignedMargins:
         chosen : tuple of int
             Its attributes.
         """
-        if isinstance(self.mechanism, MarginMechanism):
-            return np.array([self.mechanism.variances[chosen]])
-        return self.mechanism.variances(chosen)
+        strategy, law = self.strategy, self.mechanism.noise
+        if isinstance(strategy, OfPlaces):
+            return strategy.node_variances(law, chosen)
+        return np.array([strategy.cell_variance(law, chosen)])
 
     def half_widths(self, chosen: tuple[int, ...], level: float, together: int) -> FloatArray:
         """Return how far a cell of a margin is from the truth at every place, before rounding.
@@ -235,9 +233,13 @@ class DesignedMargins:
         together : int
             How many numbers are to hold at once.
         """
-        if isinstance(self.mechanism, MarginMechanism):
-            return np.array([self.mechanism.half_width(chosen, level, together)])
-        return self.mechanism.half_widths(chosen, level, together)
+        strategy, law = self.strategy, self.mechanism.noise
+        outside = law.each(1 - level, together)
+        if isinstance(strategy, OfPlaces):
+            reach = strategy.node_reaches(law, chosen, outside)
+        else:
+            reach = np.array([strategy.cell_reach(law, chosen, outside)])
+        return reach * self.mechanism.prepared().factor
 
     def accuracy(self, level: float) -> Any:
         """Return a DataFrame with one row per margin and level of places.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import IntArray
-from affinedp.designs.structured.margin_counts import MOST_PEOPLE
+from affinedp.domains.crossed import MOST_PEOPLE
 from affinedp.exact.numbers import real_array
 from affinedp.tables.places import Places
 from affinedp.tables.refusals import TableError, closest, listed

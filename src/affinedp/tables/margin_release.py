@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import IntArray
-from affinedp.budget.ledger import Ledger, paying
-from affinedp.designs.structured.margin_counts import (
-    MOST_PEOPLE,
-    MOST_RECORDS,
-    counts_of_records,
-)
-from affinedp.designs.structured.margin_mechanism import MarginMechanism
-from affinedp.designs.structured.margins import design_margins
-from affinedp.designs.structured.tree_margins import design_tree_margins
+from affinedp.budget.ledger import Ledger
+from affinedp.designs.margins import design_margins
+from affinedp.designs.places import design_tree_margins
+from affinedp.domains.crossed import MOST_PEOPLE, MOST_RECORDS, counts_of_records
 from affinedp.errors import AffineDPError
 from affinedp.intervals import checked_level
 from affinedp.release.engines import engine_of
 from affinedp.show.page import Report
+from affinedp.strategies.product import OfPlaces
 from affinedp.tables.engine_counts import COUNTED, counted_on_engine
 from affinedp.tables.frames import given_table
 from affinedp.tables.margin_description import DesignedMargins, MarginDescription
@@ -115,7 +111,6 @@ class MarginRelease(MarginDescription):
             chosen = [self.numbers_of(names) for names in chosen]
         law: Any = self.law or "auto"
         sizes = [len(list(labels)) for labels in self.attributes.values()]
-        people = self.household * (self.at_most or 1)
         if self.tree is None:
             mechanism: Any = design_margins(
                 sizes,
@@ -123,7 +118,8 @@ class MarginRelease(MarginDescription):
                 epsilon=self.epsilon,
                 delta=self.delta,
                 neighbours=self.neighbours,
-                household=people,
+                household=self.household,
+                at_most=self.at_most,
                 goal=self.goal,
                 law=law,
                 releases=self.releases,
@@ -143,7 +139,8 @@ class MarginRelease(MarginDescription):
                 epsilon=self.epsilon,
                 delta=self.delta,
                 neighbours=neighbours,
-                household=people,
+                household=self.household,
+                at_most=self.at_most,
                 node_weights=self.node_weights(),
                 law=law,
                 releases=self.releases,
@@ -192,7 +189,7 @@ class MarginDesign(DesignedMargins):
     ----------
     description : MarginRelease
         What was asked for.
-    mechanism : MarginMechanism or TreeMarginMechanism
+    mechanism : Mechanism
         The noise.
     """
 
@@ -265,28 +262,24 @@ class MarginDesign(DesignedMargins):
             raise TableError("give count for cells, or person for people: not both")
         frame, count, back = _read(asked, people, count, person)
         times = None if count is None else counted_times(frame, count)
+        most = MOST_RECORDS if times is None else MOST_PEOPLE
         # all that can be refused is refused before the charge
-        if isinstance(self.mechanism, MarginMechanism):
+        if asked.tree is None:
             records = records_of(frame, asked.attributes)
+            counts: Any = counts_of_records(records, self.sizes, times)
         else:
-            assert asked.tree is not None
-            most = MOST_RECORDS if times is None else MOST_PEOPLE
-            table = _tables(frame, asked, asked.tree, times)
-            if table.dtype == np.int64 and not self.mechanism.holds(most):
+            counts = _tables(frame, asked, asked.tree, times)
+            if counts.dtype == np.int64 and not self._holds(most):
                 raise TableError(
                     "a cell counts more than 2**31 - 1 people, which tables of this size do not "
                     "hold: leave out an attribute, or group its labels"
                 )
-        released: Any
-        fingerprint = self.mechanism.fingerprint
-        with paying(ledger, self.guarantee, fingerprint=fingerprint, label=label):
-            if isinstance(self.mechanism, MarginMechanism):
-                counts = counts_of_records(records, self.mechanism.sizes, times)
-                most = MOST_RECORDS if times is None else MOST_PEOPLE
-                released = self.mechanism.release(counts, most=most)
-            else:
-                released = self.mechanism.release(table, most=most)
+        released = self.mechanism.release(counts, bound=float(most), ledger=ledger, label=label)
         return ReleasedMarginTables(self, released, back)
+
+    def _holds(self, most: int) -> bool:
+        """Whether tables of so many people can be released without any overflow."""
+        return not isinstance(self.strategy, OfPlaces) or self.strategy.holds(most)
 
 
 def _read(

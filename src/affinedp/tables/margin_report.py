@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from affinedp.designs.structured.reports import noise_report
 from affinedp.show.page import Report
+from affinedp.show.report import grouped_report
 from affinedp.tables.margin_description import DesignedMargins
 
 
@@ -21,18 +21,13 @@ def margin_report(design: DesignedMargins, published: bool = False) -> Report:
     """
     mechanism, asked = design.mechanism, design.description
     found = design.accuracy(0.95)
-    law = "Gaussian" if mechanism.law == "gaussian" else "Laplace"
+    words = mechanism.noise.words
     names = " × ".join(asked.names)
     where = "" if asked.tree is None else f" in {len(asked.tree.parent):,} places"
-    title = f"{law} noise on {len(design.wanted):,} tables of {names}{where}"
-    report = noise_report(
-        title,
-        design.guarantee,
-        zip(map(str, found.index), found["noise"].tolist()),
-        mechanism.gap,
-        mechanism.alternatives,
-        mechanism.notes,
+    title = (
+        f"{words[0].upper()}{words[1:]} noise on {len(design.wanted):,} tables of {names}{where}"
     )
+    report = grouped_report(mechanism, title, zip(map(str, found.index), found["noise"].tolist()))
     lines = list(report.totals)
     if asked.whole:
         words = "whole numbers" + (" of at least 0" if asked.nonnegative else "")

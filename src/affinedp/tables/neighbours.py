@@ -164,7 +164,7 @@ def neighbours_of(
 def _kind(moves: PeopleMoves) -> str:
     """What a ledger may add up: the same kinds of moves."""
     if moves.swaps:
-        return "public" if moves.joins or moves.replaces else "swap"
+        return "public" if moves.joins or moves.replaces else "swaps"
     if moves.replaces:
         return "public" if moves.joins else "replace"
     return "person"

@@ -9,7 +9,6 @@ from typing import Any
 
 from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger, paying
-from affinedp.designs.structured.tree_mechanism import TreeMechanism
 from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.tables.description import TableDescription
 from affinedp.tables.designed_noise import DesignedNoise
@@ -17,6 +16,7 @@ from affinedp.tables.reading import read_points
 from affinedp.tables.refusals import TableError
 from affinedp.tables.table_rows import Published, TableRows, by_column, same_layout, shown
 from affinedp.tables.tree_tables import tree_counts
+from affinedp.tables.whole_numbers import whole
 
 
 def ready_table(
@@ -26,12 +26,12 @@ def ready_table(
     checked_sampler(sampler)
     layout = same_layout(design, table)
     refuse_other_count(design, len(table))
-    if not isinstance(design.mechanism, TreeMechanism):
+    if not design.tree:
         rows = TableRows(design, bound, sampler)
         return partial(rows.drawn, rows.ready(table))
     points = read_points(design.description, layout, table, bound)
     counts = tree_counts(layout, points)
-    return partial(_drawn_tree, design, design.mechanism, table, points, counts, sampler)
+    return partial(_drawn_tree, design, table, points, counts, sampler)
 
 
 def paying_for_table(
@@ -52,32 +52,26 @@ def paying_for_table(
     """
     if ledger is not None:
         refuse_unsaid_rows(design.description, count)
-    releases = 1 if isinstance(design.mechanism, TreeMechanism) else design.releases
     fingerprint = design.mechanism.fingerprint
-    return paying(ledger, design.charge, fingerprint=fingerprint, label=label, releases=releases)
+    return paying(
+        ledger, design.charge, fingerprint=fingerprint, label=label, releases=design.releases
+    )
 
 
 def _drawn_tree(
-    design: DesignedNoise,
-    mechanism: TreeMechanism,
-    table: Any,
-    points: FloatArray,
-    counts: Any,
-    sampler: Sampler,
+    design: DesignedNoise, table: Any, points: FloatArray, counts: Any, sampler: Sampler
 ) -> Published:
     """A hierarchy in linear time: integer noise, least squares, whole numbers."""
     layout, description = design.layout, design.description
-    whole = description.round_to is not None or description.nonnegative
-    found = mechanism.release(
-        counts, whole=whole, nonnegative=description.nonnegative, sampler=sampler
-    )
+    found = design.mechanism.release(counts, sampler=sampler)
     public = points[:, ~layout.is_private]
     private = layout.private
-    estimates = by_column(layout, found.estimates[None, private], public)
+    estimates = by_column(layout, found[None, private], public)
     unrounded = dict(zip(layout.roles.private, estimates))
     numbers = unrounded
-    if found.whole is not None:
-        rounded = by_column(layout, found.whole[None, private], public)
+    if description.round_to is not None or description.nonnegative:
+        numbers_of = whole(design.mechanism, found, nonnegative=description.nonnegative)
+        rounded = by_column(layout, numbers_of[None, private], public)
         if description.round_to is None:
             rounded = rounded.astype(float)
         numbers = dict(zip(layout.roles.private, rounded))

@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.designs.structured.margin_mechanism import MarginMechanism
-from affinedp.designs.structured.released_margins import ReleasedMargins, ReleasedTreeMargins
-from affinedp.designs.structured.whole_tables import whole_tables
-from affinedp.domains.totals import Totals
 from affinedp.intervals import checked_level, whole_ends
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
+from affinedp.strategies.margin_tables import MarginTables
 from affinedp.tables.margin_description import DesignedMargins
 from affinedp.tables.margin_report import margin_report
 from affinedp.tables.published_numbers import published_numbers
 from affinedp.tables.refusals import TableError
+from affinedp.tables.whole_numbers import whole_margin
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +30,14 @@ class ReleasedMarginTables:
     ----------
     design : MarginDesign
         The noise.
-    released : ReleasedMargins or ReleasedTreeMargins
+    released : MarginTables
         What was drawn.
     back : callable or None
         From pandas to the kind of table that people were in.
     """
 
     design: DesignedMargins
-    released: ReleasedMargins | ReleasedTreeMargins = field(repr=False)
+    released: MarginTables = field(repr=False)
     back: Any = field(default=None, repr=False)
 
     @property
@@ -182,7 +180,7 @@ class ReleasedMarginTables:
 
     def _plain(self, chosen: tuple[int, ...]) -> FloatArray:
         """Estimates, one row per place."""
-        found = np.asarray(self.released.margin(chosen), dtype=float)
+        found = self.released[chosen]
         rows = 1 if self.design.description.tree is None else len(found)
         return found.reshape(rows, -1)
 
@@ -199,16 +197,9 @@ class ReleasedMarginTables:
 
     def _whole(self, chosen: tuple[int, ...]) -> IntArray:
         if chosen not in self._rounded:
-            mechanism = self.design.mechanism
-            if isinstance(mechanism, MarginMechanism):
-                tree, y = Totals.of([-1]), np.ones(1)
-            else:
-                tree = mechanism.tree
-                cells_only = mechanism.cell_scale is not None
-                y = tree.leaf.astype(float) if cells_only else mechanism.y
-            inside = np.asarray(tree.inside(self._plain(chosen)), dtype=float)
-            found = whole_tables(tree, y, inside, self.design.description.nonnegative)
-            self._rounded[chosen] = np.asarray(tree.outside(found), dtype=np.int64)
+            nonnegative = self.design.description.nonnegative
+            found = whole_margin(self.design.strategy, self._plain(chosen), nonnegative)
+            self._rounded[chosen] = found
         return self._rounded[chosen]
 
     def _long(self, chosen: tuple[int, ...], at: str | None, numbers: Mapping[str, Any]) -> Any:
@@ -228,7 +219,7 @@ class ReleasedMarginTables:
                 labels[:-1] = description.tree.labels[level]
                 labels[-1] = None
                 columns[name] = _as_given(labels, codes[:, level]).repeat(cells)
-        sizes = [self.design.mechanism.sizes[j] for j in chosen]
+        sizes = [self.design.sizes[j] for j in chosen]
         places = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), int)
         for j, place in zip(chosen, places):
             name = description.names[j]

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured.tree_mechanism import TreeMechanism
-from affinedp.designs.structured.trees import ADD_UP
+from affinedp.designs.tree import ADD_UP
 from affinedp.show.baseline import Baseline
 from affinedp.show.opening import headline, paragraph
 from affinedp.show.page import LevelRow, OutputRow, Report, printable, printed
@@ -46,8 +45,8 @@ def table_report(
     numbers : DataFrame, optional
         What was published before rounding, for relative errors.
     """
-    if isinstance(design.mechanism, TreeMechanism):
-        return _tree_report(design, design.mechanism, table, public, numbers)
+    if design.tree:
+        return _tree_report(design, table, public, numbers)
     plain = mechanism_report(design.mechanism)
     promise = [(label, text) for label, text in plain.promise if label in ("covers",)]
     return replace(
@@ -79,13 +78,10 @@ def table_report(
 
 
 def _tree_report(
-    design: DesignedNoise,
-    mechanism: TreeMechanism,
-    table: Any,
-    public: FloatArray | None,
-    numbers: Any,
+    design: DesignedNoise, table: Any, public: FloatArray | None, numbers: Any
 ) -> Report:
     """A report of a large hierarchy: level by level, not number by number."""
+    mechanism = design.mechanism
     summary = level_summary(design, 0.95, None, design.description.hierarchy)
     independent = _independent_deviation(design)
     outputs = tuple(

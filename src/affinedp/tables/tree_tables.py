@@ -1,30 +1,26 @@
 """Tables that are one tree of totals: designed and released in time that grows with their size.
 
 Large hierarchies, and those whose numbers are to be at least 0, are handed to
-:mod:`affinedp.designs.structured`.  They hold counts of people, which are whole numbers.
+:mod:`affinedp.designs.tree`.  They hold counts of people, which are whole numbers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.designs.structured.intervals import whole_reach
-from affinedp.designs.structured.tree_mechanism import TreeMechanism
-from affinedp.designs.structured.tree_promise import neighbour_words
-from affinedp.designs.structured.trees import design_tree
-from affinedp.domains import tree_passes as passes
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.designs.tree import tree_noise
+from affinedp.domains.totals import Totals
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.people import People
+from affinedp.strategies.base import MOST_LOADINGS
 from affinedp.tables.description import TableDescription
 from affinedp.tables.layout import Layout
-from affinedp.tables.never_worse import Compared
 from affinedp.tables.people import is_tree, sum_of
 from affinedp.tables.refusals import TableError
 
@@ -104,13 +100,30 @@ def parents_of(layout: Layout) -> IntArray | None:
     return parent if int((parent < 0).sum()) == 1 else None
 
 
+def people_of(description: TableDescription, layout: Layout, parent: IntArray) -> People:
+    """Return the people whom a promise about a tree of totals is about.
+
+    Parameters
+    ----------
+    description : TableDescription
+        What was asked for.
+    layout : Layout
+        The entries.
+    parent : array of int
+        From :func:`parents_of`.
+    """
+    move: Any = description.neighbours
+    public = ~layout.is_private
+    names = tuple(layout.name(entry) for entry in range(len(parent)))
+    tree = Totals.of(parent, public if public.any() else None, move, names)
+    at_most = description.at_most
+    return People(tree, move, description.household, at_most, amount(description) or 1)
+
+
 def design_tree_table(
-    description: TableDescription,
-    layout: Layout,
-    parent: IntArray,
-    weights: FloatArray | None,
-) -> tuple[TreeMechanism, tuple[Compared, ...]]:
-    """Return the noise, and what it was compared with.
+    description: TableDescription, layout: Layout, parent: IntArray, weights: FloatArray | None
+) -> Mechanism:
+    """Return the noise of a table that is one tree of totals.
 
     Parameters
     ----------
@@ -125,84 +138,32 @@ def design_tree_table(
     """
     cost = np.zeros(len(parent))
     cost[layout.private] = 1.0 if weights is None else weights
-    public = ~layout.is_private
-    law: Any = description.law or "auto"
-    mechanism = design_tree(
-        parent,
-        epsilon=description.epsilon,
-        delta=description.delta,
-        weights=cost,
-        neighbours=description.neighbours,  # type: ignore[arg-type]
-        household=description.household * (description.at_most or 1) * (amount(description) or 1),
-        public=public if public.any() else None,
-        law=law,
+    return tree_noise(
+        people_of(description, layout, parent), epsilon=description.epsilon,
+        delta=description.delta, weights=cost, law=description.law or "auto",
         releases=description.releases,
-        names=tuple(layout.name(entry) for entry in range(len(parent))),
-    )
-    own = math.fsum(mechanism.expected_squared_errors * cost)
-    compared = []
-    for words, ratio in mechanism.alternatives:
-        name, _, law = words.rpartition(", ")
-        compared.append(Compared(name, law, own * ratio))
-    return mechanism, tuple(compared)
+    )  # fmt: skip
 
 
-def tree_guarantee(description: TableDescription, mechanism: TreeMechanism) -> Guarantee:
-    """Return what is promised, with the unit that all tables share.
-
-    Parameters
-    ----------
-    description : TableDescription
-        What was asked for.
-    mechanism : TreeMechanism
-        The noise.
-    """
-    who = "one person"
-    if description.household > 1:
-        who = f"a household of up to {description.household}"
-    unit = mechanism.guarantee.unit.replace(f"a household of up to {mechanism.household}", who)
-    words = mechanism.guarantee.neighbours
-    kind: Any = description.neighbours
-    size = amount(description) or 1
-    if description.at_most is not None or size > 1:
-        words = neighbour_words(mechanism.tree, kind, description.household)
-    if description.at_most is not None:
-        counted = f"in at most {description.at_most} cells of the table"
-        words = words.replace("in one cell of the table", counted)
-    if size > 1:
-        words += f"; a person counts for at most μ = {size}, wherever"
-    return replace(mechanism.guarantee, unit=unit, neighbours=words)
-
-
-def tree_reach(mechanism: TreeMechanism, level: float) -> FloatArray:
+def tree_reach(mechanism: Mechanism, level: float) -> FloatArray:
     """Return half widths that hold for every number by itself with at least this probability.
 
-    Whole Laplace noise on the cells alone has the law of a sum of equal terms.  Otherwise a rank of
-    simulated errors is taken that is too small with a probability of 1e-4 at most, and a tail
-    bound serves where that many numbers cannot be simulated.
+    Of Laplace noise on many numbers a rank of simulated errors is taken that is too small with a
+    probability of 1e-4 at most, and a tail bound where that many numbers cannot be simulated.
 
     Parameters
     ----------
-    mechanism : TreeMechanism
-        The noise.
+    mechanism : Mechanism
+        Noise on a tree of totals.
     level : float
         Such as 0.95.
     """
-    if mechanism.whole_cells:
-        tree = mechanism.tree
-        count = tree.leaf.astype(np.int64)[:, None].copy()
-        passes.added_up(tree.parent, count)
-        scale = 2.0**GRID_BITS / float(mechanism.scales.max())
-        different, where = np.unique(tree.outside(count[:, 0]), return_inverse=True)
-        reach = [whole_reach(scale, int(terms), level) for terms in different]
-        return np.asarray(reach)[where]
-    found = mechanism.interval(np.zeros(mechanism.tree.n), level=level)
-    width = np.asarray(found.high, dtype=float)
+    numbers = len(mechanism.output_names)
+    width = np.asarray(mechanism.interval(np.zeros(numbers), level=level).high, dtype=float)
     least, most = RELEASES
-    releases = max(
-        least, min(most, int(ENOUGH_SIMULATED / len(width))), math.ceil(20 / (1 - level))
-    )
-    if mechanism.law == "gaussian" or releases * float(len(width)) > MOST_SIMULATED:
+    releases = max(least, min(most, int(ENOUGH_SIMULATED / numbers)), math.ceil(20 / (1 - level)))
+    known = mechanism.law != "laplace" or numbers**2 <= MOST_LOADINGS
+    if known or releases * float(numbers) > MOST_SIMULATED:
         return width
     # the k-th smallest of n errors covers at least the level if at most k − 1 of n are within it
     rank = int(stats.binom.ppf(1 - DOUBT, releases, level)) + 1

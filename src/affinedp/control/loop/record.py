@@ -32,7 +32,13 @@ class LoopRecord:
     state_weight: FloatArray = field(repr=False)
 
     def references(self, steps: int) -> FloatArray:
-        """Return x_r(0), …, x_r(steps), shape (steps + 1, n)."""
+        """Return x_r(0), …, x_r(steps), shape (steps + 1, n).
+
+        Parameters
+        ----------
+        steps : int
+            How many outputs are sent.
+        """
         return references_until(self.reference, steps, self.plant.states)
 
     @cached_property
@@ -49,7 +55,13 @@ class LoopRecord:
         return np.concatenate([np.zeros_like(self.observer), self.observer])
 
     def pull(self, references: FloatArray) -> FloatArray:
-        """Return how the reference enters (x, x̂): B K x_r(t) in both, shape (time, 2n)."""
+        """Return how the reference enters (x, x̂): B K x_r(t) in both, shape (time, 2n).
+
+        Parameters
+        ----------
+        references : array, shape (time, n)
+            As :meth:`references` returns it.
+        """
         return np.tile(references @ (self.plant.B @ self.feedback).T, (1, 2))
 
 

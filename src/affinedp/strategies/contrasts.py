@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray
 
 
-def contrasts(margin: NDArray[Any], first: int = 0) -> NDArray[Any]:
+def contrasts(margin: NDArray[Any], first: int = 0, absolute: bool = False) -> NDArray[Any]:
     """Return the coordinates of the residual of a margin: integers, one axis value fewer each.
 
     Parameters
@@ -23,6 +23,8 @@ def contrasts(margin: NDArray[Any], first: int = 0) -> NDArray[Any]:
         The margin.
     first : int
         Axes before this one are left alone: they are not attributes.
+    absolute : bool
+        Whether with the sizes of all coefficients.
 
     Examples
     --------
@@ -33,7 +35,8 @@ def contrasts(margin: NDArray[Any], first: int = 0) -> NDArray[Any]:
     for axis in range(first, found.ndim):
         turned = np.moveaxis(found, axis, 0)
         k = np.arange(1, len(turned)).reshape((-1, *[1] * (found.ndim - 1)))
-        found = np.moveaxis(np.cumsum(turned, 0)[:-1] - k * turned[1:], 0, axis)
+        last = -k * turned[1:] if not absolute else k * turned[1:]
+        found = np.moveaxis(np.cumsum(turned, 0)[:-1] + last, 0, axis)
     return found
 
 

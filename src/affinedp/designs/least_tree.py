@@ -1,7 +1,13 @@
 """The least noise on a tree of totals: precisions of least weighted squared error.
 
-The problem is convex in the precisions, and homogeneous; shares (:mod:`.shares`) keep every path
-at its limit, where the optimum lies.  Multiplicative sweeps find the neighbourhood of the
+The problem is convex in the precisions, and homogeneous.  Every node takes a share of the budget
+that is left on its path, leaf cells the rest,
+
+    y_v = offset_v + φ_v R_v,    R_child = R_v − φ_v R_v,    φ = 1 at a leaf cell,
+
+so that every path from the top of a class spends the same, and lies at its limit, where the optimum
+is.  The budget R and the offset at the tops depend on who is a neighbour: see ``tops``.
+Multiplicative sweeps find the neighbourhood of the
 optimum, L-BFGS on the logits of the shares finds the optimum, and sweeps polish it.
 """
 
@@ -14,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured import shares
+from affinedp.compiling import compiled
 from affinedp.domains import tree_passes as passes
-from affinedp.domains.totals import Indices, Totals, TreeNeighbours
+from affinedp.domains.totals import Indices, Totals
 
 SWEEPS = 40
 ITERATIONS = 200
@@ -28,6 +34,86 @@ LEAST_WEIGHT = 1e-9
 # Where the heavy branch, or what is below the root, starts from.
 FIRST_EXTRA = 0.05
 
+JOIN, BOTH = 0, 1
+
+
+@compiled
+def tops(parent, known, kind, heavy, extra, budget, offset):  # type: ignore[no-untyped-def]
+    """Fill in what the paths of every class may spend, and what its top has beside.
+
+    A person who joins is seen on one path: it may spend 1.  One who moves is seen on two branches:
+    they may spend 1 together, so ½ each; or the heavy branch ½ + e, of which e at its top (so that
+    two branches inside it spend ½ each), and all others ½ − e.  For both kinds of neighbours at
+    once the root takes 1 − b, and every path below it b ≤ ½."""
+    for v in range(len(parent)):
+        if known[v]:
+            continue
+        if v == 0:
+            if kind == BOTH:
+                budget[0] = 0.5 - extra[0]
+                offset[0] = 0.5 + extra[0]
+            else:
+                budget[0] = 1.0
+        elif known[parent[v]]:
+            p = parent[v]
+            if heavy[p] == v:
+                budget[v] = 0.5
+                offset[v] = extra[p]
+            else:
+                budget[v] = 0.5 - (extra[p] if heavy[p] >= 0 else 0.0)
+
+
+@compiled
+def spend(parent, leaf, known, phi, budget, offset, y):  # type: ignore[no-untyped-def]
+    """Fill y from the shares; ``budget`` is filled below the tops."""
+    for v in range(len(parent)):
+        if known[v]:
+            y[v] = 0.0
+            continue
+        if v > 0 and not known[parent[v]]:
+            p = parent[v]
+            budget[v] = budget[p] * (1.0 - phi[p])
+        y[v] = offset[v] + (budget[v] if leaf[v] else phi[v] * budget[v])
+
+
+@compiled
+def gains_below(parent, leaf, known, phi, gains, H, B):  # type: ignore[no-untyped-def]
+    """Fill H, what a unit of budget gains in the branch of v, and B, its sum over the children."""
+    B[:] = 0.0
+    for v in range(len(parent) - 1, -1, -1):
+        if known[v]:
+            H[v] = 0.0
+            continue
+        H[v] = gains[v] if leaf[v] else phi[v] * gains[v] + (1.0 - phi[v]) * B[v]
+        if v > 0:
+            B[parent[v]] += H[v]
+
+
+@compiled
+def leaf_weights(parent, leaf, known, y, gains):  # type: ignore[no-untyped-def]
+    """Return weights that add up in the tree, 1 at the top of every class, for the lower bound.
+
+    The second result is what a unit of budget below the root gains."""
+    n = len(parent)
+    H = np.zeros(n)
+    B = np.zeros(n)
+    height = np.zeros(n)
+    for v in range(n - 1, -1, -1):
+        if known[v]:
+            continue
+        height[v] += y[v]
+        share = y[v] / height[v]
+        H[v] = gains[v] if leaf[v] else share * gains[v] + (1.0 - share) * B[v]
+        if v > 0:
+            p = parent[v]
+            B[p] += H[v]
+            height[p] = max(height[p], height[v])
+    D = np.ones(n)
+    for v in range(1, n):
+        if not known[v]:
+            D[v] = D[parent[v]] * H[v] / B[parent[v]]
+    return D, B[0]
+
 
 class Shares:
     """The state of the search: shares, extras, and what follows from them.
@@ -38,30 +124,28 @@ class Shares:
         The numbers.
     cost : array
         What squared error costs, breadth first.
-    neighbours : {"person", "replace", "circuits"}
-        Who is a neighbour.
+    both : bool
+        Whether people also move where they may join.
     power : int
         1 for Gaussian noise, where y is the precision; 2 for Laplace noise of scale 1/y, whose
         precision is y²/2.
     """
 
-    def __init__(
-        self, tree: Totals, cost: FloatArray, neighbours: TreeNeighbours, power: int = 1
-    ) -> None:
+    def __init__(self, tree: Totals, cost: FloatArray, both: bool, power: int = 1) -> None:
         self.tree, self.power = tree, power
         n = tree.n
         private = ~tree.known
         self.cost = np.where(private, np.maximum(cost, LEAST_WEIGHT * cost.sum() / n), 0.0)
-        self.kind = shares.BOTH if neighbours == "circuits" else shares.JOIN
+        self.kind = BOTH if both else JOIN
         self.heavy = np.full(n, -1, np.int64)
         self.extra = np.zeros(n)
         self.phi = np.zeros(n)
         inner = private & ~tree.leaf
-        if self.kind == shares.BOTH:
+        if self.kind == BOTH:
             inner[0] = False  # the root has what its offset gives
         self.inner = np.flatnonzero(inner)
         self.extras = np.zeros(0, np.int64)
-        if self.kind == shares.BOTH and private[0]:
+        if self.kind == BOTH and private[0]:
             self.extras = np.array([0])
             self.extra[0] = FIRST_EXTRA
         self.y, self.budget, self.offset, self.H, self.B = np.zeros((5, n))
@@ -69,17 +153,17 @@ class Shares:
     def evaluate(self) -> tuple[float, FloatArray]:
         """Return the cost and the gains of y."""
         arrays = self.tree.arrays
-        shares.tops(
+        tops(
             self.tree.parent, self.tree.known, self.kind, self.heavy, self.extra, self.budget,
             self.offset,
         )  # fmt: skip
-        shares.spend(*arrays, self.phi, self.budget, self.offset, self.y)
+        spend(*arrays, self.phi, self.budget, self.offset, self.y)
         if self.power == 1:
             f, gains = passes.cost_and_gains(*arrays, self.y, self.cost)
         else:
             f, gains = passes.cost_and_gains(*arrays, self.y**2 / 2, self.cost)
             gains = gains * self.y
-        shares.gains_below(*arrays, self.phi, gains, self.H, self.B)
+        gains_below(*arrays, self.phi, gains, self.H, self.B)
         return f, gains
 
     def sweep(self, times: int) -> None:
@@ -145,7 +229,7 @@ class Shares:
 
 
 def least_precisions(
-    tree: Totals, cost: FloatArray, neighbours: TreeNeighbours, start: FloatArray | None = None
+    tree: Totals, cost: FloatArray, both: bool, start: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Return precisions of (nearly) least cost with sensitivity 1, and their shares.
 
@@ -155,12 +239,12 @@ def least_precisions(
         The numbers.
     cost : array
         What squared error costs, breadth first.
-    neighbours : {"person", "replace", "circuits"}
-        Who is a neighbour.
+    both : bool
+        Whether people also move where they may join.
     start : array, optional
         Shares to start from; each level equally by default.
     """
-    state = Shares(tree, cost, neighbours)
+    state = Shares(tree, cost, both)
     first = equal_shares(tree) if start is None else start
     state.phi[state.inner] = np.clip(first[state.inner], 1e-6, 1 - 1e-6)
     state.sweep(SWEEPS)
@@ -177,9 +261,7 @@ def least_precisions(
     return best[1], best[2]
 
 
-def least_scales(
-    tree: Totals, cost: FloatArray, neighbours: TreeNeighbours, gaussian: FloatArray
-) -> FloatArray:
+def least_scales(tree: Totals, cost: FloatArray, both: bool, gaussian: FloatArray) -> FloatArray:
     """Return y of Laplace noise of scale 1/y, with ε = 1; a local optimum, the best of three.
 
     Parameters
@@ -188,8 +270,8 @@ def least_scales(
         The numbers.
     cost : array
         What squared error costs, breadth first.
-    neighbours : {"person", "replace", "circuits"}
-        Who is a neighbour.
+    both : bool
+        Whether people also move where they may join.
     gaussian : array
         Shares of the least Gaussian noise, one of the starts.
     """
@@ -200,7 +282,7 @@ def least_scales(
         lambda: gaussian,
     )
     for start in starts:
-        state = Shares(tree, cost, neighbours, power=2)
+        state = Shares(tree, cost, both, power=2)
         state.phi[state.inner] = np.clip(start()[state.inner], 1e-6, 1 - 1e-6)
         state.sweep(SWEEPS // 2)
         found, _ = state.evaluate()
@@ -212,6 +294,12 @@ def least_scales(
     if state.find_heavy():
         state.descend(ITERATIONS // 4, 1e-8)
     return state.y
+
+
+def heaviest_sum(tree: Totals, both: bool, y: FloatArray) -> float:
+    """Return the heaviest sum of y that the move of one person meets, in doubles."""
+    path, pair = passes.heaviest(tree.parent, tree.known, y, both)
+    return float(max(path, pair))
 
 
 def equal_shares(tree: Totals) -> FloatArray:
@@ -229,20 +317,8 @@ def equal_shares(tree: Totals) -> FloatArray:
     return np.asarray(1.0 / (height + 1.0))
 
 
-def level_precisions(
-    tree: Totals, cost: FloatArray, measure: Callable[[FloatArray], float]
-) -> FloatArray:
-    """Return precisions with one weight per level, of least cost: few numbers, convex.
-
-    Parameters
-    ----------
-    tree : Totals
-        The numbers.
-    cost : array
-        What squared error costs, breadth first.
-    measure : callable
-        The squared sensitivity of precisions.
-    """
+def level_precisions(tree: Totals, cost: FloatArray) -> FloatArray:
+    """Return precisions with one weight per level, of least cost, up to a factor: convex."""
     from scipy.optimize import minimize
 
     levels: Indices = tree.depth
@@ -263,8 +339,7 @@ def level_precisions(
 
     start = np.zeros(len(used))
     found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B").x
-    y = precisions(found)
-    return y / measure(y)
+    return precisions(found)
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:

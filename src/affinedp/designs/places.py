@@ -18,48 +18,38 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
-from affinedp.designs.structured.integer_noise import LARGEST_Q, SHARE, check_grid
-from affinedp.designs.structured.least_margins import least_blocks
-from affinedp.designs.structured.least_tree import (
+from affinedp.designs.least_margins import least_blocks
+from affinedp.designs.least_tree import (
     LEAST_WEIGHT,
+    heaviest_sum,
     least_precisions,
     level_precisions,
 )
-from affinedp.designs.structured.margin_blocks import (
-    Sets,
-    blocks_of,
-    cells_of,
-    checked_sizes,
-    margin_sets,
-    members,
-    variance_shares,
-)
-from affinedp.designs.structured.place_promise import (
-    CrossNeighbours,
-    cell_guarantee,
-    cross_guarantee,
-    cross_square,
-)
-from affinedp.designs.structured.tree_bound import lower_bound
-from affinedp.designs.structured.tree_margin_mechanism import (
-    LEAST_Q,
-    TreeMarginMechanism,
-    node_scales,
-)
-from affinedp.designs.structured.tree_promise import (
-    changed_numbers,
-    squared_sensitivity,
-)
+from affinedp.designs.margins import scaled_to
+from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
+from affinedp.designs.tree_bound import lower_bound
 from affinedp.domains import tree_passes as passes
+from affinedp.domains.crossed import Crossed, Sets, blocks_of, cells_of, margin_sets, members
+from affinedp.domains.placed import Placed
 from affinedp.domains.totals import Totals, checked_weights
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.people import checked_people
-from affinedp.privacy.guarantee import keeping
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.laplace import Geometric
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.people import People
+from affinedp.privacy.design import Design
+from affinedp.privacy.least_possible import Alternative
+from affinedp.strategies.margin_blocks import check_attributes, variance_shares
+from affinedp.strategies.margins import chosen_margins
+from affinedp.strategies.product import LeafCells, OfPlaces, Product
 from affinedp.strategies.rounded_plan import GRID_BITS
 
+CrossNeighbours = Literal["person", "replace"]
+LEAST_Q = 1 << 20
 WIDENED = 1e-6
 ADD_UP = "cells and add up"
+# A scale below 2⁻⁶ adds no noise.
+MOST_RATE = 64.0
 
 
 @within_range
@@ -72,11 +62,12 @@ def design_tree_margins(
     delta: float = 0.0,
     neighbours: CrossNeighbours = "person",
     household: int = 1,
+    at_most: int | None = None,
     node_weights: ArrayLike | None = None,
     margin_weights: ArrayLike | None = None,
     law: Literal["auto", "gaussian", "laplace"] = "auto",
     releases: int = 1,
-) -> TreeMarginMechanism:
+) -> Mechanism:
     """Design noise for margins of attributes at every node of a tree of places.
 
     Parameters
@@ -86,7 +77,7 @@ def design_tree_margins(
     sizes : sequence of int
         How many values every attribute has, each at least 2.
     margins : str, int or iterable of tuples, optional
-        Which margins count, as for :func:`~affinedp.designs.structured.margins.design_margins`;
+        Which margins count, as for :func:`~affinedp.designs.margins.design_margins`;
         all of them by default.
     epsilon, delta : float
         The promise; δ = 0 asks for Laplace noise.
@@ -95,6 +86,8 @@ def design_tree_margins(
         of people is public).
     household : int
         How many people may join or move at once.
+    at_most : int, optional
+        In how many cells a person is counted at most; 1 by default.
     node_weights, margin_weights : arrays, optional
         What squared error costs at every node, and in the cells of every margin: weights
         multiply.  1 by default.
@@ -107,16 +100,17 @@ def design_tree_margins(
 
     Returns
     -------
-    TreeMarginMechanism
-        Its gap is over all Gaussian mechanisms for ``"person"``; None for ``"replace"``, and
-        for Laplace noise.
+    Mechanism
+        Its releases are mappings from tuples of attributes to tables of all nodes.  Its gap is
+        over all Gaussian mechanisms for ``"person"``; None for ``"replace"``, and for Laplace
+        noise.
 
     Examples
     --------
     >>> import numpy as np
     >>> m = design_tree_margins([-1, 0, 0], [3, 2], epsilon=1.0, delta=1e-6)
     >>> out = m.release(np.full((2, 3, 2), 10, np.int32))          # one row per leaf
-    >>> bool(abs(out.margin((0,))[0] - out.margin((0,))[1:].sum(axis=0)).max() < 1e-8)
+    >>> bool(abs(out[(0,)][0] - out[(0,)][1:].sum(axis=0)).max() < 1e-8)
     True
     """
     if neighbours not in ("person", "replace"):
@@ -125,48 +119,56 @@ def design_tree_margins(
         raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
     if law == "gaussian" and not delta > 0:
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
-    shape = checked_sizes(sizes, neighbours)
-    people = checked_people(household)
-    count = checked_releases(releases)
+    table = Crossed(tuple(sizes))
+    check_attributes(len(table.sizes), neighbours)
     tree = Totals.of(parent)
+    domain = Placed(tree, table, fixed=neighbours == "replace")
+    people = People(domain, neighbours, household, at_most)
+    count = checked_releases(releases)
     cost = checked_weights(tree, node_weights)
-    wanted = margin_sets(len(shape), f"<={len(shape)}" if margins is None else margins)
-    given = _margin_weights(wanted, margin_weights)
-    ask = _Question(tree, shape, wanted, cost, given, neighbours, people)
-    found = []
+    d = len(table.sizes)
+    wanted = margin_sets(d, f"<={d}" if margins is None else margins)
+    ask = _Question(people, domain, wanted, cost, _margin_weights(wanted, margin_weights))
+    found: list[Mechanism] = []
     if law != "gaussian":
         found.append(_laplace(ask, pure_share(epsilon, count)))
     if law != "laplace" and delta > 0:
         try:
-            check_grid("gaussian", epsilon, delta, count * _changed(ask))
+            check_grid(epsilon, delta, count * _changed(ask))
             found.append(_gaussian(ask, gaussian_share(epsilon, delta, count)))
         except AffineDPError:
             if not found:
                 raise
-    values = [ask.value(one) for one in found]
-    best = found[int(np.argmin(values))]
-    others = [
-        (one.notes[0] + f", {one.law}", value / min(values)) for one, value in zip(found, values)
-    ]
+    best = min(found, key=ask.value)
+    others = [Alternative(one.noise.words, ask.value(one), reason=one.notes[0]) for one in found]
     if delta > 0:
-        unit = (people / gaussian_share(epsilon, delta, count)) ** 2
-        moved = 1 if neighbours == "person" else 2
+        unit = (people.size / gaussian_share(epsilon, delta, count)) ** 2
+        moved = 2 if domain.fixed else 1
         cells = ask.value_of(lambda A: ask.cells_in(A) * (unit * moved))
-        others.append((f"{ADD_UP}, gaussian", cells / min(values)))
-    return keeping(replace(best, alternatives=tuple(others)), epsilon, delta, count)
+        others.append(Alternative(Gaussian.words, cells, reason=ADD_UP))
+    best = best.with_design(alternatives=tuple(others), error=ask.value(best))
+    return best.keeping(epsilon, delta, count)
 
 
 @dataclass(frozen=True, eq=False)
 class _Question:
     """What is asked for, apart from the promise."""
 
-    tree: Totals
-    sizes: tuple[int, ...]
+    people: People
+    domain: Placed
     wanted: Sets
     cost: FloatArray
     margin_weights: FloatArray
-    neighbours: CrossNeighbours
-    household: int
+
+    @property
+    def tree(self) -> Totals:
+        """The places."""
+        return self.domain.places
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Values of every attribute."""
+        return self.domain.crossed.sizes
 
     def cells_in(self, A: int) -> FloatArray:
         """How many cells of leaves a cell of margin A adds up, by node, breadth first."""
@@ -182,66 +184,63 @@ class _Question:
             for A, weight in zip(self.wanted.tolist(), self.margin_weights.tolist())
         )
 
-    def value(self, mechanism: TreeMarginMechanism) -> float:
+    def value(self, mechanism: Mechanism) -> float:
         """Weighted squared error of a mechanism."""
+        strategy = mechanism.strategy
+        assert isinstance(strategy, OfPlaces)
         return self.value_of(
-            lambda A: np.asarray(self.tree.inside(mechanism.variances(members(A))), dtype=float)
+            lambda A: self.tree.inside(strategy.node_variances(mechanism.noise, members(A)))
         )
 
 
 def _changed(ask: _Question) -> int:
     """How many noisy numbers two neighbours can change."""
-    moved = ask.household * (1 if ask.neighbours == "person" else 2)
-    return moved * changed_numbers(ask.tree, "person") * math.prod(ask.sizes)
+    moved = ask.people.size * (2 if ask.domain.fixed else 1)
+    return moved * (int(ask.tree.depth.max()) + 1) * math.prod(ask.sizes)
 
 
-def _gaussian(ask: _Question, limit: float) -> TreeMarginMechanism:
+def _gaussian(ask: _Question, limit: float) -> Mechanism:
     """Noise of this sensitivity on residuals of margins at the nodes."""
-    tree, shape, people = ask.tree, ask.sizes, ask.household
-    y, tree_gap = _tree_part(tree, ask.cost)
-    t, blocks, margin_gap = _margin_part(shape, ask.wanted, ask.margin_weights)
-    joins = ask.neighbours == "person"
-    gap = (1 + tree_gap) * (1 + margin_gap) - 1 + WIDENED if joins else None
-    y = _scaled(tree, shape, blocks, t, y, ask.neighbours, people, limit)
-    guarantee = cross_guarantee(tree, shape, blocks, t, y, ask.neighbours, people)
-    found = TreeMarginMechanism(
-        tree, shape, ask.wanted, blocks, t, y, ask.neighbours, people, guarantee, gap,
-        notes=("precisions of nodes times precisions of blocks of margins",),
-    )  # fmt: skip
-    for place in range(len(blocks)):
-        if node_scales(found, place, slice(None))[:, -1].min() < LEAST_Q:
+    y, tree_gap = _tree_part(ask.tree, ask.cost)
+    t, margin_gap = _margin_part(ask.sizes, ask.wanted, ask.margin_weights)
+    gap = None if ask.domain.fixed else (1 + tree_gap) * (1 + margin_gap) - 1 + WIDENED
+    first = Product(ask.domain, chosen_margins(ask.wanted.tolist()), t, y)
+
+    def square(one: FloatArray) -> Fraction:
+        return replace(first, y=one).square()
+
+    found = replace(first, y=scaled_to(y, square, Fraction(limit) / ask.people.size))
+    for B in found.blocks.tolist():
+        if found.scales(B, slice(None))[:, -1].min() < LEAST_Q:
             raise AffineDPError(
                 "the noise of some node is too large for its grid: epsilon or a weight is too small"
             )
-    return found
+    note = "precisions of nodes times precisions of blocks of margins"
+    return Mechanism(ask.people, found, Gaussian(), design=Design(gap, (note,)))
 
 
-def _laplace(ask: _Question, epsilon: float) -> TreeMarginMechanism:
+def _laplace(ask: _Question, epsilon: float) -> Mechanism:
     """Laplace noise on the cells of the leaves, added up."""
-    moved = 1 if ask.neighbours == "person" else 2
-    times = moved * ask.household
-    q = math.floor(Fraction(epsilon) * (1 << GRID_BITS) / times)
-    if not LEAST_Q <= q < LARGEST_Q:
+    times = ask.people.size * (2 if ask.domain.fixed else 1)
+    rate = float(Fraction(epsilon) / times)
+    if Fraction(rate) * times > Fraction(epsilon):
+        rate = math.nextafter(rate, 0.0)
+    if not LEAST_Q * 2.0**-GRID_BITS <= rate < MOST_RATE:
         raise AffineDPError(f"epsilon = {epsilon:g} is too small or too large for Laplace noise")
-    blocks = blocks_of(ask.wanted, "person")
-    guarantee = cell_guarantee(ask.tree, ask.sizes, ask.neighbours, ask.household, q)
-    found = TreeMarginMechanism(
-        ask.tree, ask.sizes, ask.wanted, blocks, np.ones(len(blocks)), np.ones(ask.tree.n),
-        ask.neighbours, ask.household, guarantee, notes=(ADD_UP,), cell_scale=q,
-    )  # fmt: skip
-    return found
+    strategy = LeafCells(ask.domain, chosen_margins(ask.wanted.tolist()))
+    return Mechanism(ask.people, strategy, Geometric(rate), design=Design(None, (ADD_UP,)))
 
 
 def _tree_part(tree: Totals, cost: FloatArray) -> tuple[FloatArray, float]:
     """Precisions of nodes for one person who joins, sensitivity 1, and their gap."""
-    y, _ = least_precisions(tree, cost, "person")
-    levels = level_precisions(tree, cost, lambda one: squared_sensitivity(tree, "person", one))
+    y, _ = least_precisions(tree, cost, False)
+    levels = level_precisions(tree, cost)
     values = []
     for one in (y, levels):
-        unit = squared_sensitivity(tree, "person", one)
+        unit = heaviest_sum(tree, False, one)
         values.append(float(cost @ passes.variances(*tree.arrays, one)) * unit)
     floor = np.maximum(cost, LEAST_WEIGHT * cost.mean())
-    bound = lower_bound(tree, cost, "person", y, floor)
+    bound = lower_bound(tree, cost, False, y, floor)
     best = y if values[0] <= values[1] else levels
     # every node keeps some noise of its own, so that no precision is zero
     best = np.maximum(best, best.max() * 1e-9)
@@ -250,13 +249,13 @@ def _tree_part(tree: Totals, cost: FloatArray) -> tuple[FloatArray, float]:
 
 def _margin_part(
     sizes: tuple[int, ...], wanted: Sets, weights: FloatArray
-) -> tuple[FloatArray, Sets, float]:
-    """Precisions of blocks for one person who joins, sensitivity 1, the blocks, and the gap."""
-    blocks = blocks_of(wanted, "person")
+) -> tuple[FloatArray, float]:
+    """Precisions of blocks for one person who joins, sensitivity 1, and the gap."""
+    blocks = blocks_of(wanted.tolist(), 0)
     shares = variance_shares(sizes, wanted, blocks)
     cells = np.array([float(cells_of(sizes, A)) for A in wanted.tolist()])
     plan = least_blocks(sizes, blocks, shares, weights * cells, "person", "sum")
-    return plan.t, blocks, max(plan.value / plan.bound - 1, 0.0)
+    return plan.t, max(plan.value / plan.bound - 1, 0.0)
 
 
 def _margin_weights(wanted: Sets, weights: ArrayLike | None) -> FloatArray:
@@ -264,22 +263,3 @@ def _margin_weights(wanted: Sets, weights: ArrayLike | None) -> FloatArray:
     if given.shape != (len(wanted),) or not np.isfinite(given).all() or not given.min() > 0:
         raise AffineDPError(f"margin_weights must be {len(wanted):,} positive numbers")
     return given
-
-
-def _scaled(
-    tree: Totals,
-    sizes: tuple[int, ...],
-    blocks: Sets,
-    t: FloatArray,
-    y: FloatArray,
-    neighbours: CrossNeighbours,
-    household: int,
-    sensitivity: float,
-) -> FloatArray:
-    allowed = (Fraction(sensitivity) * (1 - Fraction(1, 1 << 50)) / (1 + SHARE) / household) ** 2
-    for _ in range(20):
-        square = cross_square(tree, sizes, blocks, t, y, neighbours)
-        if square <= allowed and float(square) >= float(allowed) * (1 - 1e-9):
-            return y
-        y = y * (float(allowed / square) * (1 - 2.0**-46))
-    raise AffineDPError("the noise could not be scaled to the promise; the problem is degenerate")

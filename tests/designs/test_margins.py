@@ -1,28 +1,23 @@
 """Margins against dense matrices: promises by brute force, variances, bounds, releases."""
 
-import importlib.util
 import itertools
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import dense
 from affinedp.budget.ledger import Ledger
-from affinedp.designs.structured.contrasts import contrasts, residual, squared_lengths
-from affinedp.designs.structured.intervals import whole_sum_reach
-from affinedp.designs.structured.margin_counts import counts_of_records
-from affinedp.designs.structured.margins import design_margins
-from affinedp.designs.structured.tree_margins import design_tree_margins
-from affinedp.designs.structured.trees import design_tree
+from affinedp.designs.margins import design_margins
+from affinedp.designs.places import design_tree_margins
+from affinedp.domains.crossed import counts_of_records
 from affinedp.errors import AffineDPError
+from affinedp.exact.scaled import Scaled
+from affinedp.laws.reach_whole import whole_sum_reach
+from affinedp.strategies.contrasts import contrasts, residual, squared_lengths
 from affinedp.strategies.rounded_plan import GRID_BITS
-
-_spec = importlib.util.spec_from_file_location("dense", Path(__file__).parent / "dense.py")
-dense = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(dense)
 
 ADULT = [85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2]
 KINDS = ("person", "replace", "swaps")
@@ -62,17 +57,28 @@ def cell_moves(sizes, neighbours):
     return np.array(sorted(found), float)
 
 
+def cell_variances(m):
+    """Of every margin, by its attributes."""
+    return dict(zip(m.strategy.margins, m.strategy.cell_variances(m.noise).tolist()))
+
+
+def root_mean_square_error(m):
+    return math.sqrt(m.expected_squared_errors.sum() / (m.expected_squared_errors > 0).sum())
+
+
 def cell_precision(m):
     """Precision of the noise seen from the cells, from q as it is drawn."""
-    total = math.prod(m.sizes)
+    sizes = m.domain.sizes
+    total = math.prod(sizes)
     P = np.zeros((total, total))
-    for B in m.blocks.tolist():
-        attributes = [j for j in range(len(m.sizes)) if B >> j & 1]
+    unit = m.prepared().unit
+    for B, q in m.strategy.scales():
+        attributes = [j for j in range(len(sizes)) if B >> j & 1]
         C = np.ones((1, 1))
-        for j, n in enumerate(m.sizes):
+        for j, n in enumerate(sizes):
             helmert = np.array([[1.0] * k + [-k] + [0.0] * (n - k - 1) for k in range(1, n)])
             C = np.kron(C, helmert if j in attributes else np.ones((1, n)))
-        y = (m.scales(B).ravel() / 2.0**GRID_BITS) ** 2
+        y = (q.ravel() / unit) ** 2
         P += C.T @ (y[:, None] * C)
     return P
 
@@ -91,7 +97,7 @@ def test_promise_variances_and_bound_are_those_of_dense_matrices(neighbours, goa
     assert m.guarantee.holds(1.0, 1e-6, tolerance=0.0)
     covariance = np.linalg.pinv(P, rcond=1e-12)
     W = np.zeros_like(P)
-    for attributes, variance in m.variances.items():
+    for attributes, variance in cell_variances(m).items():
         M = margin_matrix(sizes, attributes)
         W += M.T @ M
         diagonal = np.diag(M @ covariance @ M.T)
@@ -106,22 +112,21 @@ def test_promise_variances_and_bound_are_those_of_dense_matrices(neighbours, goa
 def test_adult_is_as_good_as_residual_planner():
     """14 attributes, 6·10¹⁷ cells: what ResidualPlanner's program prints."""
     m = design_margins(ADULT, "<=3", **PROMISE)
-    assert m.root_mean_square_error * m.guarantee.sensitivity == pytest.approx(10.6650, abs=5e-5)
+    assert root_mean_square_error(m) * m.guarantee.sensitivity == pytest.approx(10.6650, abs=5e-5)
     assert m.gap < 1e-5
-    assert all(ratio >= 1 - 1e-9 for _, ratio in m.alternatives)
+    assert all(other.error >= m.design.error * (1 - 1e-9) for other in m.alternatives)
 
 
 @pytest.mark.slow
 def test_adult_swaps():
     m = design_margins(ADULT, "<=3", neighbours="swaps", **PROMISE)
-    assert m.root_mean_square_error * m.guarantee.sensitivity == pytest.approx(19.696, rel=1e-3)
+    assert root_mean_square_error(m) * m.guarantee.sensitivity == pytest.approx(19.696, rel=1e-3)
     assert m.gap < 1e-3
 
 
 def test_scales_keep_the_precision_in_integers():
     m = design_margins([100, 37, 5], "<=3", **PROMISE)
-    for B, t in zip(m.blocks.tolist(), m.t.tolist()):
-        q = m.scales(B)
+    for (_, q), t in zip(m.strategy.scales(), m.strategy.t.tolist()):
         lengths = squared_lengths(q.shape)
         for value, length in zip(q.ravel()[::97].tolist(), lengths.ravel()[::97].tolist()):
             assert value**2 * int(length) <= Fraction(t) * 4**GRID_BITS
@@ -149,33 +154,32 @@ def test_releases_agree_have_their_law_and_keep_what_is_public(neighbours):
     z = []
     for _ in range(150):
         out = m.release(counts)
-        pair = out.margin((0, 1))
-        np.testing.assert_allclose(pair.sum(axis=1), out.margin((0,)), atol=1e-8)
-        np.testing.assert_allclose(out.margin((1, 2)).sum(axis=1), out.margin((1,)), atol=1e-8)
+        pair = out[0, 1]
+        np.testing.assert_allclose(pair.sum(axis=1), out[(0,)], atol=1e-8)
+        np.testing.assert_allclose(out[1, 2].sum(axis=1), out[(1,)], atol=1e-8)
         if neighbours != "person":
-            assert float(out.margin(())) == 500
+            assert float(out[()]) == 500
         if neighbours == "swaps":
-            np.testing.assert_allclose(out.margin((1,)), counts((1,)), atol=1e-9)
+            np.testing.assert_allclose(out[(1,)], counts((1,)), atol=1e-9)
         a = rng.normal(size=(3, 4))
         error = float((a * (pair - counts((0, 1)))).sum())
-        z.append(error / math.sqrt(m.linear_variance((0, 1), a)))
+        z.append(error / math.sqrt(m.variance_of({(0, 1): a})))
     assert stats.kstest(z, "norm").pvalue > 1e-4
-    found = m.interval(out, (0, 1), simultaneous=True)
-    assert found.low.shape == (3, 4)
+    found = m.interval(out, simultaneous=True)
+    assert found[0, 1].low.shape == (3, 4)
     cell = np.zeros((3, 4))
     cell[1, 2] = 1
-    assert m.linear_variance((0, 1), cell) == pytest.approx(m.variances[0, 1])
+    assert m.variance_of({(0, 1): cell}) == pytest.approx(cell_variances(m)[0, 1])
 
 
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
 @pytest.mark.parametrize("sizes", [[3, 4], [2, 3, 2]])
 def test_laplace_noise_on_whole_margins(neighbours, sizes):
     m = design_margins(sizes, "<=2", neighbours=neighbours, epsilon=0.7)
-    assert m.law == "laplace"
+    assert m.law in ("geometric", "geometrics")
     assert m.gap is None
-    matrices = [margin_matrix(sizes, [j for j in range(len(sizes)) if A >> j & 1])
-                for A in m.measured.tolist()]  # fmt: skip
-    y = m.margin_scales / 2.0**GRID_BITS
+    matrices = [margin_matrix(sizes, A) for A in m.strategy.measured]
+    y = [m.noise.rate] if m.law == "geometric" else m.noise.rates
     V = cell_moves(sizes, neighbours)
     worst = max(sum(a * np.abs(M @ v).sum() for a, M in zip(y, matrices)) for v in V)
     assert m.guarantee.epsilon() == pytest.approx(worst, rel=1e-12)
@@ -185,22 +189,22 @@ def test_laplace_noise_on_whole_margins(neighbours, sizes):
     if neighbours == "replace":
         P = P + 1e9 * np.ones_like(P)
     covariance = np.linalg.inv(P + 1e-11 * np.eye(len(P)))
-    for attributes, variance in m.variances.items():
+    for attributes, variance in cell_variances(m).items():
         M = margin_matrix(sizes, attributes)
         np.testing.assert_allclose(np.diag(M @ covariance @ M.T), variance, rtol=1e-4, atol=1e-4)
     counts = counts_of_records(
         np.random.default_rng(0).integers(0, sizes, (200, len(sizes))), sizes
     )
-    errors = [m.release(counts).margin((0, 1)) - counts((0, 1)) for _ in range(400)]
-    assert np.mean(np.square(errors)) == pytest.approx(m.variances[0, 1], rel=0.15)
-    assert np.abs(np.mean(errors, axis=0)).max() < 5 * math.sqrt(m.variances[0, 1] / 400)
+    errors = [m.release(counts)[0, 1] - counts((0, 1)) for _ in range(400)]
+    assert np.mean(np.square(errors)) == pytest.approx(cell_variances(m)[0, 1], rel=0.15)
+    assert np.abs(np.mean(errors, axis=0)).max() < 5 * math.sqrt(cell_variances(m)[0, 1] / 400)
 
 
 def test_a_cross_table_is_never_worse_than_its_cells_added_up():
     """5 × 6 cells with margins: Laplace noise on the cells is best, and is what comes out."""
     m = design_margins([5, 6], "<=2", epsilon=1.0, delta=1e-6)
     assert m.expected_squared_error <= 2 * (30 + 30 + 30 + 30) * (1 + 1e-9)
-    assert min(ratio for _, ratio in m.alternatives) >= 1 - 1e-9
+    assert min(other.error for other in m.alternatives) >= m.design.error * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 10.0])
@@ -214,11 +218,15 @@ def test_margins_are_never_worse_than_geometric_noise_on_the_cells(
     m = design_margins(sizes, margins, epsilon=epsilon, **options)
     p = math.exp(-epsilon)
     geometric, cells = 2 * p / (1 - p) ** 2, math.prod(sizes)
-    own = {A: math.prod(sizes[j] for j in A) for A in m.variances}
+    own = {A: math.prod(sizes[j] for j in A) for A in m.strategy.margins}
     if options:
-        assert max(m.variances.values()) <= cells * geometric * (1 + 1e-9)
+        assert max(cell_variances(m).values()) <= cells * geometric * (1 + 1e-9)
     else:
         assert m.expected_squared_error <= len(own) * cells * geometric * (1 + 1e-9)
+
+
+def half_width(m, chosen, level=0.95):
+    return m.strategy.cell_reach(m.noise, chosen, 1 - level)
 
 
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
@@ -226,17 +234,17 @@ def test_what_only_the_cells_carry_is_whole_and_covered(neighbours):
     """Noise on the cells alone: sums of geometric numbers, with intervals of their law."""
     sizes, epsilon = [4, 3], 1.5
     m = design_margins(sizes, "<=2", epsilon=epsilon, neighbours=neighbours)
-    assert m.measured.tolist() == [3]
+    assert m.strategy.measured == ((0, 1),)
     counts = counts_of_records([[0, 0], [3, 2]], sizes)
     outs = [m.release(counts) for _ in range(300)]
     for chosen in [(0,), (0, 1)]:
-        errors = np.concatenate([(out.margin(chosen) - counts(chosen)).ravel() for out in outs])
+        errors = np.concatenate([(out[chosen] - counts(chosen)).ravel() for out in outs])
         if neighbours == "person":
             assert (errors % 1 == 0).all()
-            assert m.half_width(chosen) % 1 == 0
-        assert np.mean(errors**2) == pytest.approx(m.variances[chosen], rel=0.25)
+            assert half_width(m, chosen) % 1 == 0
+        assert np.mean(errors**2) == pytest.approx(cell_variances(m)[chosen], rel=0.25)
         for level in (0.8, 0.95):
-            inside = np.mean(np.abs(errors) <= m.half_width(chosen, level) + 1e-9)
+            inside = np.mean(np.abs(errors) <= half_width(m, chosen, level) + 1e-9)
             assert inside >= level - 4 * math.sqrt(level * (1 - level) / len(outs))
 
 
@@ -267,7 +275,7 @@ def test_sums_of_whole_numbers_reach_as_far_as_their_law(parts, level):
         more, own = _law(factor, rate, times)
         values = np.add.outer(values, more).ravel()
         law = np.multiply.outer(law, own).ravel()
-    found = whole_sum_reach(*(np.array(one, dtype=float) for one in zip(*parts)), level)
+    found = whole_sum_reach(*(np.array(one, dtype=float) for one in zip(*parts)), 1 - level)
     assert law[np.abs(values) <= found].sum() >= level
     order = np.argsort(np.abs(values))
     exact = np.abs(values)[order][np.searchsorted(np.cumsum(law[order]), level)]
@@ -280,7 +288,6 @@ def test_a_person_in_whole_noise_is_seen_as_well_as_in_randomised_response():
     """P(S <= 0) - P(S <= -1) = tanh(1/2) at epsilon = 1: more than on the line, 1 - e^(-1/2)."""
     for m in (
         design_margins([3, 2], "<=2", epsilon=1.0),
-        design_tree([-1, 0, 0], epsilon=1.0),
         design_tree_margins([-1, 0, 0], [3, 2], epsilon=1.0),
     ):
         assert m.guarantee.delta(0.0) >= math.tanh(m.guarantee.epsilon() / 2) > 0.46
@@ -317,18 +324,16 @@ def test_refusals(sizes, margins, options, match):
         design_margins(sizes, margins, **{**PROMISE, **options})
 
 
-def test_noisy_numbers_are_the_same_however_wide_the_integers_are(monkeypatch):
+def test_noisy_numbers_are_the_same_however_wide_the_integers_are():
     """(q X + Z) / q: 64 bits and Python integers give the same double, and it is the quotient."""
-    from affinedp.designs.structured import integer_noise
-
     generator = np.random.default_rng(0)
     for largest in (3, 2**40, 2**61):
         counts = generator.integers(-largest, largest, 500)
         q = generator.integers(1, 2**61, 500) >> generator.integers(0, 60, 500)
         q = np.maximum(q, 1)
         drawn = generator.integers(-(2**61), 2**61, 500)
-        narrow = integer_noise._quotients(counts, q, drawn)
-        wide = integer_noise._quotients(counts.astype(object), q, drawn)
+        narrow = Scaled(counts, q) + drawn
+        wide = Scaled(counts.astype(object), q) + drawn
         assert (narrow == wide).all()
         for x, one, z, found in zip(counts.tolist(), q.tolist(), drawn.tolist(), narrow.tolist()):
             exact = Fraction(one * x + z, one)
@@ -343,5 +348,5 @@ def test_wide_counts_do_not_overflow_their_contrasts():
     records = [[89, 89, 89], [0, 1, 2]]
     people = 2**52
     out = m.release(counts_of_records(records, sizes, [people, 7]))
-    assert abs(out.margin((0, 1, 2))[89, 89, 89] - people) < 1e4
-    assert abs(out.margin(())[()] - people - 7) < 1e4
+    assert abs(out[0, 1, 2][89, 89, 89] - people) < 1e4
+    assert abs(out[()][()] - people - 7) < 1e4

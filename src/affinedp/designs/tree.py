@@ -5,46 +5,43 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.designs.problem import checked_releases, gaussian_share, pure_share
-from affinedp.designs.structured.integer_noise import (
-    check_grid,
-    drawn_limit,
-    whole_scales,
-    whole_share,
-)
-from affinedp.designs.structured.least_tree import (
+from affinedp.designs.least_tree import (
     LEAST_WEIGHT,
+    heaviest_sum,
     least_precisions,
     least_scales,
     level_precisions,
 )
-from affinedp.designs.structured.tree_bound import PoorDesignError, lower_bound
-from affinedp.designs.structured.tree_mechanism import TreeMechanism
-from affinedp.designs.structured.tree_promise import (
-    changed_numbers,
-    heaviest_move,
-    household_limit,
-    squared_sensitivity,
-    tree_guarantee,
-)
+from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
+from affinedp.designs.tree_bound import PoorDesignError, lower_bound
 from affinedp.domains import tree_passes as passes
-from affinedp.domains.totals import Totals, TreeNeighbours, checked_weights
+from affinedp.domains.totals import Indices, Totals, TreeNeighbours, checked_weights
 from affinedp.errors import AffineDPError
+from affinedp.laws.base import Law
 from affinedp.laws.calibration import gaussian_epsilon
-from affinedp.laws.named import LawName
-from affinedp.neighbours.people import checked_people
-from affinedp.privacy.guarantee import keeping
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.laplace import Geometric, Laplace, geometric_variance
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.people import People
+from affinedp.privacy.design import Design
+from affinedp.privacy.least_possible import Alternative
+from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.strategies.tree import Tree, heaviest_move
 
 TARGET_ROUNDS = 40
 TARGET_TOLERANCE = 1e-4
+# Rounding in doubles, before anything is checked in integers.
+SPARE = 2.0**-46
 ADD_UP = "cells and add up"
 LEVELS = "one weight per level"
+TreeLaw = Literal["gaussian", "laplace"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +62,7 @@ class Candidate:
     """
 
     name: str
-    law: LawName
+    law: TreeLaw
     y: FloatArray | None
     cost: float
 
@@ -84,7 +81,7 @@ def design_tree(
     names: tuple[str, ...] | None = None,
     largest_gap: float = 0.25,
     releases: int = 1,
-) -> TreeMechanism:
+) -> Mechanism:
     """Design the least noise for a tree of totals, in O(n), with a lower bound beside it.
 
     Every number gets independent noise, and weighted least squares makes the numbers add up.  The
@@ -119,7 +116,7 @@ def design_tree(
 
     Returns
     -------
-    TreeMechanism
+    Mechanism
 
     Examples
     --------
@@ -128,18 +125,43 @@ def design_tree(
     >>> m = design_tree([-1, 0, 0, 1, 1, 2, 2], epsilon=1.0, delta=1e-6, law="gaussian")
     >>> m.guarantee.holds(1.0, 1e-6), m.gap < 0.01
     (True, True)
-    >>> out = m.release([10, 4, 6, 1, 3, 2, 4], whole=True, nonnegative=True)
-    >>> bool(out.whole[0] == out.whole[1] + out.whole[2]), bool((out.whole >= 0).all())
+    >>> y = m.release([10, 4, 6, 1, 3, 2, 4])
+    >>> bool(abs(y[0] - y[1] - y[2]) < 1e-9)
+    True
+
+    Whole numbers that add up, and are at least 0:
+
+    >>> from affinedp.tables import whole
+    >>> numbers = whole(m, y, nonnegative=True)
+    >>> bool(numbers[0] == numbers[1] + numbers[2]), bool((numbers >= 0).all())
     (True, True)
     """
-    tree = Totals.of(parent, public, neighbours)
+    people = People(Totals.of(parent, public, neighbours, names), neighbours, household)
+    return tree_noise(
+        people, epsilon=epsilon, delta=delta, weights=weights, law=law, largest_gap=largest_gap,
+        releases=releases,
+    )  # fmt: skip
+
+
+def tree_noise(
+    people: People,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    weights: ArrayLike | None = None,
+    law: str = "auto",
+    largest_gap: float = 0.25,
+    releases: int = 1,
+) -> Mechanism:
+    """Return the least noise for people in a tree of totals; see :func:`design_tree`."""
+    tree: Any = people.domain
     cost = checked_weights(tree, weights)
-    people = checked_people(household)
+    unit = 1.0 if weights is None else float(np.asarray(weights)[tree.order[~tree.known]].max())
     count = checked_releases(releases)
     limit = gaussian_share(epsilon, delta, count) if delta > 0 else 0.0
     _check_law(law, epsilon, delta)
     pure = pure_share(epsilon, count)
-    found, bound = _candidates(tree, cost, neighbours, people, pure, limit, law)
+    found, bound = _candidates(people, cost, pure, limit, law)
     best = min((one for one in found if one.y is not None), key=lambda one: one.cost)
     assert best.y is not None
     gap = None if bound is None else max(best.cost / bound - 1, 0.0)
@@ -151,121 +173,129 @@ def design_tree(
             f"largest_gap={math.ceil(gap * 10) / 10}",
             gap,
         )
-    if best.law == "laplace":
+    if best.law == "gaussian":
+        check_grid(epsilon, delta, count * people.size * changed_numbers(people))
+    else:
         gap = None  # the bound is about Gaussian noise only
-    notes = (f"the best of {len(found)} designs: {best.name}, {best.law} noise",)
-    alternatives = tuple((f"{one.name}, {one.law}", one.cost / best.cost) for one in found)
-    promise = pure if best.law == "laplace" else limit
-    check_grid(best.law, epsilon, delta, count * people * changed_numbers(tree, neighbours))
-    made = at_sensitivity(
-        tree, neighbours, people, best.law, best.y, promise,
-        names=names, gap=gap, alternatives=alternatives, notes=notes,
-    )  # fmt: skip
-    return keeping(made, epsilon, delta, count)
+    others = (Alternative(one.law, one.cost * unit, True, one.name) for one in found)
+    design = Design(
+        gap=gap,
+        notes=(f"the best of {len(found)} designs: {best.name}, {best.law} noise",),
+        alternatives=tuple(others),
+        error=best.cost * unit,
+    )
+    promise = limit if best.law == "gaussian" else pure
+    made = at_sensitivity(people, best.law, best.y, promise, design)
+    return made.keeping(epsilon, delta, count)
 
 
 def at_sensitivity(
-    tree: Totals,
-    neighbours: TreeNeighbours,
-    household: int,
-    law: LawName,
-    y: FloatArray,
-    sensitivity: float,
-    *,
-    names: tuple[str, ...] | None = None,
-    gap: float | None = None,
-    alternatives: tuple[tuple[str, float], ...] = (),
-    notes: tuple[str, ...] = (),
-) -> TreeMechanism:
+    people: People, law: TreeLaw, y: FloatArray, sensitivity: float, design: Design
+) -> Mechanism:
     """Return the mechanism with noise of these proportions, at a promise checked in integers.
 
     Parameters
     ----------
-    tree : Totals
-        The numbers.
-    neighbours : {"person", "replace", "circuits"}
-        Who is a neighbour.
-    household : int
-        How many people may join or move at once.
+    people : People
+        Who is a neighbour, and the numbers.
     law : {"gaussian", "laplace"}
         Law of the noise.
     y : array
         Precisions or one over the scales, breadth first, up to a factor.
     sensitivity : float
-        The promise of the whole household.
-    names : tuple of str, optional
-        Of the nodes.
-    gap : float, optional
-        Above the lower bound, at sensitivity 1.
-    alternatives, notes : tuples
-        For the reader.
+        The promise.
+    design : Design
+        What is said about it.
     """
-    unit = squared_sensitivity(tree, neighbours, y)
-    scaled = y * (household_limit(law, sensitivity, household) / unit)
-    times = household if law == "laplace" else household**2
-    allowed = drawn_limit(law, sensitivity)
-    shrink = 1.0
+    tree: Any = people.domain
+    power = 2 if law == "gaussian" else 1
+    both, one = people.move == "circuits", sensitivity / people.size
+    inverse = (y * (one**power / heaviest_sum(tree, both, y))) ** (1 / power) * (1 - SPARE)
+    # a root is rounded up when the promise is stated
+    most = Fraction(sensitivity) * (1 - Fraction(power - 1, 1 << 50)) * (1 << GRID_BITS)
     while True:
-        scales = whole_scales(law, scaled, shrink)
-        weight = scales.tolist()
-        heaviest, _ = heaviest_move(
-            tree, neighbours, [q * q for q in weight] if law == "gaussian" else weight
-        )
-        if heaviest * times <= allowed:
+        scales = whole_scales(inverse)
+        weight = [q**power for q in scales.tolist()]
+        heaviest, _ = heaviest_move(tree, both, weight)
+        if heaviest * people.size**power <= most**power:
             break
-        shrink *= 1 - 2.0**-44
-    guarantee = tree_guarantee(tree, neighbours, household, law, scales, names)
-    return TreeMechanism(
-        tree, neighbours, household, law, scales, guarantee, gap, alternatives, notes
-    )
+        inverse = inverse * (1 - 2.0**-44)
+    strategy, noise = Tree(tree, tree.outside(scales)), Gaussian() if power == 2 else Laplace()
+    if power == 1 and strategy.cells_alone:
+        return _on_cells(people, int(strategy.q[0]), design)
+    made = Mechanism(people, strategy, noise, design=design)
+    made.guarantee  # noqa: B018 (what cannot be promised is refused here)
+    return made
+
+
+def _on_cells(people: People, q: int, design: Design) -> Mechanism:
+    """Whole noise on the cells alone keeps the same promise as Laplace noise, and is less."""
+    tree: Any = people.domain
+    law: Law = Geometric(math.ldexp(float(q), -GRID_BITS))
+    made = Mechanism(people, Tree(tree, tree.outside(tree.leaf.astype(np.int64)), 0), law,
+                     design=design)  # fmt: skip
+    made.guarantee  # noqa: B018 (what cannot be promised is refused here)
+    return made
+
+
+def whole_scales(inverse: FloatArray) -> Indices:
+    """Return one over the scales on the grid, rounded down: never less noise."""
+    if not np.isfinite(inverse).all() or inverse.max(initial=0.0) * 2.0**GRID_BITS >= 2.0**62:
+        raise AffineDPError("the noise is too small for its grid: epsilon is too large")
+    return np.floor(np.ldexp(inverse, GRID_BITS)).astype(np.int64)
+
+
+def changed_numbers(people: People) -> int:
+    """Return how many private numbers the move of one person can change."""
+    tree: Any = people.domain
+    return round(heaviest_sum(tree, people.move == "circuits", np.where(tree.known, 0.0, 1.0)))
 
 
 def _candidates(
-    tree: Totals,
-    cost: FloatArray,
-    neighbours: TreeNeighbours,
-    household: int,
-    epsilon: float,
-    limit: float,
-    law: str,
+    people: People, cost: FloatArray, epsilon: float, limit: float, law: str
 ) -> tuple[list[Candidate], float | None]:
     """All ways to keep the promise, and what no Gaussian noise goes below, if that is asked."""
+    tree: Any = people.domain
+    both, size = people.move == "circuits", people.size
     found: list[Candidate] = []
     flat = np.where(tree.known, 0.0, 1.0)
     cells = np.where(tree.leaf, flat, 0.0)
-    changed = float(changed_numbers(tree, neighbours))
+    changed = float(changed_numbers(people))
     private_cost = float(cost.sum())
 
-    def measure(y: FloatArray) -> float:
-        return squared_sensitivity(tree, neighbours, y)
-
-    def add(name: str, kind: LawName, y: FloatArray) -> None:
-        scaled = y / measure(y)
-        unit = (household / (limit if kind == "gaussian" else epsilon)) ** 2
+    def add(name: str, kind: TreeLaw, y: FloatArray) -> None:
+        scaled = y / heaviest_sum(tree, both, y)
+        unit = (size / (limit if kind == "gaussian" else epsilon)) ** 2
         spread = scaled if kind == "gaussian" else scaled**2 / 2
         value = float(cost @ passes.variances(*tree.arrays, spread)) * unit
         if kind == "laplace" and y is cells and not tree.known.any():  # drawn whole
-            value *= whole_share(float(scaled.max()) * epsilon / household)
+            rate = float(scaled.max()) * epsilon / size
+            value *= geometric_variance(rate) * rate**2 / 2
         found.append(Candidate(name, kind, scaled, value))
 
-    y, phi = least_precisions(tree, cost, neighbours)
+    y, phi = least_precisions(tree, cost, both)
     bound = None
     if law != "laplace" and limit > 0:
         add("least noise", "gaussian", y)
-        add(LEVELS, "gaussian", level_precisions(tree, cost, measure))
+        weights = level_precisions(tree, cost)
+        add(LEVELS, "gaussian", weights)
         add(ADD_UP, "gaussian", cells)
         add("independent, projected", "gaussian", flat)
-        alone = changed * (household / limit) ** 2 * private_cost
+        alone = changed * (size / limit) ** 2 * private_cost
         found.append(Candidate("independent", "gaussian", None, alone))
-        floor = np.where(tree.known, 0.0, np.maximum(cost, LEAST_WEIGHT * cost.mean()))
-        bound = lower_bound(tree, cost, neighbours, y, floor) * (household / limit) ** 2
+        bound = lower_bound(tree, cost, both, y, _floor(tree, cost)) * (size / limit) ** 2
     if law != "gaussian":
-        add("least noise", "laplace", least_scales(tree, cost, neighbours, phi))
+        add("least noise", "laplace", least_scales(tree, cost, both, phi))
         add(ADD_UP, "laplace", cells)
         add("independent, projected", "laplace", flat)
-        alone = 2 * (changed * household / epsilon) ** 2 * private_cost
+        alone = 2 * (changed * size / epsilon) ** 2 * private_cost
         found.append(Candidate("independent", "laplace", None, alone))
     return found, bound
+
+
+def _floor(tree: Totals, cost: FloatArray) -> FloatArray:
+    """Costs that are positive at every private number."""
+    return np.where(tree.known, 0.0, np.maximum(cost, LEAST_WEIGHT * cost.mean()))
 
 
 def _check_law(law: str, epsilon: float, delta: float) -> None:
@@ -287,7 +317,7 @@ def design_tree_for_targets(
     household: int = 1,
     public: ArrayLike | None = None,
     names: tuple[str, ...] | None = None,
-) -> TreeMechanism:
+) -> Mechanism:
     """Design Gaussian noise with the least budget that reaches an accuracy in every level.
 
     Parameters
@@ -310,7 +340,7 @@ def design_tree_for_targets(
 
     Returns
     -------
-    TreeMechanism
+    Mechanism
         Its gap is that of the squared sensitivity: how much less budget might do.
 
     Examples
@@ -318,11 +348,19 @@ def design_tree_for_targets(
     >>> m = design_tree_for_targets(
     ...     [-1, 0, 0, 1, 1, 2, 2], targets={0: 5.0, 2: 10.0}, delta=1e-6
     ... )
-    >>> [noise <= target * 1.0001 for (_, _, noise), target in zip(m.level_summary(), [5, 99, 10])]
-    [True, True, True]
+    >>> bool(m.expected_squared_errors[0] <= 25.01)
+    True
     """
-    tree = Totals.of(parent, public, neighbours)
-    people = checked_people(household)
+    people = People(Totals.of(parent, public, neighbours, names), neighbours, household)
+    return tree_noise_for_targets(people, targets=targets, delta=delta)
+
+
+def tree_noise_for_targets(
+    people: People, *, targets: Mapping[int, float] | ArrayLike, delta: float
+) -> Mechanism:
+    """Return the noise of the least budget; see :func:`design_tree_for_targets`."""
+    tree: Any = people.domain
+    both = people.move == "circuits"
     used, squares = _targets(tree, targets)
     levels = tree.depth
     private = ~tree.known
@@ -335,8 +373,8 @@ def design_tree_for_targets(
     best_y = np.zeros(tree.n)
     for _ in range(TARGET_ROUNDS):
         cost = np.where(slot >= 0, (share / count / squares)[slot], 0.0)
-        y, phi = least_precisions(tree, cost, neighbours, phi)
-        unit = squared_sensitivity(tree, neighbours, y)
+        y, phi = least_precisions(tree, cost, both, phi)
+        unit = heaviest_sum(tree, both, y)
         variances = passes.variances(*tree.arrays, y) * unit
         mean = np.bincount(slot[slot >= 0], variances[slot >= 0], len(used)) / count / squares
         if float(mean.max()) < best:
@@ -348,17 +386,14 @@ def design_tree_for_targets(
             break
         share = share * mean / float(share @ mean)
     cost, y = at
-    floor = np.where(tree.known, 0.0, np.maximum(cost, LEAST_WEIGHT * cost.mean()))
-    bound = lower_bound(tree, cost, neighbours, y, floor)
+    bound = lower_bound(tree, cost, both, y, _floor(tree, cost))
     # grids and rounding make the noise larger than the design by this share at most
-    sensitivity = math.sqrt(best) * people * (1 + 2.0**-28)
+    sensitivity = math.sqrt(best) * people.size * (1 + 2.0**-28)
     epsilon = float(gaussian_epsilon(delta, sensitivity))
-    check_grid("gaussian", epsilon, delta, people * changed_numbers(tree, neighbours))
+    check_grid(epsilon, delta, people.size * changed_numbers(people))
     note = f"least budget for the targets: epsilon = {epsilon:.6g} at delta = {delta:g}"
-    return at_sensitivity(
-        tree, neighbours, people, "gaussian", best_y, sensitivity,
-        names=names, gap=max(best / bound - 1, 0.0), notes=(note,),
-    )  # fmt: skip
+    design = Design(gap=max(best / bound - 1, 0.0), notes=(note,))
+    return at_sensitivity(people, "gaussian", best_y, sensitivity, design)
 
 
 def _targets(
@@ -380,14 +415,3 @@ def _targets(
         raise AffineDPError("targets names no level with private numbers")
     used = np.array(sorted(found))
     return used, np.array([found[level] ** 2 for level in used.tolist()])
-
-
-def drawn_precisions(mechanism: TreeMechanism) -> FloatArray:
-    """Return the precision of the noise on every number, in the given order.
-
-    Parameters
-    ----------
-    mechanism : TreeMechanism
-        Of any law.
-    """
-    return np.asarray(mechanism.tree.outside(mechanism.precisions), dtype=float)

@@ -14,9 +14,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.compiling import compiled
-from affinedp.designs.structured import shares
+from affinedp.designs.least_tree import leaf_weights
 from affinedp.domains import tree_passes as passes
-from affinedp.domains.totals import Indices, Marks, Totals, TreeNeighbours
+from affinedp.domains.totals import Indices, Marks, Totals
 from affinedp.errors import AffineDPError
 
 MOST_COUNTS = 3000
@@ -204,7 +204,7 @@ def sum_of_roots(parent, leaf, c, e, root_known, tolerance, most):  # type: igno
 def lower_bound(
     tree: Totals,
     cost: FloatArray,
-    neighbours: TreeNeighbours,
+    both: bool,
     y: FloatArray,
     cost_floor: FloatArray,
 ) -> float:
@@ -218,15 +218,15 @@ def lower_bound(
         The numbers.
     cost : array
         What squared error costs, breadth first.
-    neighbours : {"person", "replace", "circuits"}
-        Who is a neighbour.
+    both : bool
+        Whether people also move where they may join.
     y : array
         Precisions near the optimum; they decide how good the bound is, not whether it holds.
     cost_floor : array
         Positive costs with which the weights of neighbours are found.
     """
     _, gains = passes.cost_and_gains(*tree.arrays, y, cost_floor)
-    weights, below = shares.leaf_weights(*tree.arrays, y, gains)
+    weights, below = leaf_weights(*tree.arrays, y, gains)
     tolerance = 2e-4 if tree.n > 50_000 else 2e-5
     component = tree.component
     order = np.argsort(component, kind="stable")
@@ -244,12 +244,12 @@ def lower_bound(
             total += _replace_bound(*parts, tolerance)
         else:
             found = 0.0
-            if neighbours == "circuits":
+            if both:
                 joins = min(1.0, float(gains[0] / below)) if below > 0 else 1.0
                 found = _both_bound(*parts, joins, tolerance)
             if found == 0.0 or len(nodes) <= FEW:
                 found = max(found, _join_bound(*parts, tolerance))
-            if neighbours == "circuits" and len(nodes) <= FEW:
+            if both and len(nodes) <= FEW:
                 found = max(found, _replace_bound(*parts, tolerance))
             total += found
     return total * (1 - COUNTING)

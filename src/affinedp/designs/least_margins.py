@@ -15,14 +15,14 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.structured.margin_blocks import (
+from affinedp.domains.crossed import Sets
+from affinedp.progress import Progress
+from affinedp.strategies.margin_blocks import (
     MarginNeighbours,
-    Sets,
     energies,
     entry_table,
     worst_swap,
 )
-from affinedp.progress import Progress
 
 Goal = Literal["sum", "largest"]
 ROUNDS = 40

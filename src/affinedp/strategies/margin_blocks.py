@@ -10,158 +10,37 @@ between two cells depends on the set T of attributes in which they differ:
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.compiling import compiled
+from affinedp.domains.crossed import Sets, members, subsets
 from affinedp.errors import AffineDPError
 
-Sets = NDArray[np.int64]
 MarginNeighbours = Literal["person", "replace", "swaps"]
-# Attributes with fewer in a block than this are public under these neighbours.
+# Blocks of fewer attributes than this are public under these neighbours.
 LEAST = {"person": 0, "replace": 1, "swaps": 2}
 MOST_ATTRIBUTES = {"person": 60, "replace": 20, "swaps": 17}
-MOST_BLOCKS = 200_000
+# Precisions are taken for whole multiples of this, rounded up.
+UNIT_BITS = 120
 
 
-def checked_sizes(sizes: Sequence[int], neighbours: str) -> tuple[int, ...]:
-    """Return how many values every attribute has.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Each at least 2.
-    neighbours : {"person", "replace", "swaps"}
-        Who is a neighbour.
-    """
-    if neighbours not in LEAST:
-        raise AffineDPError(f"neighbours must be one of {', '.join(LEAST)}, not {neighbours!r}")
-    try:
-        found = tuple(operator.index(size) for size in sizes)
-    except TypeError:
-        raise AffineDPError("sizes must be whole numbers, one per attribute") from None
-    if not found or min(found) < 2:
+def check_attributes(d: int, move: str) -> None:
+    """Refuse more attributes than the worst pair of neighbours is looked for among."""
+    if move not in LEAST:
+        raise AffineDPError(f"neighbours must be one of {', '.join(LEAST)}, not {move!r}")
+    if d > MOST_ATTRIBUTES[move]:
         raise AffineDPError(
-            "every attribute needs at least 2 values; leave out those that have only one"
+            f"{d} attributes are too many for neighbours={move!r}: the worst pair is looked for "
+            f"among all sets of up to {MOST_ATTRIBUTES[move]} attributes"
         )
-    if len(found) > MOST_ATTRIBUTES[neighbours]:
-        raise AffineDPError(
-            f"{len(found)} attributes are too many for neighbours={neighbours!r}: the worst pair "
-            f"is looked for among all sets of up to {MOST_ATTRIBUTES[neighbours]} attributes"
-        )
-    if neighbours == "swaps" and len(found) < 2:
+    if move == "swaps" and d < 2:
         raise AffineDPError("people who swap values need at least two attributes")
-    return found
-
-
-def margin_sets(d: int, margins: str | int | Iterable[Iterable[int]]) -> Sets:
-    """Return margins as sets of bits.
-
-    Parameters
-    ----------
-    d : int
-        How many attributes there are.
-    margins : str, int or iterable
-        ``"<=3"`` for all of up to three attributes, ``3`` for all of exactly three, or tuples
-        of attributes.
-
-    Examples
-    --------
-    >>> margin_sets(3, "<=1").tolist(), margin_sets(3, [(0, 2)]).tolist()
-    ([0, 1, 2, 4], [5])
-    """
-    if isinstance(margins, str):
-        text = margins.replace(" ", "")
-        if not (text.startswith("<=") and text[2:].isdigit()):
-            raise AffineDPError(f"margins must be such as '<=3', not {margins!r}")
-        ways: range = range(0, min(int(text[2:]), d) + 1)
-    elif isinstance(margins, int | np.integer):
-        ways = range(int(margins), int(margins) + 1)
-    else:
-        sets = set()
-        for attributes in margins:
-            chosen = [operator.index(j) for j in attributes]
-            if len(set(chosen)) < len(chosen) or not all(0 <= j < d for j in chosen):
-                raise AffineDPError(f"a margin must name attributes 0 to {d - 1} once: {chosen}")
-            sets.add(sum(1 << j for j in chosen))
-        if not sets:
-            raise AffineDPError("there are no margins")
-        return np.array(sorted(sets, key=lambda one: (one.bit_count(), one)), np.int64)
-    if not 0 <= ways.start < ways.stop <= d + 1:
-        raise AffineDPError(f"margins of {margins} attributes cannot be formed from {d}")
-    if sum(math.comb(d, k) for k in ways) > MOST_BLOCKS:
-        raise AffineDPError(f"more than {MOST_BLOCKS:,} margins; name those that are wanted")
-    found = [
-        sum(1 << j for j in chosen) for k in ways for chosen in itertools.combinations(range(d), k)
-    ]
-    return np.array(sorted(found, key=lambda one: (one.bit_count(), one)), np.int64)
-
-
-def subsets(A: int) -> Iterable[int]:
-    """Return all subsets of a set of bits.
-
-    Parameters
-    ----------
-    A : int
-        The set.
-    """
-    B = A
-    while True:
-        yield B
-        if B == 0:
-            return
-        B = (B - 1) & A
-
-
-def members(A: int) -> tuple[int, ...]:
-    """Return the attributes of a set of bits.
-
-    Parameters
-    ----------
-    A : int
-        The set.
-    """
-    return tuple(j for j in range(A.bit_length()) if A >> j & 1)
-
-
-def cells_of(sizes: Sequence[int], A: int) -> int:
-    """Return how many cells a margin has.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Values of every attribute.
-    A : int
-        The margin.
-    """
-    return math.prod(sizes[j] for j in members(A))
-
-
-def blocks_of(margins: Sets, neighbours: str) -> Sets:
-    """Return the blocks of these margins that carry noise.
-
-    Parameters
-    ----------
-    margins : array of int
-        The margins.
-    neighbours : {"person", "replace", "swaps"}
-        Who is a neighbour.
-    """
-    found = {B for A in margins.tolist() for B in subsets(A)}
-    if len(found) > MOST_BLOCKS:
-        raise AffineDPError(f"these margins have {len(found):,} blocks; at most {MOST_BLOCKS:,}")
-    least = LEAST[neighbours]
-    kept = [B for B in found if B.bit_count() >= least]
-    if not kept:
-        raise AffineDPError("all of these margins are public: there is nothing to protect")
-    return np.array(sorted(kept, key=lambda one: (one.bit_count(), one)), np.int64)
 
 
 def variance_shares(sizes: Sequence[int], margins: Sets, blocks: Sets) -> Any:
@@ -308,3 +187,55 @@ def worst_swap(d, g, threshold, out):  # type: ignore[no-untyped-def]
                     found += 1
             V = (V - 1) & rest
     return best, best_u, best_v, found
+
+
+def exact_square(sizes: Sequence[int], blocks: Sets, t: FloatArray, move: str) -> Fraction:
+    """Return the squared sensitivity to one person: exact, but for swaps, where it is rounded up.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Values of every attribute.
+    blocks : array of int
+        Sets of attributes.
+    t : array
+        Precisions.
+    move : {"person", "replace", "swaps"}
+        Who is a neighbour.
+    """
+    units = [math.ceil(Fraction(value) * (1 << UNIT_BITS)) for value in t.tolist()]
+    if move == "person":
+        total = Fraction(0)
+        for B, value in zip(blocks.tolist(), units):
+            up = math.prod(sizes[j] - 1 for j in members(B))
+            total += Fraction(value * up, math.prod(sizes[j] for j in members(B)))
+        return total / (1 << UNIT_BITS)
+    check_attributes(len(sizes), move)
+    g = _integer_table(sizes, blocks, units)
+    scale = Fraction(1, math.prod(sizes) << UNIT_BITS)
+    if move == "replace":
+        return Fraction(2 * (int(g[0]) - min(map(int, g)))) * scale
+    # the entries in doubles, each rounded once; a sum of four of them is off by less than the slack
+    doubles = np.array([float(value * scale) for value in map(int, g)])
+    best = worst_swap(len(sizes), doubles, np.inf, np.empty((1, 2), np.int64))[0]
+    slack = Fraction(float(np.abs(doubles).max())) / (1 << 48)
+    return 4 * (Fraction(float(best)) + slack)
+
+
+def rounded_root(square: Fraction) -> Fraction:
+    """Return a number whose square is not below, and barely above."""
+    return Fraction(math.isqrt(math.ceil(square * (1 << 2 * UNIT_BITS))) + 1, 1 << UNIT_BITS)
+
+
+def _integer_table(sizes: Sequence[int], blocks: Sets, units: list[int]) -> Any:
+    """G(T) for all T, times the number of all cells: whole numbers, by butterflies."""
+    d = len(sizes)
+    g = np.zeros(1 << d, dtype=object)
+    g[:] = 0
+    g[blocks] = units
+    for j, n in enumerate(sizes):
+        pairs = g.reshape(-1, 2, 1 << j)
+        without, has = pairs[:, 0].copy(), pairs[:, 1].copy()
+        pairs[:, 0] = n * without + (n - 1) * has
+        pairs[:, 1] = n * without - has
+    return g

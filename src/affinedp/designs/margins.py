@@ -1,0 +1,300 @@
+"""Design noise for margins of tables whose cells cannot be listed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from affinedp.arrays import FloatArray, within_range
+from affinedp.designs.least_margins import Goal, least_blocks
+from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
+from affinedp.designs.whole_margins import least_whole, measurable, scaled_rates
+from affinedp.domains.crossed import (
+    Crossed,
+    Sets,
+    blocks_of,
+    cells_of,
+    checked_sizes,
+    margin_sets,
+    members,
+)
+from affinedp.errors import AffineDPError
+from affinedp.laws.base import Law
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.geometrics import Geometrics
+from affinedp.laws.laplace import Geometric, geometric_variance
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.people import People
+from affinedp.privacy.design import Design
+from affinedp.privacy.least_possible import Alternative
+from affinedp.strategies.counted_margins import CountedMargins, spreads
+from affinedp.strategies.margin_blocks import (
+    LEAST,
+    MarginNeighbours,
+    check_attributes,
+    exact_square,
+    variance_shares,
+)
+from affinedp.strategies.margins import Margins, OfMargins, chosen_margins
+
+# Below this, rounding q down would add more noise than anybody states.
+LEAST_Q = 1 << 24
+LEAST_RATE = 2.0**-32
+# The dual is computed in doubles: the gap is widened by this.
+WIDENED = 1e-6
+DESIGNED = "least noise"
+ADD_UP = "cells and add up"
+
+
+@within_range
+def design_margins(
+    sizes: Sequence[int],
+    margins: str | int | Iterable[Iterable[int]] = "<=2",
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    neighbours: MarginNeighbours = "person",
+    household: int = 1,
+    at_most: int | None = None,
+    goal: Goal = "sum",
+    weights: ArrayLike | None = None,
+    law: Literal["auto", "gaussian", "laplace"] = "auto",
+    releases: int = 1,
+) -> Mechanism:
+    """Design the least noise for margins of a table of all attributes.
+
+    The table itself, which may have 10¹⁷ cells, is never formed.  White noise on the residuals of
+    the margins contains an optimum over all Gaussian mechanisms, and a dual certifies it.  Whole
+    Laplace noise on margins (or on the cells, added up) is compared with it, and the better one
+    is returned.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        How many values every attribute has, each at least 2.
+    margins : str, int or iterable of tuples
+        ``"<=3"`` for all of up to three attributes, ``3`` for all of exactly three, or tuples of
+        attributes.
+    epsilon, delta : float
+        The promise; δ = 0 asks for Laplace noise.
+    neighbours : {"person", "replace", "swaps"}
+        One person joins or leaves; one person has other values (the number of people is public);
+        or two people exchange values, which keeps all one-way margins: they are published
+        exactly.
+    household : int
+        How many people, or pairs of people, may move at once.
+    at_most : int, optional
+        In how many cells a person is counted at most; 1 by default.
+    goal : {"sum", "largest"}
+        Least sum of squared errors over all cells, or least largest variance of a cell.
+    weights : array, optional
+        One per margin: what squared error costs there; 1 by default.
+    law : {"auto", "gaussian", "laplace"}
+        Law of the noise; the better one by default.
+    releases : int
+        How many releases about the same people are planned.  The noise is for one of them, and all
+        together keep (ε, δ).
+
+    Returns
+    -------
+    Mechanism
+        Its releases are mappings from tuples of attributes to tables.
+
+    Examples
+    --------
+    >>> from affinedp.domains.crossed import counts_of_records
+    >>> m = design_margins([3, 2, 4], "<=2", epsilon=1.0, delta=1e-6, law="gaussian")
+    >>> m.gap < 1e-5, m.guarantee.holds(1.0, 1e-6)
+    (True, True)
+    >>> out = m.release(counts_of_records([[0, 1, 3], [2, 0, 1]], [3, 2, 4]))
+    >>> bool(abs(out[0, 1].sum(axis=1) - out[(0,)]).max() < 1e-9)
+    True
+    """
+    shape = checked_sizes(sizes)
+    check_attributes(len(shape), neighbours)
+    domain = Crossed(shape, LEAST[neighbours])
+    people = People(domain, neighbours, household, at_most)
+    count = checked_releases(releases)
+    if goal not in ("sum", "largest"):
+        raise AffineDPError(f"goal must be 'sum' or 'largest', not {goal!r}")
+    if law not in ("auto", "gaussian", "laplace"):
+        raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
+    if not delta > 0 and (law == "gaussian" or neighbours == "swaps"):
+        raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
+    wanted = margin_sets(len(shape), margins)
+    blocks = blocks_of(wanted.tolist(), domain.public)
+    shares = variance_shares(shape, wanted, blocks)
+    cells = np.array([float(cells_of(shape, A)) for A in wanted.tolist()])
+    cost = _margin_costs(wanted, weights, cells, goal)
+    ask = _Question(people, wanted, blocks, shares, cost, goal)
+    found: list[tuple[str, Mechanism]] = []
+    if law != "laplace" and delta > 0:
+        drawn = sum(math.prod(n - 1 for n in domain.shape(B)) for B in blocks.tolist())
+        check_grid(epsilon, delta, count * people.size * drawn)
+        found.append((DESIGNED, _gaussian(ask, gaussian_share(epsilon, delta, count))))
+    if law != "gaussian" and neighbours != "swaps":
+        found.extend(_laplace(ask, pure_share(epsilon, count)))
+    if not found:
+        raise AffineDPError("there are too many margins for Laplace noise: give a delta above 0")
+    best = min((one for _, one in found), key=ask.value)
+    others = [Alternative(one.noise.words, ask.value(one), reason=name) for name, one in found]
+    if delta > 0:
+        others += _standard_practice(ask, gaussian_share(epsilon, delta, count))
+    best = best.with_design(alternatives=tuple(others), error=ask.value(best))
+    return best.keeping(epsilon, delta, count)
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What is asked for, apart from the promise."""
+
+    people: People
+    wanted: Sets
+    blocks: Sets
+    shares: Any
+    cost: FloatArray
+    goal: Goal
+
+    @property
+    def domain(self) -> Crossed:
+        """The table."""
+        assert isinstance(self.people.domain, Crossed)
+        return self.people.domain
+
+    @property
+    def noisy(self) -> NDArray[np.bool_]:
+        """Which margins are not public as a whole."""
+        return np.array([A.bit_count() >= self.domain.public for A in self.wanted.tolist()])
+
+    def total(self, variances: FloatArray) -> float:
+        """What is to be least."""
+        weighted = self.cost * variances
+        return float(weighted.sum() if self.goal == "sum" else weighted.max())
+
+    def value(self, mechanism: Mechanism) -> float:
+        """What is to be least, of a mechanism."""
+        assert isinstance(mechanism.strategy, OfMargins)
+        return self.total(mechanism.strategy.cell_variances(mechanism.noise))
+
+    def made(self, strategy: OfMargins, law: Law, note: str, gap: float | None) -> Mechanism:
+        """A mechanism for these people."""
+        return Mechanism(self.people, strategy, law, design=Design(gap, (note,)))
+
+
+def _gaussian(ask: _Question, limit: float) -> Mechanism:
+    """The least Gaussian noise of this sensitivity."""
+    noisy, sizes, move = ask.noisy, ask.domain.sizes, _move(ask.people)
+    plan = least_blocks(sizes, ask.blocks, ask.shares[noisy], ask.cost[noisy], move, ask.goal)
+    t = np.maximum(plan.t, plan.t.max() * 1e-12)  # a block that costs nothing needs noise too
+
+    def square(one: FloatArray) -> Fraction:
+        return exact_square(sizes, ask.blocks, one, move)
+
+    t = scaled_to(t, square, Fraction(limit) / ask.people.size)
+    strategy = Margins(ask.domain, chosen_margins(ask.wanted.tolist()), t)
+    for B, q in strategy.scales():
+        if q.flat[-1] < LEAST_Q:  # the longest contrast has the smallest q
+            raise AffineDPError(
+                f"the noise of the attributes {members(B)} is too large for its grid: epsilon is "
+                "too small, or a weight"
+            )
+    gap = max(plan.value / plan.bound - 1, 0.0) + WIDENED
+    return ask.made(strategy, Gaussian(), "white noise on residuals of margins", gap)
+
+
+def _move(people: People) -> MarginNeighbours:
+    assert people.move != "circuits"
+    return people.move
+
+
+def scaled_to(
+    t: FloatArray, square: Callable[[FloatArray], Fraction], sensitivity: Fraction
+) -> FloatArray:
+    """Return precisions that keep a sensitivity, checked exactly.
+
+    Parameters
+    ----------
+    t : array
+        Precisions up to a factor.
+    square : callable
+        Gives their squared sensitivity.
+    sensitivity : Fraction
+        What is allowed.
+    """
+    allowed = (sensitivity * (1 - Fraction(1, 1 << 50))) ** 2
+    for _ in range(60):
+        found = square(t)
+        if found <= allowed and float(found) >= float(allowed) * (1 - 1e-9):
+            return t
+        t = t * float(allowed / found) * (1 - 2.0**-46)
+    raise AffineDPError("the noise could not be scaled to the promise; the problem is degenerate")
+
+
+def _laplace(ask: _Question, epsilon: float) -> list[tuple[str, Mechanism]]:
+    """Whole Laplace noise on some margins, if there are not too many of them."""
+    sizes = ask.domain.sizes
+    measured = measurable(sizes, ask.blocks)
+    if measured is None:
+        return []
+    budget = Fraction(epsilon) / (ask.people.size * (2 if ask.domain.fixed_people else 1))
+    y = least_whole(sizes, measured, ask.blocks, ask.shares, ask.cost, float(budget))
+    found = [(DESIGNED, _whole_noise(ask, measured[y > 0], y[y > 0], budget))]
+    full = np.array([(1 << len(sizes)) - 1])
+    if full[0] in measured and (y > 0).sum() > 1:
+        # what people do today, compared by what is really to be least
+        found.append((ADD_UP, _whole_noise(ask, full, np.ones(1), budget)))
+    return [(name, one) for name, one in found if one is not None]
+
+
+def _whole_noise(
+    ask: _Question, measured: Sets, y: FloatArray, budget: Fraction
+) -> Mechanism | None:
+    """Whole Laplace noise on these margins, if its grid holds it."""
+    rates = scaled_rates(y, budget)
+    if min(rates) < LEAST_RATE:
+        return None
+    order = np.argsort([(A.bit_count() << 60) + A for A in measured.tolist()])
+    rates = tuple(rates[i] for i in order)
+    strategy = CountedMargins(
+        ask.domain,
+        chosen_margins(ask.wanted.tolist()),
+        chosen_margins(measured[order].tolist()),
+        np.array([1 / geometric_variance(rate) for rate in rates]),
+    )
+    alone = measured.tolist() == [(1 << len(ask.domain.sizes)) - 1]
+    law = Geometric(rates[0]) if len(rates) == 1 else Geometrics(rates, strategy.cells)
+    words = "the cells, which are added up" if alone else f"{len(measured)} margins"
+    return ask.made(strategy, law, f"whole Laplace noise on {words}", None)
+
+
+def _margin_costs(
+    wanted: Sets, weights: ArrayLike | None, cells: FloatArray, goal: Goal
+) -> FloatArray:
+    """What the variance of a cell of every margin counts."""
+    given = np.ones(len(wanted)) if weights is None else np.asarray(weights, dtype=float)
+    if given.shape != (len(wanted),) or not np.isfinite(given).all() or not given.min() > 0:
+        raise AffineDPError(f"weights must be {len(wanted):,} positive numbers, one per margin")
+    return given * cells if goal == "sum" else given
+
+
+def _standard_practice(ask: _Question, limit: float) -> list[Alternative]:
+    """Standard practice with Gaussian noise under the same promise."""
+    noisy, sizes = ask.noisy, ask.domain.sizes
+    t = np.ones(int(noisy.sum())) @ spreads(sizes, ask.wanted[noisy], ask.blocks)
+    unit = (ask.people.size / limit) ** 2
+    square = float(exact_square(sizes, ask.blocks, t, _move(ask.people))) * unit
+    found = [
+        ("equal noise on all margins, projected", (ask.shares @ (1 / t)) * square),
+        ("independent", np.where(noisy, square, 0.0)),
+    ]
+    if ask.people.move == "person":
+        everything = math.prod(map(float, sizes))
+        add_up = [unit * everything / cells_of(sizes, A) for A in ask.wanted.tolist()]
+        found.insert(0, (ADD_UP, np.array(add_up)))
+    return [Alternative(Gaussian.words, ask.total(one), reason=name) for name, one in found]

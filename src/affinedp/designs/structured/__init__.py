@@ -1,1 +1,0 @@
-"""Least noise where structure stands in for matrices: trees of totals, margins, both."""
