@@ -64,7 +64,7 @@ HOMES = {
     "margins": "affinedp.strategies.margins",
     "counted margins": "affinedp.strategies.counted_margins",
     "product": "affinedp.strategies.product",
-    "leaf cells": "affinedp.strategies.product",
+    "leaf cells": "affinedp.strategies.leaf_cells",
 }
 
 PartType = TypeVar("PartType", bound="Part")

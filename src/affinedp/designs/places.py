@@ -39,9 +39,11 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
 from affinedp.privacy.design import Design
 from affinedp.privacy.least_possible import Alternative
+from affinedp.strategies.leaf_cells import LeafCells
 from affinedp.strategies.margin_blocks import check_attributes, variance_shares
 from affinedp.strategies.margins import chosen_margins
-from affinedp.strategies.product import LeafCells, OfPlaces, Product
+from affinedp.strategies.places import OfPlaces
+from affinedp.strategies.product import Product
 from affinedp.strategies.rounded_plan import GRID_BITS
 
 CrossNeighbours = Literal["person", "replace"]

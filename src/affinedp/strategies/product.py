@@ -8,28 +8,21 @@ block is the same tree problem, and every node the same margin problem.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, Matrix, dense
+from affinedp.arrays import FloatArray, Matrix
 from affinedp.domains import tree_passes as passes
-from affinedp.domains.base import Numbered
-from affinedp.domains.crossed import Sets, blocks_of, cells_of, margin_sets, members, subsets
-from affinedp.domains.placed import Placed
-from affinedp.domains.totals import Indices, Totals
+from affinedp.domains.crossed import members, subsets
 from affinedp.errors import AffineDPError
 from affinedp.exact.scaled import Integers, Scaled
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
-from affinedp.laws.laplace import Geometric
-from affinedp.laws.reach import Reach
-from affinedp.laws.reach_whole import whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
@@ -38,7 +31,6 @@ from affinedp.strategies.base import (
     Largest,
     Prepared,
     Promised,
-    Strategy,
     largest_listed,
 )
 from affinedp.strategies.contrasts import contrasts, squared_lengths
@@ -48,242 +40,13 @@ from affinedp.strategies.margin_blocks import (
     rounded_root,
     variance_shares,
 )
-from affinedp.strategies.margin_tables import PlaceTables, checked_margin
-from affinedp.strategies.margins import MOST_NUMBERS, SPARE
+from affinedp.strategies.margin_tables import PlaceTables
+from affinedp.strategies.margins import SPARE
+from affinedp.strategies.places import OfPlaces
 from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
 
-# Numbers of a block that are worked on at once, and that are still held as wide integers.
+# Numbers of a block that are worked on at once.
 BLOCK = 1 << 19
-MOST_WIDE = 3_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class OfPlaces(Strategy):
-    """What strategies for margins in many places have in common: which, and their outputs.
-
-    Attributes
-    ----------
-    domain : Placed
-        The places, and the table of all attributes.
-    margins : tuple of tuples of int
-        The margins that are published at every node.
-    """
-
-    domain: Placed
-    margins: tuple[tuple[int, ...], ...] = field(repr=False)
-
-    def __post_init__(self) -> None:
-        sets = margin_sets(len(self.sizes), self.margins)
-        object.__setattr__(self, "margins", tuple(members(A) for A in sets.tolist()))
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Values of every attribute."""
-        return self.domain.crossed.sizes
-
-    @property
-    def tree(self) -> Totals:
-        """The places."""
-        return self.domain.places
-
-    @cached_property
-    def sets(self) -> Sets:
-        """The margins as bits."""
-        return margin_sets(len(self.sizes), self.margins)
-
-    @cached_property
-    def blocks(self) -> Sets:
-        """All parts of the margins."""
-        return blocks_of(self.sets.tolist(), 0)
-
-    @property
-    def outputs(self) -> int:
-        """How many numbers are published."""
-        return self.tree.n * sum(cells_of(self.sizes, A) for A in self.sets.tolist())
-
-    @property
-    def names(self) -> Any:
-        """One name per number, of which there may be very many."""
-        return Numbered("number", self.outputs)
-
-    # -------------------------------------------------------------- outputs
-
-    def shape(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the sides of the table of a margin at one place."""
-        return tuple(self.sizes[j] for j in chosen)
-
-    def flat(self, y: Any) -> FloatArray:
-        """Return all margins of a release in one row."""
-        if not isinstance(y, Mapping):
-            return np.asarray(y, dtype=float)
-        missing = [A for A in self.margins if A not in y]
-        if missing:
-            raise AffineDPError(f"the margin {missing[0]} is missing")
-        return self.row(y)
-
-    def row(self, combination: Mapping[Any, Any]) -> FloatArray:
-        """Return coefficients by margin, node and cell in one row, 0 where none are given."""
-        self._check_outputs()
-        own = {checked_margin(A, len(self.sizes)): v for A, v in combination.items()}
-        unknown = [A for A in own if A not in self.margins]
-        if unknown:
-            raise AffineDPError(f"the margin {unknown[0]} is not released")
-        parts = []
-        for A in self.sets.tolist():
-            shape = (self.tree.n, *self.domain.crossed.shape(A))
-            part = np.asarray(own.get(members(A), np.zeros(shape)), dtype=float)
-            if part.shape != shape:
-                raise AffineDPError(
-                    f"there must be one number per node and cell of the margin {members(A)}: "
-                    f"{shape}"
-                )
-            parts.append(part.ravel())
-        return np.concatenate(parts)
-
-    def _check_outputs(self) -> None:
-        if self.outputs > MOST_NUMBERS:
-            raise AffineDPError(
-                f"{self.outputs:,} numbers do not fit in memory at once: take one margin at a time"
-            )
-
-    def present(self, row: FloatArray) -> dict[tuple[int, ...], FloatArray]:
-        """Return a row of outputs margin by margin, with nodes in the given order."""
-        return {members(A): part for A, part in self._split(row)}
-
-    def _split(self, row: FloatArray) -> Iterator[tuple[int, FloatArray]]:
-        start = 0
-        for A in self.sets.tolist():
-            shape = (self.tree.n, *self.domain.crossed.shape(A))
-            stop = start + math.prod(shape)
-            yield A, np.reshape(row[start:stop], shape)
-            start = stop
-
-    def noise_by_group(self, law: Law) -> Iterator[tuple[str, float]]:
-        """Yield the root mean square noise of every margin at the leaves."""
-        leaves = self.tree.order[self.tree.leaf]
-        for chosen in self.margins:
-            name = f"margin of {', '.join(map(str, chosen)) or 'nothing'}, leaves"
-            yield name, math.sqrt(float(self.node_variances(law, chosen)[leaves].mean()))
-
-    # -------------------------------------------------------------- the errors
-
-    def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
-        """Return the variance of a cell of one margin at every node, in the given order."""
-        raise NotImplementedError
-
-    def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
-        """Return how far a cell of one margin is from the truth at every node."""
-        raise NotImplementedError
-
-    def variances(self, law: Law) -> FloatArray:
-        """Return the variance of every output."""
-        self._check_outputs()
-        parts = [
-            np.repeat(self.node_variances(law, members(A)), cells_of(self.sizes, A))
-            for A in self.sets.tolist()
-        ]
-        return np.concatenate(parts)
-
-    def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
-        """Return half widths of all numbers, or of combinations of them."""
-        if combinations is not None:
-            rows = self.loadings(combinations)
-            return law.reach_together(rows, outside) if together else law.reach(rows, outside)
-        self._check_outputs()
-        each = law.each(outside, self.outputs if together else 1)
-        parts = [
-            np.repeat(self.node_reaches(law, members(A), each), cells_of(self.sizes, A))
-            for A in self.sets.tolist()
-        ]
-        return np.concatenate(parts), "from the law of the noise; never too short"
-
-    def _every(self, combinations: Matrix | None) -> FloatArray:
-        """Combinations as rows; every output by itself if they are left out."""
-        if combinations is not None:
-            return np.atleast_2d(dense(combinations))
-        if float(self.outputs) * float(self.coordinates) > MOST_NUMBERS:
-            raise AffineDPError(
-                f"the noise of {self.outputs:,} numbers does not fit in memory as a matrix: ask "
-                "for some combinations"
-            )
-        return np.eye(self.outputs)
-
-    def tables(self, coordinates: Mapping[int, FloatArray], whole: bool = False) -> PlaceTables:
-        """Return margins that are put together from contrasts at the nodes, breadth first.
-
-        Parameters
-        ----------
-        coordinates : mapping
-            From sets of attributes, as bits.
-        whole : bool
-            Whether all margins are whole numbers.
-        """
-        return PlaceTables(self.sizes, self.margins, coordinates, whole, self.tree)
-
-    # -------------------------------------------------------------- data
-
-    def holds(self, most: int) -> bool:
-        """Return whether tables of so many people can be released without any overflow.
-
-        Parameters
-        ----------
-        most : int
-            A public bound on the number of people.
-        """
-        narrow = most * math.prod(n - 1 for n in self.sizes) < 1 << 63
-        return narrow or self.tree.n * math.prod(self.sizes) <= MOST_WIDE
-
-    def totals(self, given: NDArray[Any], most: float | None) -> NDArray[Any]:
-        """Return the tables of all nodes, breadth first, or refuse what could overflow.
-
-        Parameters
-        ----------
-        given : array of integers, shape (leaves, …)
-            The tables of the leaves.
-        most : float or None
-            A public bound on the number of people.
-        """
-        tree, cells = self.tree, math.prod(self.sizes)
-        leaves = np.flatnonzero(tree.leaf)
-        # what the type can hold, summed over leaves and cells, times the longest contrast
-        reach = int(max(abs(int(np.iinfo(given.dtype).min)), np.iinfo(given.dtype).max))
-        reach *= len(leaves) * cells
-        reach = reach if most is None else min(reach, math.ceil(most))
-        narrow = reach * math.prod(n - 1 for n in self.sizes) < 1 << 63
-        if not narrow and tree.n * cells > MOST_WIDE:
-            raise AffineDPError(
-                f"counts of type {given.dtype} could overflow in a table of this size: give "
-                "integers of at most 32 bits (the type is a public bound on them), or bound"
-            )
-        totals = np.zeros((tree.n, cells), np.int64 if narrow else object)
-        totals[leaves] = given.reshape(len(leaves), cells)[self.ranks]
-        if narrow:
-            passes.added_up(tree.parent, totals)
-            return totals
-        for start, stop in reversed(tree.level_slices[1:]):
-            np.add.at(totals, tree.parent[start:stop], totals[start:stop])
-        return totals
-
-    @cached_property
-    def ranks(self) -> Indices:
-        """Where the leaves stand among those that are given, breadth first."""
-        return np.argsort(np.argsort(self.tree.order[self.tree.leaf]))
-
-    def _nodes_of(self, moves: Matrix) -> NDArray[Any]:
-        """Differences of the cells of leaves at all nodes, one layer per move."""
-        given = dense(moves)
-        shape = (self.domain.leaves, *self.sizes)
-        layers = [self._added(column.reshape(shape)) for column in given.T]
-        return np.array(layers)
-
-    def _added(self, given: FloatArray) -> FloatArray:
-        seen = np.zeros((self.tree.n, math.prod(self.sizes)))
-        seen[self.tree.leaf] = given.reshape(len(given), -1)[self.ranks]
-        passes.added_up(self.tree.parent, seen)
-        return seen
-
-    def _outside_axes(self, B: int) -> tuple[int, ...]:
-        return tuple(1 + j for j in range(len(self.sizes)) if not B >> j & 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,28 +77,30 @@ class Product(OfPlaces):
                 raise AffineDPError("every block and every node needs a positive precision")
             object.__setattr__(self, name, values)
 
-    def _sides(self, B: int) -> tuple[int, ...]:
+    def sides(self, B: int) -> tuple[int, ...]:
+        """Return how many contrasts a block has along each of its attributes."""
         return tuple(self.sizes[j] - 1 for j in members(B))
 
-    def _first(self, B: int) -> int:
-        """The first node with noise: the number of all people may be public."""
+    def first(self, B: int) -> int:
+        """Return the first node with noise: the number of all people may be public."""
         return 1 if B == 0 and self.domain.fixed else 0
 
-    def _known(self, B: int) -> NDArray[np.bool_]:
+    def known(self, B: int) -> NDArray[np.bool_]:
+        """Return the nodes at which a block is public."""
         known = np.zeros(self.tree.n, bool)
-        known[0] = self._first(B) == 1
+        known[0] = self.first(B) == 1
         return known
 
     @property
     def coordinates(self) -> int:
         """How many contrasts there are at all nodes."""
-        each = sum(math.prod(self._sides(B)) for B in self.blocks.tolist())
-        return self.tree.n * each - sum(map(self._first, self.blocks.tolist()))
+        each = sum(math.prod(self.sides(B)) for B in self.blocks.tolist())
+        return self.tree.n * each - sum(map(self.first, self.blocks.tolist()))
 
     def _inverse(self, B: int) -> FloatArray:
         """One over the deviation of the noise on the contrasts of a block at a node of y = 1."""
         t = float(self.t[self.blocks.tolist().index(B)])
-        return np.sqrt(t / squared_lengths(self._sides(B))).ravel()
+        return np.sqrt(t / squared_lengths(self.sides(B))).ravel()
 
     # -------------------------------------------------------------- the promise
 
@@ -344,11 +109,11 @@ class Product(OfPlaces):
         layers = self._nodes_of(moves)
         parts = []
         for B in self.blocks.tolist():
-            tables = layers.reshape(-1, *self.sizes).sum(axis=self._outside_axes(B))
+            tables = layers.reshape(-1, *self.sizes).sum(axis=self.outside_axes(B))
             found = contrasts(tables, first=1, absolute=absolute)
             found = found.reshape(len(layers), self.tree.n, -1)
             scaled = found * np.sqrt(self.y)[:, None] * self._inverse(B)
-            parts.append(scaled[:, self._first(B) :].reshape(len(layers), -1).T)
+            parts.append(scaled[:, self.first(B) :].reshape(len(layers), -1).T)
         return np.vstack(parts)
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
@@ -422,12 +187,12 @@ class Product(OfPlaces):
             parts = []
             for B, sums in total.items():
                 own = contrasts(sums, first=1).reshape(self.tree.n, -1)
-                own = own / squared_lengths(self._sides(B)).ravel() / self.y[:, None]
-                own[: self._first(B)] = 0.0
+                own = own / squared_lengths(self.sides(B)).ravel() / self.y[:, None]
+                own[: self.first(B)] = 0.0
                 own = np.ascontiguousarray(own)
-                passes.estimates(self.tree.parent, self.tree.leaf, self._known(B), self.y, own)
+                passes.estimates(self.tree.parent, self.tree.leaf, self.known(B), self.y, own)
                 found = own * np.sqrt(self.y)[:, None] / self._inverse(B)
-                parts.append(found[self._first(B) :].ravel())
+                parts.append(found[self.first(B) :].ravel())
             rows.append(np.concatenate(parts))
         return np.array(rows)
 
@@ -440,12 +205,12 @@ class Product(OfPlaces):
         for row in drawn:
             coordinates, start = {}, 0
             for B in self.blocks.tolist():
-                seen = np.zeros((self.tree.n, math.prod(self._sides(B))))
-                own = seen[self._first(B) :]
+                seen = np.zeros((self.tree.n, math.prod(self.sides(B))))
+                own = seen[self.first(B) :]
                 stop = start + own.size
                 own[:] = row[start:stop].reshape(own.shape)
                 seen /= np.sqrt(self.y)[:, None] * self._inverse(B)
-                passes.estimates(self.tree.parent, self.tree.leaf, self._known(B), self.y, seen)
+                passes.estimates(self.tree.parent, self.tree.leaf, self.known(B), self.y, seen)
                 coordinates[B], start = seen, stop
             found.append(self.flat(self.tables(coordinates)))
         return np.array(found)
@@ -455,8 +220,8 @@ class Product(OfPlaces):
         A = sum(1 << j for j in chosen)
         shares = variance_shares(self.sizes, np.array([A]), self.blocks).toarray()[0] / self.t
         total = np.zeros(self.tree.n)
-        for first in {self._first(B) for B in self.blocks.tolist()}:
-            same = np.array([self._first(B) == first for B in self.blocks.tolist()])
+        for first in {self.first(B) for B in self.blocks.tolist()}:
+            same = np.array([self.first(B) == first for B in self.blocks.tolist()])
             known = np.zeros(self.tree.n, bool)
             known[:first] = True
             node = passes.variances(self.tree.parent, self.tree.leaf, known, self.y)
@@ -578,13 +343,13 @@ class ProductPlan(Prepared):
         totals, exact = own.totals(data[0], self.bound), {}
         step = max(1, BLOCK // totals.shape[1])
         for B in own.blocks.tolist():
-            columns = math.prod(own._sides(B))
+            columns = math.prod(own.sides(B))
             found = np.empty((len(totals), columns), totals.dtype)
             for start in range(0, len(totals), step):
                 rows = totals[start : start + step].reshape(-1, *own.sizes)
-                margin = rows.sum(axis=own._outside_axes(B))
+                margin = rows.sum(axis=own.outside_axes(B))
                 found[start : start + step] = contrasts(margin, first=1).reshape(-1, columns)
-            exact[B] = found[own._first(B) :]
+            exact[B] = found[own.first(B) :]
         return NodeSteps(own, exact)
 
     def shared(self, data: tuple[NDArray[Any]]) -> FloatArray:
@@ -600,147 +365,8 @@ class ProductPlan(Prepared):
         own, found = self.strategy, {}
         for B, part in noisy.items():
             seen = part
-            if own._first(B):
+            if own.first(B):
                 seen = np.vstack([shared[None], part])
-            passes.estimates(own.tree.parent, own.tree.leaf, own._known(B), own.y, seen)
+            passes.estimates(own.tree.parent, own.tree.leaf, own.known(B), own.y, seen)
             found[B] = seen
         return own.tables(found)
-
-
-@dataclass(frozen=True, eq=False)
-class LeafCells(OfPlaces):
-    """Whole noise of one rate on the cells of the leaves, which are added up.
-
-    Attributes
-    ----------
-    domain : Placed
-        The places, and the table of all attributes.
-    margins : tuple of tuples of int
-        The margins that are published at every node.
-    """
-
-    kind = "leaf cells"
-
-    @property
-    def coordinates(self) -> int:
-        """How many cells all leaves have."""
-        return self.domain.size
-
-    def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
-        """Return differences as they are."""
-        return moves
-
-    def largest(self, adjacency: Adjacency, law: Law) -> Largest:
-        """Return how many cells people change, times the rate."""
-        known = type(adjacency) is People and adjacency.move in ("person", "replace")
-        if not known or type(law) is not Geometric:
-            return largest_listed(self, adjacency, law)
-        assert isinstance(adjacency, People)
-        upper = Fraction(law.rate) * adjacency.size * (2 if self.domain.fixed else 1)
-        return Largest(
-            upper, upper, True, "one cell, or two, in fractions",
-            because=" for independent whole noise on cells; all numbers are computed from what is "
-            "published",
-        )  # fmt: skip
-
-    def loadings(self, combinations: Matrix | None = None) -> Matrix:
-        """Return how often combinations count the cells of leaves."""
-        rows, tree = [], self.tree
-        for combination in self._every(combinations):
-            total = np.zeros((tree.n, *self.sizes))
-            for A, part in self._split(combination):
-                shape = [self.sizes[j] if A >> j & 1 else 1 for j in range(len(self.sizes))]
-                total += tree.inside(part).reshape(tree.n, *shape)
-            below = np.empty((self.domain.leaves, self.domain.crossed.size))
-            for v in range(1, tree.n):
-                total[v] += total[tree.parent[v]]
-            below[self.ranks] = total.reshape(tree.n, -1)[tree.leaf]
-            rows.append(below.ravel())
-        return np.array(rows)
-
-    def spread(self, drawn: FloatArray) -> FloatArray:
-        """Return outputs of noise for simulation, one row per row of η."""
-        shape = (self.domain.leaves, *self.sizes)
-        rows = [self.flat(self._tables_of(self._added(row.reshape(shape)))) for row in drawn]
-        return np.array(rows)
-
-    def _tables_of(self, seen: FloatArray, whole: bool = False) -> PlaceTables:
-        tables, found = seen.reshape(-1, *self.sizes), {}
-        for B in self.blocks.tolist():
-            margin = tables.sum(axis=self._outside_axes(B))
-            found[B] = contrasts(margin, first=1).reshape(self.tree.n, -1)
-        return self.tables(found, whole)
-
-    @cached_property
-    def leaves_below(self) -> Indices:
-        """How many leaves are below every node, or are it, in the given order."""
-        count = self.tree.leaf.astype(np.int64)[:, None].copy()
-        passes.added_up(self.tree.parent, count)
-        return np.asarray(self.tree.outside(count[:, 0]), dtype=np.int64)
-
-    def cells_in(self, chosen: tuple[int, ...]) -> Indices:
-        """Return how many cells of leaves every cell of a margin adds up, by node."""
-        return self.leaves_below * math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
-
-    def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
-        """Return the variance of a cell of one margin at every node, in the given order."""
-        return np.asarray(self.cells_in(chosen) * law.variance, dtype=float)
-
-    def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
-        """Return how far a cell of one margin is from the truth at every node."""
-        terms, where = np.unique(self.cells_in(chosen), return_inverse=True)
-        if type(law) is not Geometric:
-            return law.reach_by_variance(self.node_variances(law, chosen), outside)
-        scale = 1 / law.rate * (1 + 2.0**-52)
-        each = [whole_reach(scale, int(one), outside) for one in terms]
-        return np.asarray(each)[where]
-
-    def scaled(self, factor: float) -> LeafCells:
-        """Refuse: whole noise is made larger by its rate."""
-        raise AffineDPError("whole noise has a rate in place of a scale")
-
-    def prepare(
-        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
-    ) -> Prepared:
-        """Return the public part of releases."""
-        if not law.whole or law.size is not None:
-            raise AffineDPError(f"cells of leaves have geometric noise, not {law.words} noise")
-        return LeafPlan(self, law, bound)
-
-
-@dataclass(frozen=True, eq=False)
-class LeafPlan(Prepared):
-    """Releases of the cells of leaves with whole noise, added up.
-
-    Attributes
-    ----------
-    strategy : LeafCells
-        What is measured.
-    law : Law
-        Of the noise.
-    bound : float or None
-        A public bound on the number of people.
-    """
-
-    strategy: LeafCells
-    law: Law
-    bound: float | None = None
-    factor: float = 1.0
-
-    def steps(self, data: tuple[NDArray[Any]]) -> NDArray[Any]:
-        """Return the cells of the leaves."""
-        return data[0].astype(np.int64).reshape(-1, 1)
-
-    def shared(self, data: tuple[NDArray[Any]]) -> FloatArray:
-        """Return nothing."""
-        return np.zeros(0)
-
-    def draw(self, count: int, drawer: Drawer) -> NDArray[Any]:
-        """Return whole noise."""
-        return drawer.narrow(self.law, 1, (self.strategy.coordinates, count))
-
-    def reconstruct(self, noisy: NDArray[Any], shared: FloatArray) -> PlaceTables:
-        """Return the tables of all places, added up."""
-        own = self.strategy
-        given = noisy.astype(float).reshape(own.domain.leaves, *own.sizes)
-        return own._tables_of(own._added(given), whole=True)

@@ -17,7 +17,7 @@ from affinedp.laws.named import LawName
 from affinedp.mechanism import Mechanism
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.margins import OfMargins
-from affinedp.strategies.product import OfPlaces
+from affinedp.strategies.places import OfPlaces
 from affinedp.tables.description import choice, counted_less_often, number
 from affinedp.tables.places import EVERYWHERE, Places, places_of
 from affinedp.tables.refusals import closest, declared

@@ -17,7 +17,7 @@ from affinedp.errors import AffineDPError
 from affinedp.intervals import checked_level
 from affinedp.release.engines import engine_of
 from affinedp.show.page import Report
-from affinedp.strategies.product import OfPlaces
+from affinedp.strategies.places import OfPlaces
 from affinedp.tables.engine_counts import COUNTED, counted_on_engine
 from affinedp.tables.frames import given_table
 from affinedp.tables.margin_description import DesignedMargins, MarginDescription

@@ -18,7 +18,8 @@ from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.strategies.margins import OfMargins
-from affinedp.strategies.product import OfPlaces, Product
+from affinedp.strategies.places import OfPlaces
+from affinedp.strategies.product import Product
 from affinedp.strategies.tree import Tree, public_below
 
 Integers = NDArray[np.int64]
