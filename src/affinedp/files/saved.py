@@ -67,17 +67,6 @@ def read_saved(path: Path, form: str, wanted: type[Kind]) -> tuple[Kind, Mapping
         return restored(document.get("saved"), wanted), stated
 
 
-def format_of(path: Path) -> str:
-    """Return what a file says it is, or an empty text.
-
-    Parameters
-    ----------
-    path : Path
-        A JSON document.
-    """
-    return str(parsed(path).get("format", ""))
-
-
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
     """Turn whatever is wrong with the content of a file into a refusal that names the file."""
