@@ -92,6 +92,7 @@ def test_exact_errors_agree_with_simulation(place: str) -> None:
     assert loop.stationary_error(m, process_noise=0.05) == pytest.approx(late, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_both_kinds_of_loops_agree() -> None:
     A, E, C = building()
     m = design_input_noise((A, E, C), 1.0, 1e-4, mu=0.2)
@@ -183,6 +184,7 @@ def tracking(report: object) -> list[tuple[float, float, str]]:
     return [(float(after), float(before), words) for after, before, words in found]
 
 
+@pytest.mark.slow
 def test_a_report_stays_within_the_horizon() -> None:
     """A motor: far beyond the 200 steps of its noise the error would be 700 times larger."""
     motor = ([[1, 0.01813], [0, 0.8187]], [[0.0], [0.18]], [[1.0, 0.0]])

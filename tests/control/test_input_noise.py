@@ -164,6 +164,7 @@ def test_fewer_private_inputs_than_outputs() -> None:
     assert variance(by_name) == pytest.approx(variance(m), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_forward_jumps_of_the_state() -> None:
     A, _, C = building()
     m = design_output_noise((A, C), math.inf, EPSILON, DELTA, mu=0.5, neighbours="forward")
@@ -175,6 +176,7 @@ def test_forward_jumps_of_the_state() -> None:
     assert stationary_variance(one)[0] ** 0.5 == pytest.approx(6.81, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2, 10, 100])
 def test_forward_jumps_of_the_first_state_over_a_horizon(steps: int) -> None:
     """A jump of x(0) shows in all outputs, one more than an input at the first step."""
@@ -214,6 +216,7 @@ def test_forward_jumps_of_the_first_state_for_all_time(plant) -> None:
     assert "all inputs and disturbances are the same for both" in text
 
 
+@pytest.mark.slow
 def test_weighted_outputs() -> None:
     plain = design_input_noise(building(), EPSILON, DELTA)
     weighted = design_input_noise(building(), EPSILON, DELTA, cost=[100.0, 1.0, 1.0])
@@ -223,6 +226,7 @@ def test_weighted_outputs() -> None:
     assert weighted.gap <= 0.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "wanted"), [(256, 6.86), (4096, 12.4)])
 def test_an_integrator_over_a_horizon(steps: int, wanted: float) -> None:
     integrator = ([[1.0]], [[1.0]], [[1.0]])

@@ -8,7 +8,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.domains.base import Domain
-from affinedp.domains.dynamics import ENDLESS, checked_horizon
+from affinedp.domains.dynamics import ENDLESS, MOST_STATES, checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.exact.systems import LinearSystem
 
@@ -36,6 +36,8 @@ class Plant(Domain):
     def __post_init__(self) -> None:
         if (len(self.names), len(self.output_names)) != (self.system.inputs, self.system.outputs):
             raise AffineDPError("the names do not fit the inputs and outputs of the plant")
+        if max(self.system.order, self.system.inputs, self.system.outputs) > MOST_STATES:
+            raise AffineDPError(f"a plant may have up to {MOST_STATES} states, inputs and outputs")
         if self.horizon is not None:
             object.__setattr__(self, "horizon", checked_horizon(self.horizon))
 

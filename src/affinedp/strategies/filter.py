@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
-from affinedp.domains.dynamics import Dynamics
+from affinedp.domains.dynamics import MOST_STATES, Dynamics
 from affinedp.domains.observability import observability_bound
 from affinedp.domains.plant import Plant
 from affinedp.errors import AffineDPError
@@ -88,6 +88,8 @@ class Filter(Causal):
         size = plant.outputs if self.place == "output" else plant.inputs
         if (self.shaper.outputs, self.shaper.inputs) != (size, size):
             raise AffineDPError("the noise filter does not fit the plant")
+        if self.shaper.order > MOST_STATES:
+            raise AffineDPError(f"a noise filter may remember up to {MOST_STATES} numbers")
         if not 0 < self.scale < math.inf:
             raise AffineDPError(f"the scale of the noise must be positive, not {self.scale}")
         if self.start is not None:

@@ -26,7 +26,6 @@ from affinedp.control.loop.exact_errors import (
     mean_squares,
     stationary_squares,
 )
-from affinedp.control.loop.gains import lqg_gains
 from affinedp.control.loop.numbers import (
     covariance,
     semidefinite,
@@ -34,9 +33,7 @@ from affinedp.control.loop.numbers import (
     shaped,
     whole_number,
 )
-from affinedp.control.loop.plant import plant_of
-from affinedp.control.loop.record import LoopRecord
-from affinedp.control.loop.reference import Reference, checked_reference
+from affinedp.control.loop.record import LoopRecord, Reference, checked_reference
 from affinedp.control.loop.report import LoopWarning, loop_report, noise_warnings
 from affinedp.control.loop.simulation import (
     Simulation,
@@ -44,8 +41,9 @@ from affinedp.control.loop.simulation import (
     run_loop,
     white_noise,
 )
+from affinedp.control.loop.steered import SteeredPlant, plant_of
 from affinedp.domains.dynamics import Dynamics
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.mechanism import Mechanism
 from affinedp.show.page import Report
 
@@ -56,7 +54,7 @@ class ClosedLoop(LoopRecord):
 
     Attributes
     ----------
-    plant : Plant
+    plant : SteeredPlant
         Given as a discrete-time ``control.StateSpace``, or as (A, B, C) or (A, B, C, D).
     feedback : array, shape (k, n)
         K in u(t) = −K (x̂(t) − x_r(t)).
@@ -152,7 +150,7 @@ class ClosedLoop(LoopRecord):
         ([[3.424, 4.3095]], [[0.8266], [0.6973]])
         """
         checked = plant_of(plant)
-        feedback, observer = lqg_gains(
+        feedback, observer = _lqg_gains(
             checked, state_cost, input_cost, process_covariance, measurement_covariance
         )
         return cls(
@@ -380,3 +378,35 @@ def _weight(value: ArrayLike | None, n: int) -> FloatArray:
     if not weight.any():
         raise AffineDPError("state_weight must not be zero")
     return weight
+
+
+def _lqg_gains(
+    plant: SteeredPlant,
+    state_cost: ArrayLike,
+    input_cost: ArrayLike,
+    process_covariance: ArrayLike,
+    measurement_covariance: ArrayLike,
+) -> tuple[FloatArray, FloatArray]:
+    """Return K and L of :meth:`affinedp.control.ClosedLoop.lqg`."""
+    try:
+        import control
+    except ImportError:
+        raise MissingExtraError("control", "control") from None
+    n, k, m = plant.states, plant.inputs, plant.outputs
+    regulator = (
+        semidefinite(state_cost, "state_cost", n),
+        semidefinite(input_cost, "input_cost", k),
+    )
+    estimator = (
+        semidefinite(process_covariance, "process_covariance", n),
+        semidefinite(measurement_covariance, "measurement_covariance", m),
+    )
+    try:
+        feedback = control.dlqr(plant.A, plant.B, *regulator)[0]
+        observer = control.dlqe(plant.A, np.eye(n), plant.C, *estimator)[0]
+    except (ValueError, ArithmeticError, RuntimeError, np.linalg.LinAlgError) as error:
+        raise AffineDPError(
+            f"there are no such gains ({error}): the plant must be stabilisable and detectable, "
+            "input_cost and measurement_covariance positive definite"
+        ) from None
+    return feedback, observer

@@ -22,7 +22,7 @@ from affinedp.control.loop.numbers import (
     shaped,
     whole_number,
 )
-from affinedp.control.loop.plant import Plant, plant_of
+from affinedp.control.loop.steered import SteeredPlant, plant_of
 from affinedp.control.stationary.over_time import filter_of
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.mechanism import Mechanism
@@ -55,7 +55,7 @@ def aware_controller(
 
     Parameters
     ----------
-    system : StateSpace, Plant, or (A, B, C) or (A, B, C, D)
+    system : StateSpace, SteeredPlant, or (A, B, C) or (A, B, C, D)
         The plant, with u as its inputs: of a plant with others, too, ``system[:, ["heating"]]``.
     mechanism : Mechanism or None
         The noise that it knows of; None for a controller that takes ŷ for y.
@@ -125,7 +125,7 @@ def _refuse_private(system: Any, mechanism: Mechanism | None) -> None:
 
 
 def _gain(
-    plant: Plant,
+    plant: SteeredPlant,
     integrated: FloatArray,
     state_cost: ArrayLike,
     input_cost: ArrayLike,
@@ -151,7 +151,7 @@ def _gain(
 
 
 def _predictor(
-    plant: Plant, mechanism: Mechanism | None, disturbed: FloatArray, sensed: FloatArray
+    plant: SteeredPlant, mechanism: Mechanism | None, disturbed: FloatArray, sensed: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """A and C of plant and noise filter together, and the gain of the prediction."""
     from scipy.linalg import solve_discrete_are
@@ -181,7 +181,7 @@ def _predictor(
     return A, C, np.asarray(gain)
 
 
-def _state_space(plant: Plant, A: Any, B: Any, C: Any, D: Any) -> Any:
+def _state_space(plant: SteeredPlant, A: Any, B: Any, C: Any, D: Any) -> Any:
     try:
         import control
     except ImportError:
@@ -218,7 +218,7 @@ class ControlledPlant:
 
     Attributes
     ----------
-    plant : Plant
+    plant : SteeredPlant
         Given as a discrete-time ``control.StateSpace``, or as (A, B, C) or (A, B, C, D).
     controller : StateSpace
         From ŷ (and what comes after it, such as references) to u; ``aware_controller`` makes one.
@@ -241,7 +241,7 @@ class ControlledPlant:
     6.3 4.3
     """
 
-    plant: Plant
+    plant: SteeredPlant
     controller: Any = field(repr=False)
     state_cost: FloatArray = field(repr=False)
     input_cost: FloatArray = field(repr=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -10,7 +12,6 @@ from affinedp.control.by_time import causal
 from affinedp.control.loop.filtered_noise import check_endless, noisy_loop
 from affinedp.control.loop.numbers import covariance
 from affinedp.control.loop.record import LoopRecord
-from affinedp.control.loop.recursions import responses, unit_loadings, variances
 from affinedp.control.loop.simulation import check_growth
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError
@@ -20,15 +21,7 @@ from affinedp.strategies.trajectory import Fresh, Trajectory
 
 
 def mean_errors(loop: LoopRecord, steps: int) -> FloatArray:
-    """Return the mean tracking error, shape (steps + 1, n), which no noise changes.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    steps : int
-        How many outputs are sent.
-    """
+    """Return the mean tracking error, shape (steps + 1, n), which no noise changes."""
     n = loop.plant.states
     references = loop.references(steps)
     pull = loop.pull(references)
@@ -42,13 +35,7 @@ def mean_errors(loop: LoopRecord, steps: int) -> FloatArray:
 
 
 def lasting_error(loop: LoopRecord) -> FloatArray | None:
-    """Return the mean tracking error after a long time, shape (n,); None if the reference moves.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        A stable one.
-    """
+    """Return the mean tracking error after a long time, shape (n,); None if the reference moves."""
     if callable(loop.reference) or np.ndim(loop.reference) > 1:
         return None
     reference = loop.references(0)
@@ -63,13 +50,7 @@ def mean_squares(
     process_noise: ArrayLike | None = None,
     sensor_noise: ArrayLike | None = None,
 ) -> FloatArray:
-    """Return E (x_i(t) − x_r,i(t))², shape (steps + 1, n).
-
-    Parameters
-    ----------
-    loop, noise, steps, process_noise, sensor_noise
-        As for :func:`added_squares`.
-    """
+    """Return E (x_i(t) − x_r,i(t))², shape (steps + 1, n)."""
     added = added_squares(loop, noise, steps, process_noise, sensor_noise)
     squares = mean_errors(loop, steps) ** 2 + added
     check_growth(squares.max(axis=1))
@@ -77,17 +58,7 @@ def mean_squares(
 
 
 def check_noise(loop: LoopRecord, noise: Mechanism | Dynamics, steps: int) -> None:
-    """Refuse noise for other outputs, or for fewer steps.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    noise : Mechanism or Dynamics
-        On the outputs.
-    steps : int
-        How many outputs are sent.
-    """
+    """Refuse noise for other outputs, or for fewer steps."""
     if isinstance(noise, Dynamics):
         outputs, horizon = noise.outputs, noise.horizon
     else:
@@ -110,19 +81,7 @@ def added_squares(
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
 ) -> FloatArray:
-    """Return what noise adds to the mean squares of the states, shape (steps + 1, n).
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    noise : Mechanism or None
-        On the outputs.
-    steps : int
-        How many outputs are sent.
-    process_noise, sensor_noise : float, array or None
-        White noise besides.
-    """
+    """Return what noise adds to the mean squares of the states, shape (steps + 1, n)."""
     n = loop.plant.states
     fresh = _fresh(loop, noise, process_noise, sensor_noise)
     squares = np.zeros((steps + 1, n))
@@ -130,13 +89,12 @@ def added_squares(
         made = None if noise is None else noise.strategy
         if noise is not None and isinstance(made, Trajectory):
             loadings = made.over(0, steps)
-            moved = responses(loop.matrix, loop.injection, loadings, loadings.shape[2])
+            moved = _responses(loop.matrix, loop.injection, loadings, loadings.shape[2])
             squares += [noise.noise.variances(response[:n]) for response in moved]
-        if isinstance(made, Filter):
-            moving = noisy_loop(loop.matrix, loop.injection, made, fresh)
+        filtered = made if isinstance(made, Filter) else None
+        if filtered is not None or fresh.any():
+            moving = noisy_loop(loop.matrix, loop.injection, filtered, fresh)
             squares += moving.variances(steps)[:, :n]
-        elif fresh.any():
-            squares += variances(loop.matrix, fresh, steps)[:, :n]
     return squares
 
 
@@ -146,13 +104,7 @@ def stationary_squares(
     process_noise: ArrayLike | None,
     sensor_noise: ArrayLike | None,
 ) -> FloatArray:
-    """Return the variance of each state after a long time, shape (n,).
-
-    Parameters
-    ----------
-    loop, noise, process_noise, sensor_noise
-        As for :func:`added_squares`.
-    """
+    """Return the variance of each state after a long time, shape (n,)."""
     made = None if noise is None else noise.strategy
     if isinstance(made, Trajectory):
         raise AffineDPError("noise of one draw has no stationary state: use mean_square_error")
@@ -166,24 +118,12 @@ def stationary_squares(
 def cost_of_one_draw(
     loop: LoopRecord, dynamics: Dynamics, weight: FloatArray, steps: int
 ) -> FloatArray:
-    """Return W of :meth:`affinedp.control.ClosedLoop.noise_cost`.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    dynamics : Dynamics
-        What shapes the noise.
-    weight : array, shape (n, n)
-        Q.
-    steps : int
-        How many outputs are sent.
-    """
+    """Return W of :meth:`affinedp.control.ClosedLoop.noise_cost`."""
     n = loop.plant.states
     cost = np.zeros((dynamics.states, dynamics.states))
-    loadings = unit_loadings(dynamics, steps)
+    loadings = _unit_loadings(dynamics, steps)
     with np.errstate(over="ignore", invalid="ignore"):
-        for response in responses(loop.matrix, loop.injection, loadings, dynamics.states):
+        for response in _responses(loop.matrix, loop.injection, loadings, dynamics.states):
             cost += response[:n].T @ weight @ response[:n]
     if not np.all(np.isfinite(cost)):
         raise AffineDPError(
@@ -208,3 +148,23 @@ def _fresh(
     fresh: FloatArray = loop.injection @ sensor @ loop.injection.T
     fresh[:n, :n] += covariance(process_noise, "process_noise", n)
     return fresh
+
+
+def _responses(
+    matrix: FloatArray, injection: FloatArray, loadings: Iterable[FloatArray], columns: int
+) -> Iterator[FloatArray]:
+    """Yield H_0 = 0, H_1, …: z(t) = H_t η, if z(t+1) = M z(t) + N γ(t) and γ(t) = Γ_t η."""
+    response = np.zeros((len(matrix), columns))
+    yield response
+    for loading in loadings:
+        response = matrix @ response + injection @ loading
+        yield response
+
+
+def _unit_loadings(dynamics: Dynamics, steps: int) -> Iterator[FloatArray]:
+    """Yield C(t) A(t−1)…A(0) for t = 0, …, steps − 1: loadings of noise with root I."""
+    product = np.eye(dynamics.states)
+    for t in range(steps):
+        yield dynamics.output_matrix(t) @ product
+        if t + 1 < steps:
+            product = dynamics.state_matrix(t) @ product

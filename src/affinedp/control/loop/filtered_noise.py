@@ -13,30 +13,14 @@ from affinedp.strategies.filter import Filter
 
 @dataclass(frozen=True, eq=False)
 class NoisyLoop:
-    """``z(t+1) = M z(t) + white noise``, with the noise filter's memory at the end of z.
-
-    Attributes
-    ----------
-    matrix : array, shape (k, k)
-        M.
-    added : array, shape (k, k)
-        Covariance of the white noise.
-    first : array, shape (k, k)
-        Covariance of z(0) around its mean.
-    """
+    """``z(t+1) = M z(t) + white noise``, with the noise filter's memory at the end of z."""
 
     matrix: FloatArray
     added: FloatArray
     first: FloatArray
 
     def variances(self, steps: int) -> FloatArray:
-        """Return the variances of z(0), …, z(steps), shape (steps + 1, k).
-
-        Parameters
-        ----------
-        steps : int
-            How far to go.
-        """
+        """Return the variances of z(0), …, z(steps), shape (steps + 1, k)."""
         covariance = self.first
         found = np.empty((steps + 1, len(self.matrix)))
         found[0] = covariance.diagonal()
@@ -63,13 +47,7 @@ class NoisyLoop:
 
 
 def check_endless(noise: Filter | None) -> None:
-    """Refuse noise with a horizon: what it does long after that happens to nobody.
-
-    Parameters
-    ----------
-    noise : Filter or None
-        On the outputs.
-    """
+    """Refuse noise with a horizon: what it does long after that happens to nobody."""
     if noise is not None and noise.domain.horizon is not None:
         raise AffineDPError(
             f"the noise is for a horizon of {noise.horizon:,} steps, within which it grows: it has "
@@ -83,17 +61,7 @@ def noisy_loop(
     noise: Filter | None,
     white: FloatArray,
 ) -> NoisyLoop:
-    """Return a loop under stationary noise on its outputs, and white noise besides.
-
-    Parameters
-    ----------
-    matrix, injection : arrays, shapes (k, k) and (k, m)
-        ``z(t+1) = matrix z(t) + injection γ(t)``.
-    noise : Filter or None
-        γ; None for none.
-    white : array, shape (k, k)
-        Covariance of white noise on z(t+1).
-    """
+    """Return a loop under stationary noise on its outputs, and white noise besides."""
     k = len(matrix)
     if noise is None:
         return NoisyLoop(matrix, white, np.zeros((k, k)))

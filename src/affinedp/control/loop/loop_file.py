@@ -47,7 +47,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.control.loop.closed_loop import ClosedLoop
 from affinedp.control.loop.numbers import shaped
-from affinedp.control.loop.plant import Plant, PrivatePlant, plant_of
+from affinedp.control.loop.steered import PrivatePlant, SteeredPlant, plant_of
 from affinedp.domains.dynamics import Dynamics, checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.files.declared import Document, Field, FileKind
@@ -275,7 +275,7 @@ def _loop_file(told: Document) -> LoopFile:
     )
 
 
-def _plant(told: Document) -> Plant:
+def _plant(told: Document) -> SteeredPlant:
     given = told["plant"]
     matrices = [told.rows("plant", name) for name in "AC"]
     if given["B"] is None and given["D"] is not None:
@@ -307,7 +307,7 @@ def _names(given: dict[str, Any], key: str, default: tuple[str, ...]) -> tuple[s
     return names
 
 
-def _private(told: Document, plant: Plant) -> PrivatePlant | None:
+def _private(told: Document, plant: SteeredPlant) -> PrivatePlant | None:
     given = told["plant"]
     if given["E"] is None:
         if given["F"] is not None or given["private_names"] is not None:
@@ -329,7 +329,9 @@ def _private_mu(value: Any, private: PrivatePlant | None) -> float | FloatArray:
     return sizes(value, "[privacy] mu", names, len(names), "private input")
 
 
-def _steered(told: Document, plant: Plant, start: FloatArray | None, horizon: int) -> ClosedLoop:
+def _steered(
+    told: Document, plant: SteeredPlant, start: FloatArray | None, horizon: int
+) -> ClosedLoop:
     given = told["controller"]
     if "controller" not in told.there:
         raise AffineDPError(
@@ -347,7 +349,7 @@ def _steered(told: Document, plant: Plant, start: FloatArray | None, horizon: in
         raise AffineDPError(f"[controller] {error}") from None
 
 
-def _only_sends(told: Document, plant: Plant, start: FloatArray | None) -> ClosedLoop:
+def _only_sends(told: Document, plant: SteeredPlant, start: FloatArray | None) -> ClosedLoop:
     """A loop whose inputs are zero and do nothing."""
     if told.there & {"controller", "reference"}:
         raise AffineDPError("[plant] B is missing: how do the controller's inputs enter?")
@@ -355,7 +357,7 @@ def _only_sends(told: Document, plant: Plant, start: FloatArray | None) -> Close
     return ClosedLoop(plant, np.zeros((1, n)), np.zeros((n, m)), np.zeros(n), x0=start)
 
 
-def _reference(told: Document, plant: Plant, horizon: int) -> FloatArray:
+def _reference(told: Document, plant: SteeredPlant, horizon: int) -> FloatArray:
     """x_r(0), …, x_r(horizon), or one row for all times."""
     given = [key for key, value in told["reference"].items() if value is not None]
     if "reference" not in told.there:
@@ -380,7 +382,7 @@ def _reference(told: Document, plant: Plant, horizon: int) -> FloatArray:
     return np.asarray(rows[: horizon + 1])
 
 
-def _mu(told: Document, plant: Plant, horizon: int) -> float | FloatArray:
+def _mu(told: Document, plant: SteeredPlant, horizon: int) -> float | FloatArray:
     where, value = "[privacy] mu", told["privacy"]["mu"]
     listed = isinstance(value, list) and value
     if not (isinstance(value, str) or (listed and isinstance(value[0], list))):

@@ -29,17 +29,7 @@ def shaped(value: ArrayLike, shape: tuple[int | None, ...], name: str) -> FloatA
 
 
 def covariance(value: ArrayLike | None, name: str, size: int) -> FloatArray:
-    """Return standard deviations (one, or a vector) or a covariance as a covariance matrix.
-
-    Parameters
-    ----------
-    value : float, array of shape (size,) or (size, size), or None
-        What was given; None stands for zero.
-    name : str
-        What to call it in a refusal.
-    size : int
-        Its order.
-    """
+    """Return standard deviations (one, or a vector) or a covariance as a covariance matrix."""
     array = real_array(0.0 if value is None else value, name)
     if array.ndim < 2:
         if np.any(array < 0):
@@ -49,17 +39,7 @@ def covariance(value: ArrayLike | None, name: str, size: int) -> FloatArray:
 
 
 def semidefinite(value: ArrayLike, name: str, size: int) -> FloatArray:
-    """Return a number, a diagonal or a matrix as a positive semidefinite matrix.
-
-    Parameters
-    ----------
-    value : float, array of shape (size,) or (size, size)
-        What was given.
-    name : str
-        What to call it in a refusal.
-    size : int
-        Its order.
-    """
+    """Return a number, a diagonal or a matrix as a positive semidefinite matrix."""
     array = real_array(value, name)
     if array.ndim < 2:
         if array.ndim == 1 and array.shape != (size,):
@@ -77,13 +57,7 @@ def semidefinite(value: ArrayLike, name: str, size: int) -> FloatArray:
 
 
 def semidefinite_root(matrix: FloatArray) -> FloatArray:
-    """Return R with ``RᵀR`` the given positive semidefinite matrix.
-
-    Parameters
-    ----------
-    matrix : array, shape (n, n)
-        What :func:`semidefinite` returns.
-    """
+    """Return R with ``RᵀR`` the given positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
 

@@ -29,15 +29,7 @@ class LoopWarning(UserWarning):
 
 
 def noise_warnings(noise: Mechanism, steps: int) -> tuple[str, ...]:
-    """Return what a careful reader should know about noise over some steps.
-
-    Parameters
-    ----------
-    noise : Mechanism
-        On the outputs.
-    steps : int
-        How many outputs are sent.
-    """
+    """Return what a careful reader should know about noise over some steps."""
     made = noise.strategy
     if not isinstance(made, Trajectory) or steps < 2:
         return ()
@@ -60,19 +52,7 @@ def noise_warnings(noise: Mechanism, steps: int) -> tuple[str, ...]:
 def loop_report(
     loop: LoopRecord, noise: Mechanism, steps: int | None, warnings: tuple[str, ...]
 ) -> Report:
-    """Return the noise's report with what the loop pays beside it.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    noise : Mechanism
-        On the outputs.
-    steps : int or None
-        How many outputs are sent; None for the noise's horizon, or all time if it has none.
-    warnings : tuple of str
-        What to beware of in the loop.
-    """
+    """Return the noise's report with what the loop pays beside it."""
     made = causal(noise)
     if steps is None and isinstance(made, Filter) and made.domain.horizon is None:
         words, count = "after a long time", 1

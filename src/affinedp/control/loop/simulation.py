@@ -112,17 +112,7 @@ def run_loop(
     noise: FloatArray,
     disturbance: FloatArray | None = None,
 ) -> Simulation:
-    """Run a loop with given noise.
-
-    Parameters
-    ----------
-    loop : LoopRecord
-        Plant, controller and observer.
-    noise : array, shape (runs, steps, m)
-        Added to the measurements: privacy noise, and the sensor's.
-    disturbance : array, shape (runs, steps, n), optional
-        Added to x(t+1).
-    """
+    """Run a loop with given noise."""
     plant, n = loop.plant, loop.plant.states
     runs, steps, _ = noise.shape
     references = loop.references(steps)
@@ -159,17 +149,7 @@ def _runs_first(array: FloatArray) -> FloatArray:
 def white_noise(
     covariance: FloatArray, shape: tuple[int, int], seed: int, stream: int
 ) -> FloatArray:
-    """Return white Gaussian noise, independent of other streams and of ``default_rng(seed)``.
-
-    Parameters
-    ----------
-    covariance : array, shape (signals, signals)
-        Of one step.
-    shape : (runs, steps)
-        How much; the result has the signals as a third axis.
-    seed, stream : int
-        Which.
-    """
+    """Return white Gaussian noise, independent of other streams and of ``default_rng(seed)``."""
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream,)))

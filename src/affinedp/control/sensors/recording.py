@@ -35,26 +35,7 @@ MOST_CODES = 1_000_000
 
 @dataclass(frozen=True)
 class SensorStudy:
-    """What a recording tells about one sensor.
-
-    Attributes
-    ----------
-    name : str
-        Which column.
-    readings, distinct : int
-        How many, and how many different ones.
-    step : float or None
-        The grid on which they lie; None if there is none down to the rounding of doubles.
-    apart : float or None
-        The least distance of two different readings; None if all are the same.
-    low, high : float
-        The least and the largest reading.
-    saturates : tuple of str
-        "low" or "high", where readings heap up at an end.
-    nonlinearity : float or None
-        Estimate of how far thresholds are from their places, over a few steps.  Counting noise is
-        in it, so it is rather too large than too small; None where there are too few readings.
-    """
+    """What a recording tells about one sensor."""
 
     name: str
     readings: int

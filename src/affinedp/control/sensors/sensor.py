@@ -26,19 +26,7 @@ Resolution = ArrayLike | Dither | Sequence["float | Dither"]
 
 @dataclass(frozen=True)
 class Sensor:
-    """The sensors of all outputs, as they were declared.
-
-    Attributes
-    ----------
-    steps : tuple of float
-        What readings count as having for steps; empty for exact readings.
-    grids : tuple of float
-        The grids on which readings lie; finer than the steps where a nonlinearity was declared.
-    errors : tuple of float
-        Other deviation from the equations that neighbours do not share; may be empty.
-    low, high : tuple of float
-        Where readings end; empty where no range was declared.
-    """
+    """The sensors of all outputs, as they were declared."""
 
     steps: tuple[float, ...]
     grids: tuple[float, ...]

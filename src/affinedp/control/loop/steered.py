@@ -16,18 +16,8 @@ from affinedp.exact.numbers import real_array
 
 
 @dataclass(frozen=True, eq=False)
-class Plant:
-    """``x(t+1) = A x(t) + B u(t)``, ``y(t) = C x(t) + D u(t)``.
-
-    Attributes
-    ----------
-    A, B, C, D : arrays, shapes (n, n), (n, k), (m, n), (m, k)
-        The matrices.
-    state_names, output_names : tuples of str
-        What to call states and outputs.
-    dt : float
-        Seconds between two steps; 1 where the system does not say.
-    """
+class SteeredPlant:
+    """``x(t+1) = A x(t) + B u(t)``, ``y(t) = C x(t) + D u(t)``."""
 
     A: FloatArray = field(repr=False)
     B: FloatArray = field(repr=False)
@@ -55,17 +45,7 @@ class Plant:
 
 @dataclass(frozen=True, eq=False)
 class PrivatePlant:
-    """A plant whose inputs are the private ones, as far as a design asks.
-
-    Attributes
-    ----------
-    A, B, C, D : arrays
-        A, E, C and F.
-    dt : float
-        Seconds between two steps.
-    state_labels, input_labels, output_labels : tuples of str
-        What to call states, private inputs and outputs.
-    """
+    """A plant whose inputs are the private ones, as far as a design asks."""
 
     A: FloatArray
     B: FloatArray
@@ -77,25 +57,16 @@ class PrivatePlant:
     output_labels: tuple[str, ...]
 
 
-def plant_of(system: Any) -> Plant:
+def plant_of(system: Any) -> SteeredPlant:
     """Return a system as a checked plant.
-
-    Parameters
-    ----------
-    system : StateSpace, Plant, or (A, B, C) or (A, B, C, D)
-        A discrete-time system of python-control, or its matrices.
-
-    Returns
-    -------
-    Plant
 
     Examples
     --------
-    >>> from affinedp.control.loop.plant import plant_of
+    >>> from affinedp.control.loop.steered import plant_of
     >>> plant_of(([[1, 0.1], [0, 1]], [[0.005], [0.1]], [[1, 0]])).state_names
     ('x1', 'x2')
     """
-    if isinstance(system, Plant):
+    if isinstance(system, SteeredPlant):
         return system
     matrices: Sequence[Any]
     dt: Any = None
@@ -119,7 +90,7 @@ def plant_of(system: Any) -> Plant:
         if len(matrices) == 4
         else np.zeros((m, B.shape[1]))
     )
-    return Plant(
+    return SteeredPlant(
         fixed(dynamics.A), B, fixed(dynamics.C), fixed(D),
         dynamics.state_names, dynamics.output_names,
         1.0 if dt is None or dt is True else float(dt),
