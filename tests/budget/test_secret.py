@@ -122,7 +122,8 @@ def test_simulation_and_agent_have_one_unit(path):
     ]
     given = [pc.guarantee, pc.agent_guarantee(1), more.guarantee]
     given += [m.guarantee for m in agents]
-    assert len({one.neighbours_key for one in given}) == 5
+    # an agent by itself has the neighbours of a network in which all move alike
+    assert len({one.neighbours_key for one in given}) == 4
     with Ledger(path, epsilon=2.0, delta=1e-6, protects="agent 1") as ledger:
         for one in given:
             ledger.charge(one, fingerprint="f")

@@ -54,8 +54,9 @@ from affinedp.files.declared import Document, Field, FileKind
 from affinedp.files.values import a, as_written, at_least_zero, numbers, one_of, sizes, texts
 from affinedp.files.visible import check_names
 from affinedp.mechanism import Mechanism
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.inputs import Inputs, forward_states, private_inputs
-from affinedp.neighbours.trajectory import Neighbours
+from affinedp.neighbours.trajectory import Neighbours, TrajectoryAdjacency
 
 Cost = Literal["outputs", "tracking"]
 Kind = Neighbours | Literal["forward", "input"]
@@ -150,7 +151,7 @@ class LoopFile:
         plant = self.loop.plant
         return Dynamics(plant.A, plant.C, self.horizon, plant.state_names, plant.output_names)
 
-    def check_noise(self, noise: Any) -> None:
+    def check_noise(self, noise: Mechanism) -> None:
         """Refuse noise that was made for another plant, or keeps less than the file asks for.
 
         Parameters
@@ -163,7 +164,7 @@ class LoopFile:
                 "this noise was made for another plant than that of the loop: what it hides there "
                 "may be bare here. Design it for this loop"
             )
-        epsilon, delta, kind = self.epsilon, self.delta or 0.0, _kind_of(noise)
+        epsilon, delta, kind = self.epsilon, self.delta or 0.0, _kind_of(noise.adjacency)
         if epsilon is None:
             return
         if kind != self.neighbours or not noise.guarantee.holds(epsilon, delta):
@@ -172,13 +173,13 @@ class LoopFile:
                 f"neighbours, which this noise, made for {kind} ones, does not keep"
             )
 
-    def _is_plant_of(self, noise: Any) -> bool:
+    def _is_plant_of(self, noise: Mechanism) -> bool:
         """Whether the noise was made for the very numbers of the plant."""
-        if not isinstance(noise, Mechanism):
-            made = noise.dynamics
+        private = noise.adjacency
+        if isinstance(private, TrajectoryAdjacency):
+            made = private.domain
             pairs = [(made.A, self.dynamics.A), (made.C, self.dynamics.C)]
             return all(np.array_equal(*pair) for pair in pairs)
-        private = noise.adjacency
         if not isinstance(private, Inputs):
             return False
         mu = dict(zip(private.domain.names, private.mu.tolist()))
@@ -192,12 +193,12 @@ class LoopFile:
         return private.domain.system.key == ours.domain.system.key
 
 
-def _kind_of(noise: Any) -> str:
+def _kind_of(adjacency: Adjacency) -> str:
     """What the file calls the neighbours of some noise."""
-    if not isinstance(noise, Mechanism):
-        return str(noise.neighbours.kind)
-    assert isinstance(noise.adjacency, Inputs)
-    return "forward" if noise.adjacency.forward else "input"
+    if isinstance(adjacency, TrajectoryAdjacency):
+        return adjacency.said
+    assert isinstance(adjacency, Inputs)
+    return "forward" if adjacency.forward else "input"
 
 
 def read_loop(path: str | Path) -> LoopFile:
