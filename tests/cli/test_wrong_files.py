@@ -106,7 +106,7 @@ def test_kinds_of_files(folder):
         ("control sensor loop.toml", "loop.toml is a loop, not data"),
         (
             "control gateway --mechanism mechanism.json --state s.db --resolution 1",
-            "this needs noise on the outputs of a system",
+            "mechanism.json is a mechanism, not noise of a loop",
         ),
         ("consensus launch loop.toml", "loop.toml is a loop, not a network"),
         ("consensus keys problem.toml --folder k", "not a network"),

@@ -181,3 +181,9 @@ def test_verify_takes_a_law():
     assert adp.verify(manifold, 1.0, law=Laplace()).epsilon() == pytest.approx(5.0)
     with pytest.raises(AffineDPError, match="whole numbers"):
         adp.verify(manifold, 1.0, law=Geometric(1.0))
+
+
+def test_noise_of_several_rates_is_not_stacked():
+    assert Geometric(1.0).beside([Geometric(1.0)]).key == Geometric(1.0).key
+    with pytest.raises(AffineDPError, match="side by side"):
+        Geometric(1.0).beside([Geometric(0.5)])

@@ -272,6 +272,11 @@ class Law(Part):
         others : sequence of Law
             Of the same kind.
         """
+        if self.size is not None or any(other.key != self.key for other in others):
+            raise AffineDPError(
+                f"{self.words} noise of several scales does not stand side by side: release the "
+                "mechanisms one by one, and compose their guarantees"
+            )
         return self
 
     def span(self) -> Matrix | None:
