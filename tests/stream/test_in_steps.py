@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.control import design_output_noise
+from affinedp.domains.dynamics import Dynamics
+from affinedp.neighbours.trajectory import trajectory_manifold
 from affinedp.stream import in_steps
 from affinedp.stream.follow import followings
 from affinedp.stream.in_steps import ReleaseInSteps
@@ -123,8 +124,9 @@ def test_data_that_moves_by_feedback_is_published(tmp_path, noise):
 
 
 def test_a_vehicle_follows_from_two_outputs(tmp_path, noise):
-    vehicle = design_output_noise(([[1, 0.1], [0, 1]], [[1, 0]]), 12, epsilon=1.0, delta=0.01)
-    m = vehicle.mechanism()
+    vehicle = trajectory_manifold(Dynamics([[1, 0.1], [0, 1]], [[1, 0]], 12))
+    positions = vehicle.names[::2]
+    m = adp.design_gaussian(vehicle, epsilon=1.0, delta=0.01, query=positions)
     noise[:] = [3 * UNIT, -UNIT]
     p, v, forces = 5.0, 2.0, []
     with m.in_steps(state=tmp_path / "s") as run:
