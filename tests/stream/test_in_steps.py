@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.domains.dynamics import Dynamics
+from affinedp.domains.dynamics import dynamics_of
 from affinedp.neighbours.trajectory import trajectory_manifold
 from affinedp.stream import in_steps
 from affinedp.stream.follow import followings
@@ -124,7 +124,7 @@ def test_data_that_moves_by_feedback_is_published(tmp_path, noise):
 
 
 def test_a_vehicle_follows_from_two_outputs(tmp_path, noise):
-    vehicle = trajectory_manifold(Dynamics([[1, 0.1], [0, 1]], [[1, 0]], 12))
+    vehicle = trajectory_manifold(dynamics_of(([[1, 0.1], [0, 1]], [[1, 0]]), 12))
     positions = vehicle.names[::2]
     m = adp.design_gaussian(vehicle, epsilon=1.0, delta=0.01, query=positions)
     noise[:] = [3 * UNIT, -UNIT]
