@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from private_vehicle import AFFINEDP, BLUE, GREY, PATIENCE, RED, broker
 
-from affinedp.consensus.agents.agent import read_state
-from affinedp.consensus.agents.noise import AgentNoise
+from affinedp.consensus.agent import read_state
+from affinedp.consensus.agent_noise import AgentNoise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
