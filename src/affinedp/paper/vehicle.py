@@ -96,9 +96,10 @@ def vehicle_noise(
 
     Examples
     --------
-    >>> vehicle_noise().noise_by_time[:2].round(4).tolist()
+    >>> from affinedp.control import noise_by_time
+    >>> noise_by_time(vehicle_noise())[:2].round(4).tolist()
     [[1.8779], [1.8779]]
-    >>> vehicle_noise(structured=False, sigma=2.5244).noise_by_time[:2].round(3).tolist()
+    >>> noise_by_time(vehicle_noise(structured=False, sigma=2.5244))[:2].round(3).tolist()
     [[25.244], [25.244]]
     """
     distance = 1.0 if sigma is None else sigma / float(gaussian_sigma(epsilon, DELTA))
