@@ -99,6 +99,15 @@ def test_moments_do_not_depend_on_units():
     )
 
 
+def test_thin_bodies_have_exact_shares():
+    """Where determinants of doubles are mostly rounding."""
+    near = Fraction(1) + Fraction(1, 10**15)
+    body = Polytope([(Fraction(1), Fraction(1)), (near, Fraction(1)), (Fraction(0), Fraction(1))])
+    corners = [[body.facets.points[i] for i in simplex] for simplex in body.facets.simplices]
+    exact = [abs(a[0] * b[1] - a[1] * b[0]) for a, b in corners]
+    np.testing.assert_allclose(body.shares, [d / sum(exact) for d in exact], rtol=1e-10)
+
+
 def test_many_long_moves_are_rounded_and_charged():
     """The noise of the rounded body is close to that of the hull, and its promise exact."""
     rng = np.random.default_rng(5)

@@ -15,12 +15,15 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
-from affinedp.exact.rational import Vector, common_denominator
+from affinedp.exact.rational import Vector, adjugate, common_denominator
 from affinedp.laws.base import Gauges
 from affinedp.laws.hull import EPS, Facets, symmetric_hull
 
 # Numbers in a table of planes × moves.
 CHUNK = 4_000_000
+# A determinant is off by so many roundings of the product of its rows, and shares by this in all.
+DETERMINANT = 200
+CERTAIN = 2e-11
 
 
 class Polytope:
@@ -123,9 +126,15 @@ class Polytope:
     @cached_property
     def shares(self) -> FloatArray:
         """The probabilities of the cones, up to rounding: samplers have their own, exact."""
-        size = np.abs(self.corners).max(axis=(0, 1))  # units change all determinants alike
-        determinants = np.abs(np.linalg.det(self.corners / size))
-        return np.asarray(determinants / determinants.sum())
+        corners = self.corners / np.abs(self.corners).max(axis=(0, 1))  # units change all alike
+        found = np.abs(np.linalg.det(corners))
+        doubt = DETERMINANT * EPS * np.prod(np.linalg.norm(corners, axis=2), axis=1)
+        if not doubt.sum() <= CERTAIN * found.sum():  # thin simplices: exactly
+            points = self.facets.points
+            exact = [abs(adjugate([points[i] for i in s])[0]) for s in self.facets.simplices]
+            total = sum(exact)
+            return np.array([d / total for d in exact])
+        return np.asarray(found / found.sum())
 
     @cached_property
     def corners(self) -> FloatArray:
