@@ -101,11 +101,13 @@ def contents(folder):
 def test_missing_and_misplaced(folder):
     with pytest.raises(LedgerError, match="no directory"):
         Ledger(folder / "no" / "budget.db", **CAP)
-    refused(folder, "not a file")
+    inside = folder / "a folder"  # beside which nobody else writes
+    inside.mkdir()
+    refused(inside, "not a file")
     for bad in (None, 7, "a\0b"):
         with pytest.raises(AffineDPError):
             Ledger(bad, **CAP)
-    assert os.listdir(folder) == []
+    assert [*os.listdir(folder), *os.listdir(inside)] == ["a folder"]
 
 
 @pytest.mark.slow
