@@ -14,7 +14,7 @@ from affinedp.designs.knorm_blocks import Cell, as_one_sum
 from affinedp.designs.separate import Block
 from affinedp.exact.numbers import meaning
 from affinedp.laws.cones import LatticeCones
-from affinedp.laws.hull import MOST_DIMENSIONS, TooLargeBodyError, check_dimensions
+from affinedp.laws.hull import MOST_DIMENSIONS, TooLargeBodyError, check_dimensions, farthest
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.polytope import Polytope
 from affinedp.progress import Progress
@@ -25,7 +25,6 @@ DIGITS = 4
 # Moves beyond this number that are not whole are rounded, and stick out of their hull by so much.
 FEW_MOVES = 200
 STICKS_OUT = 1e-3
-DIRECTIONS = 2_000
 # Which body was chosen, in words.
 HULL = "the hull of the moves"
 SEARCHED = "a local optimum: a body found by search around the hull of the moves"
@@ -158,18 +157,22 @@ def _hull_or_better(
 
 @dataclass(frozen=True, eq=False)
 class _Body:
-    """A polytope, and the largest gauge of a move: 1, unless its points were rounded."""
+    """A polytope, and upper bounds on the gauges of all moves: 1, unless it was rounded."""
 
     polytope: Polytope
-    charge: float
+    gauges: FloatArray
 
     @classmethod
     def over(cls, points: FloatArray, moves: FloatArray) -> _Body:
         """Return the hull of some points, charged for all moves."""
         kept = np.unique(points[np.any(points != 0, axis=1)], axis=0)
         polytope = Polytope([tuple(map(meaning, row)) for row in kept.tolist()])
-        gauges = polytope.gauges(moves.T, np.zeros(moves.T.shape))
-        return cls(polytope, float(gauges.upper.max()))
+        return cls(polytope, polytope.gauges(moves.T, np.zeros(moves.T.shape)).upper)
+
+    @property
+    def charge(self) -> float:
+        """The largest of them."""
+        return float(self.gauges.max())
 
     @property
     def vertices(self) -> FloatArray:
@@ -194,29 +197,17 @@ def _hull(moves: FloatArray, integers: bool) -> _Body:
     check_dimensions(size)  # before any number is read
     if integers or len(moves) <= FEW_MOVES or np.all(moves == np.rint(moves)):
         return _Body.over(moves, moves)
-    chosen = _farthest(moves)
+    chosen = farthest(moves)
     for points in (_short(moves, moves), moves):
         while True:
             body = _Body.over(points[sorted(chosen)], moves)
-            gauges = body.polytope.gauges(moves.T, np.zeros(moves.T.shape)).upper
-            outside = set(np.flatnonzero(gauges > 1 + STICKS_OUT).tolist()) - chosen
+            outside = set(np.flatnonzero(body.gauges > 1 + STICKS_OUT).tolist()) - chosen
             if not outside:
                 break
             chosen |= outside
         if body.charge <= 1 + 2 * STICKS_OUT:  # else so few digits are too few for this body
             break
     return body
-
-
-def _farthest(moves: FloatArray) -> set[int]:
-    """Moves that lie farthest in some direction, and as many as span the space."""
-    from scipy.linalg import qr
-
-    round_ones = np.linalg.qr(moves / np.abs(moves).max(axis=0))[0]
-    size = round_ones.shape[1]
-    looked = np.random.default_rng(0).normal(size=(size, DIRECTIONS))
-    spanning = qr(round_ones.T, mode="r", pivoting=True)[1][:size]
-    return {*np.abs(round_ones @ looked).argmax(axis=0).tolist(), *spanning.tolist()}
 
 
 def _whole_shares(extra: FloatArray) -> FloatArray:

@@ -102,11 +102,26 @@ def _outside_first(points: list[Vector]) -> list[Vector]:
     """Points that lie farthest in some direction first: they are vertices, which saves time."""
     if len(points) < FEW_POINTS:
         return points
-    near = _relative(points)
-    looked = np.random.default_rng(0).normal(size=(DIRECTIONS, near.shape[1]))
-    far = {int(np.abs(near @ direction).argmax()) for direction in looked}
+    far = farthest(_relative(points))
     rest = [i for i in range(len(points)) if i not in far]
     return [points[i] for i in sorted(far) + rest]
+
+
+def farthest(points: FloatArray) -> set[int]:
+    """Return the places of points that lie farthest in some direction, and of some that span.
+
+    Parameters
+    ----------
+    points : array, shape (K, r)
+        One per row.
+    """
+    from scipy.linalg import qr
+
+    size = np.abs(points).max(axis=0)
+    rounded = np.linalg.qr(points / np.where(size > 0, size, 1.0))[0]  # long bodies have few ends
+    looked = np.random.default_rng(0).normal(size=(rounded.shape[1], DIRECTIONS))
+    spanning = qr(rounded.T, mode="r", pivoting=True)[1][: rounded.shape[1]]
+    return {*np.abs(rounded @ looked).argmax(axis=0).tolist(), *spanning.tolist()}
 
 
 def _relative(points: Sequence[Vector]) -> FloatArray:
