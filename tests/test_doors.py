@@ -68,7 +68,7 @@ DOORS: dict[str, Callable[[Any], float]] = {
 }
 # public names that take no numbers of the data, the equations, the neighbours or the noise, or
 # that hand them to a door of the list
-OTHERS = {"Mechanism", "TreeMarginMechanism", "discover"}
+OTHERS = {"Mechanism", "discover"}
 
 REFUSED = {
     "True": True,
